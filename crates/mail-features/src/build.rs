@@ -4,11 +4,11 @@
 
 use crate::Variables;
 use crate::core_table::{CoreConf, CoreInput};
-use crate::plan::{Draft, Listener, MailPlan};
+use crate::plan::{MailListener, MailPlan, ServerDraft};
 use crate::protocol::{MailProtocol, Starttls};
-use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use conf_schema::{At, CheckedBlock, Complaint, ContextArea, Contexts, Cx, FeatureTable, Problem, check};
 use net::Address;
-use session_engine::levels::{self, Level};
+use session_engine::levels::{self, BlockLevel};
 use session_engine::listen::Listen;
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,28 +18,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A feature of the mail area: its directives, and its part of a server's plan.
 pub trait Feature: Sync {
-    fn table(&self) -> Table;
+    fn table(&self) -> FeatureTable;
     /// Adds to one server; `conf` is the table's inherited, complete plan. Fails on faults of the server as a whole.
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem>;
 }
 
 pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
-    pub server: &'a mut Draft,
+    pub server: &'a mut ServerDraft,
     pub kind: MailProtocol,
     pub listens_ssl: bool,
 }
 
-pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
-    let mut tables = vec![CoreConf::table("core", Area::Mail)];
+pub fn feature_tables(features: &[&dyn Feature]) -> Vec<FeatureTable> {
+    let mut tables = vec![CoreConf::table("core", ContextArea::Mail)];
     tables.extend(features.iter().map(|f| f.table()));
     tables
 }
 
-struct Builder<'a> {
+struct MailBuilder<'a> {
     features: &'a [&'a dyn Feature],
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
-    tables: Vec<(Table, usize)>,
+    tables: Vec<(FeatureTable, usize)>,
     cx: &'a mut Cx,
     plan: MailPlan,
     complaints: Vec<Complaint>,
@@ -47,14 +47,14 @@ struct Builder<'a> {
 
 /// Builds the plan of a checked mail block; `table_index` maps features to their index in the schema. Warnings go to
 /// `cx.warnings`.
-pub fn build(
+pub fn build_plan(
     features: &[&dyn Feature],
-    mail: &mut Block<'_>,
+    mail: &mut CheckedBlock<'_>,
     cx: &mut Cx,
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<MailPlan, Vec<Complaint>> {
     // A feature without a table would shift later indices.
-    let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
+    let tables = feature_tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
     let tables = tables.map(|(index, table)| (table, index)).collect();
     static GENERATIONS: AtomicU32 = AtomicU32::new(1);
     let plan = MailPlan {
@@ -63,7 +63,7 @@ pub fn build(
         places: HashMap::new(),
         servers: Vec::new(),
     };
-    let mut b = Builder { features, tables, cx, plan, complaints: Vec::new() };
+    let mut b = MailBuilder { features, tables, cx, plan, complaints: Vec::new() };
     b.mail(mail);
     let (plan, mut complaints) = (b.plan, b.complaints);
     let (_, _, unknown) = cx.take::<Variables>().finish();
@@ -71,10 +71,10 @@ pub fn build(
     if complaints.is_empty() { Ok(plan) } else { Err(complaints) }
 }
 
-impl Builder<'_> {
+impl MailBuilder<'_> {
     fn complain(&mut self, at: At, problem: Problem) {
         let at = problem.inner.unwrap_or(at);
-        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        let mut complaint = check::word_complaint(&conf_schema::Directive::default(), problem);
         (complaint.span, complaint.line) = (Some(at.span), at.line);
         // A directive that several blocks inherit is wrong once.
         if !self.complaints.contains(&complaint) {
@@ -82,17 +82,17 @@ impl Builder<'_> {
         }
     }
 
-    fn mail(&mut self, mail: &mut Block<'_>) {
-        let levels = levels::of(&self.tables, self.cx, mail, None);
+    fn mail(&mut self, mail: &mut CheckedBlock<'_>) {
+        let levels = levels::block_levels(&self.tables, self.cx, mail, None);
         for block in mail.children.iter_mut().filter(|b| b.context == Contexts::mail_server) {
             self.server(block, &levels);
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) {
+    fn server(&mut self, block: &mut CheckedBlock<'_>, outer: &[Rc<BlockLevel>]) {
         let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
         let own = own.unwrap_or_default();
-        let levels = levels::of(&self.tables, self.cx, block, Some(outer));
+        let levels = levels::block_levels(&self.tables, self.cx, block, Some(outer));
         let conf = match levels[0].plan.downcast_ref::<CoreConf>() {
             Some(conf) => conf.clone(),
             None => unreachable!("the first table is the core's"),
@@ -121,7 +121,7 @@ impl Builder<'_> {
             Some(lines) => lines.log(),
             None => self.cx.get::<observe::MainLog>().0.clone(),
         };
-        let mut draft = Draft {
+        let mut draft = ServerDraft {
             name,
             error_log,
             timeout: conf.timeout.duration(),
@@ -159,7 +159,7 @@ impl Builder<'_> {
                     continue;
                 }
                 self.plan.places.insert(spec.address.clone(), self.plan.listeners.len());
-                self.plan.listeners.push(Listener {
+                self.plan.listeners.push(MailListener {
                     spec: spec.clone(),
                     proxy_protocol: listen.proxy_protocol,
                     ssl: listen.ssl,

@@ -2,13 +2,13 @@
 
 use crate::values::{Listens, ProtocolOf};
 use conf_schema::directives;
-use conf_schema::value::{List, Msec, Number, Text};
+use conf_schema::value::{Msec, Number, Text, ValueList};
 use observe::ErrorLogLines;
 
 directives! {
     pub struct CoreConf from CoreInput {
         /// Address and port, or path of a UNIX-domain socket, on which the server accepts connections.
-        listen: List<Listens>,
+        listen: ValueList<Listens>,
         /// Protocol of the server. By default, it is derived from the port: 143 and 993 IMAP, 110 and 995 POP3, 25, 465
         /// and 587 SMTP.
         protocol: ProtocolOf,

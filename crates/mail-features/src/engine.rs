@@ -1,26 +1,26 @@
 //! Stages of a session: PROXY protocol header, handshake, host name, greeting, dialogue (nginx: `ngx_mail_handler.c`).
 
 use crate::handshake;
-use crate::login::{failed, salt};
+use crate::login::{call_failed, create_salt};
 use crate::session::MailSession;
 use crate::talk;
 use base::clock;
 use metrics::process;
-use observe::Level;
+use observe::Severity;
 use runtime::time::{timeout, timeout_at};
 use session_engine::Session;
 use session_engine::first_bytes::{self, write_out};
 use session_engine::forwarded;
 use session_engine::sessions::SessionSlot;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::net::SocketAddr;
 use std::pin::pin;
 use upstream::Stream;
-use upstream::resolver::Failed;
+use upstream::resolver::ResolveFailure;
 
 /// The session is over and its end is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed;
+pub struct SessionClosed;
 
 /// Maximum bytes of premature input in the error log.
 const EARLY_BYTES: usize = 512;
@@ -29,26 +29,26 @@ const EARLY_BYTES: usize = 512;
 const DISCARDED_BYTES: usize = 4096;
 const DISCARDED_READS_MAX: usize = 16;
 
-struct Active;
+struct ActiveSession;
 
-impl Active {
-    fn begin() -> Active {
+impl ActiveSession {
+    fn begin() -> ActiveSession {
         process::MAIL_SESSIONS.up();
-        Active
+        ActiveSession
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveSession {
     fn drop(&mut self) {
         process::MAIL_SESSIONS.down();
     }
 }
 
 pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: SessionSlot) {
-    let _active = Active::begin();
-    if s.srv().error_log.wants(Level::Info) {
+    let _active = ActiveSession::begin();
+    if s.srv().error_log.wants(Severity::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
-        s.note(Level::Info, format_args!("client {peer} connected to {}", s.address_text()));
+        s.note(Severity::Info, format_args!("client {peer} connected to {}", s.address_text()));
     }
     let end = {
         let work = pin!(session(&mut s, &mut stream));
@@ -56,7 +56,7 @@ pub(crate) async fn serve(mut s: Box<MailSession>, mut stream: Stream, place: Se
     };
     if end.is_err() && s.upstream.is_some() {
         s.doing = "proxying";
-        s.log(Level::Info, format_args!("shutdown timeout"));
+        s.log(Severity::Info, format_args!("shutdown timeout"));
     }
     discard(&stream);
 }
@@ -73,14 +73,14 @@ fn discard(stream: &Stream) {
 }
 
 /// Boxes short-lived futures, which would enlarge the session's future.
-async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
+async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), SessionClosed> {
     let plan = s.plan.clone();
-    let listener = plan.listeners.get(s.listener).ok_or(Closed)?;
+    let listener = plan.listeners.get(s.listener).ok_or(SessionClosed)?;
     if listener.proxy_protocol && s.proxy.is_none() {
         Box::pin(proxy_header(s, stream)).await?;
     }
     if listener.ssl && s.tls.is_none() {
-        Box::pin(handshake::make(s, stream)).await?;
+        Box::pin(handshake::make_handshake(s, stream)).await?;
     }
     s.doing = "sending client greeting line";
     let server = plan.srv(s.server);
@@ -89,37 +89,37 @@ async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed>
     }
     if server.protocol.needs_salt() {
         let random = net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte));
-        s.login.salt = salt(random, clock::unix_seconds(), &server.name);
+        s.login.salt = create_salt(random, clock::unix_seconds(), &server.name);
     }
     if !server.protocol.greeting_delay().is_zero() {
         Box::pin(hold_greeting(s, stream)).await?;
     }
     // The timeout covers the greeting and all commands.
     let until = runtime::time::after(server.timeout);
-    send(s, stream, &server.protocol.greeting(&s.login)).await?;
-    talk::run(s, stream, until).await
+    send_bytes(s, stream, &server.protocol.greeting(&s.login)).await?;
+    talk::run_dialogue(s, stream, until).await
 }
 
 /// Fails when the client disconnects or reads nothing.
-pub async fn send(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), Closed> {
+pub async fn send_bytes(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), SessionClosed> {
     // Boxed: the session's future is as large as its largest part, and `timeout` takes an argument's memory four times.
     let writing = Box::pin(write_out(stream, bytes));
     match timeout(s.srv().timeout, writing).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => {
-            s.log(Level::Info, format_args!("{}", failed("send", &e)));
-            Err(Closed)
+            s.log(Severity::Info, format_args!("{}", call_failed("send", &e)));
+            Err(SessionClosed)
         }
         Err(_) => Err(timed_out(s)),
     }
 }
 
-pub fn timed_out(s: &MailSession) -> Closed {
-    s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
-    Closed
+pub fn timed_out(s: &MailSession) -> SessionClosed {
+    s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
+    SessionClosed
 }
 
-async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), Closed> {
+async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), SessionClosed> {
     s.doing = "reading PROXY protocol";
     let Ok(header) = timeout(s.srv().timeout, first_bytes::proxy_header(stream)).await else {
         return Err(timed_out(s));
@@ -130,12 +130,12 @@ async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), Closed
             if let (level, Some(words)) = fault.words() {
                 s.log(level, format_args!("{words}"));
             }
-            return Err(Closed);
+            return Err(SessionClosed);
         }
     }
     let named: Option<SocketAddr> = s.proxy.as_ref().and_then(|proxy| proxy.0.addresses.as_ref()).map(|a| a.source);
     if let Some(client) = named
-        && forwarded::trusted(&s.srv().proxies, s.peer.map(|a| a.ip()))
+        && forwarded::is_trusted(&s.srv().proxies, s.peer.map(|a| a.ip()))
     {
         s.peer = Some(client);
     }
@@ -148,20 +148,21 @@ const TEMPUNAVAIL: &str = "[TEMPUNAVAIL]";
 
 /// Returns the client's host name: the name of its address, if that name resolves to the address.
 async fn host(s: &mut MailSession) -> String {
-    let Some(Resolving { resolver, timeout }) = s.srv().resolving.clone() else { return UNAVAILABLE.into() };
+    let Some(ResolveRules { resolver, timeout }) = s.srv().resolving.clone() else { return UNAVAILABLE.into() };
     let Some(peer) = s.peer else { return TEMPUNAVAIL.into() };
-    let fault = |why: Failed| if why == Failed::NoSuchName { UNAVAILABLE } else { TEMPUNAVAIL }.to_string();
+    let fault =
+        |why: ResolveFailure| if why == ResolveFailure::NoSuchName { UNAVAILABLE } else { TEMPUNAVAIL }.to_string();
     s.doing = "in resolving client address";
     let text = s.peer_text();
     let name = match resolver.name_of(peer.ip(), timeout).await {
         Ok(name) => name,
         Err(why) => {
-            s.log(Level::Error, format_args!("{text} could not be resolved ({}: {why})", why.code()));
+            s.log(Severity::Error, format_args!("{text} could not be resolved ({}: {why})", why.code()));
             return fault(why);
         }
     };
     if name.is_empty() || !name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.') {
-        s.log(Level::Error, format_args!("{text} resolved to invalid host name \"{name}\""));
+        s.log(Severity::Error, format_args!("{text} resolved to invalid host name \"{name}\""));
         return TEMPUNAVAIL.into();
     }
     s.doing = "in resolving client hostname";
@@ -169,14 +170,14 @@ async fn host(s: &mut MailSession) -> String {
         Ok(addresses) if addresses.contains(&peer.ip()) => name.to_string(),
         Ok(_) => UNAVAILABLE.into(),
         Err(why) => {
-            s.log(Level::Error, format_args!("\"{name}\" could not be resolved ({}: {why})", why.code()));
+            s.log(Severity::Error, format_args!("\"{name}\" could not be resolved ({}: {why})", why.code()));
             fault(why)
         }
     }
 }
 
 /// Rejects a client that sends data before the greeting (`smtp_greeting_delay`).
-async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), Closed> {
+async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), SessionClosed> {
     let plan = s.plan.clone();
     let protocol = &plan.srv(s.server).protocol;
     let mut early = Vec::with_capacity(EARLY_BYTES);
@@ -189,13 +190,13 @@ async fn hold_greeting(s: &mut MailSession, stream: &Stream) -> Result<(), Close
                 .chars()
                 .map(|c| if matches!(c, '\r' | '\n') { '_' } else { c })
                 .collect();
-            s.log(Level::Info, format_args!("client was rejected before greeting: \"{shown}\""));
-            send(s, stream, protocol.too_early().as_bytes()).await?;
+            s.log(Severity::Info, format_args!("client was rejected before greeting: \"{shown}\""));
+            send_bytes(s, stream, protocol.too_early().as_bytes()).await?;
         }
         Ok(0) => {}
-        Err(e) => s.log(Level::Info, format_args!("{}", failed("recv", &e))),
+        Err(e) => s.log(Severity::Info, format_args!("{}", call_failed("recv", &e))),
     }
-    Err(Closed)
+    Err(SessionClosed)
 }
 
 #[cfg(test)]

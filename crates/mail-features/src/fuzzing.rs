@@ -1,6 +1,6 @@
 //! Bodies of fuzz targets: any bytes of a client; a panic reports a violation.
 
-use crate::login::{Login, fits};
+use crate::login::{MailLogin, fits_command};
 use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Starttls};
 use crate::sasl::Methods;
 
@@ -18,9 +18,9 @@ pub fn mail_dialogue(data: &[u8]) {
         _ => Starttls::Only,
     };
     let make = || match which / 3 % 3 {
-        0 => crate::imap::dialogue(methods),
-        1 => crate::pop3::dialogue(methods),
-        _ => crate::smtp::dialogue(methods),
+        0 => crate::imap::imap_dialogue(methods),
+        1 => crate::pop3::pop3_dialogue(methods),
+        _ => crate::smtp::smtp_dialogue(methods),
     };
     let input = input.get(..COMMAND_BYTES_MAX).unwrap_or(input);
     let whole = talk(make(), starttls, &[input]);
@@ -31,15 +31,15 @@ pub fn mail_dialogue(data: &[u8]) {
 
 /// Panics if a value from an authentication server's response does not fit into a command.
 pub fn mail_auth(data: &[u8]) {
-    if let Ok(Some(response)) = crate::auth_http::read(data) {
+    if let Ok(Some(response)) = crate::auth_http::read_response(data) {
         let values = [response.user, response.password, response.refused, response.error_code];
-        assert!(values.iter().flatten().all(|value| fits(value)));
-        assert!(fits(&response.server) && fits(&response.port));
+        assert!(values.iter().flatten().all(|value| fits_command(value)));
+        assert!(fits_command(&response.server) && fits_command(&response.port));
     }
 }
 
 fn talk(mut dialogue: Box<dyn Dialogue>, starttls: Starttls, pieces: &[&[u8]]) -> Vec<u8> {
-    let mut login = Login { salt: b"<1.2@h>".to_vec(), ..Login::default() };
+    let mut login = MailLogin { salt: b"<1.2@h>".to_vec(), ..MailLogin::default() };
     let (mut input, mut out, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for piece in pieces {
         input.extend_from_slice(piece);
@@ -57,9 +57,9 @@ fn talk(mut dialogue: Box<dyn Dialogue>, starttls: Starttls, pieces: &[&[u8]]) -
                     }
                 }
                 NextStep::Authenticate => {
-                    let Login { user, password, envelope, .. } = &login;
+                    let MailLogin { user, password, envelope, .. } = &login;
                     let lines = [user, &envelope.helo, &envelope.from, &envelope.to];
-                    assert!(lines.into_iter().chain(password).all(|value| fits(value)));
+                    assert!(lines.into_iter().chain(password).all(|value| fits_command(value)));
                     out.extend_from_slice(user);
                     dialogue.restart(&mut login, false);
                 }

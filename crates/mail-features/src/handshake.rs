@@ -1,8 +1,8 @@
 //! TLS with clients (nginx: `ngx_mail_ssl_init_connection`, `ngx_mail_verify_cert`).
 
-use crate::engine::{Closed, send, timed_out};
+use crate::engine::{SessionClosed, send_bytes, timed_out};
 use crate::session::MailSession;
-use observe::Level;
+use observe::Severity;
 use session_engine::Session;
 use session_engine::tls as shared;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use tls::{Choice, VerifyClient};
 use upstream::Stream;
 
 /// Verifies the client's certificate, too. A failure ends the session.
-pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed> {
+pub async fn make_handshake(s: &mut MailSession, stream: &mut Stream) -> Result<(), SessionClosed> {
     s.doing = if s.starttls { "in starttls state" } else { "SSL handshaking" };
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
-    let tls = server.tls.as_ref().ok_or(Closed)?;
+    let tls = server.tls.as_ref().ok_or(SessionClosed)?;
     // The server's handshake takes several writes.
     stream.hurry();
     // Ignores SNI: an address has one server.
@@ -25,7 +25,7 @@ pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed
             Some(loaders) => match loaders.load(s) {
                 Ok(set) => Choice::WithCertificates(Arc::clone(rules), set),
                 Err(why) => {
-                    s.log(Level::Error, format_args!("{why}"));
+                    s.log(Severity::Error, format_args!("{why}"));
                     Choice::Fail
                 }
             },
@@ -35,8 +35,8 @@ pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed
         Ok(Ok(())) => {}
         Ok(Err(why)) => {
             metrics::count_handshake(metrics::Area::Mail, Err(metrics::TlsFailure::Other));
-            s.log(Level::Info, format_args!("{}", shared::handshake_words(&why)));
-            return Err(Closed);
+            s.log(Severity::Info, format_args!("{}", shared::handshake_words(&why)));
+            return Err(SessionClosed);
         }
         Err(_) => {
             metrics::count_handshake(metrics::Area::Mail, Err(metrics::TlsFailure::Other));
@@ -51,18 +51,18 @@ pub async fn make(s: &mut MailSession, stream: &mut Stream) -> Result<(), Closed
     let Some(facts) = s.tls.clone().filter(|_| tls.verify != VerifyClient::Off) else { return Ok(()) };
     let Some(peer) = facts.peer.as_deref() else {
         if tls.verify == VerifyClient::On {
-            s.log(Level::Info, format_args!("client sent no required SSL certificate"));
-            send(s, stream, server.protocol.no_certificate().as_bytes()).await?;
-            return Err(Closed);
+            s.log(Severity::Info, format_args!("client sent no required SSL certificate"));
+            send_bytes(s, stream, server.protocol.no_certificate().as_bytes()).await?;
+            return Err(SessionClosed);
         }
         return Ok(());
     };
     let excused = tls.verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority();
     if !peer.verdict.is_ok() && !excused {
         let (number, reason) = (peer.verdict.0, peer.verdict.reason());
-        s.log(Level::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
-        send(s, stream, server.protocol.certificate_error().as_bytes()).await?;
-        return Err(Closed);
+        s.log(Severity::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
+        send_bytes(s, stream, server.protocol.certificate_error().as_bytes()).await?;
+        return Err(SessionClosed);
     }
     Ok(())
 }

@@ -35,8 +35,8 @@ mod smtp;
 mod ssl;
 
 pub use plan::MailPlan;
-pub use registry::{build, offer_variables, tables};
+pub use registry::{build_mail, mail_tables, offer_variables};
 pub use session::{MailArea, MailSession};
 pub use sessions::Mails;
 
-pub type Variables = session_engine::variable::Variables<MailArea>;
+pub type Variables = session_engine::variable::VariableTable<MailArea>;

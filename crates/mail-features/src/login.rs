@@ -1,11 +1,11 @@
 //! Credentials and envelope of a client before its login.
 
-use observe::os;
-use session_engine::unopened;
+use observe::os_error;
+use session_engine::unopened_failure;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum LoginMethod {
     /// Name and password: LOGIN, USER and PASS, AUTH PLAIN, AUTH LOGIN.
     #[default]
     Plain,
@@ -15,19 +15,19 @@ pub enum Method {
     None,
 }
 
-impl Method {
+impl LoginMethod {
     pub fn name(self) -> &'static str {
         match self {
-            Method::Plain => "plain",
-            Method::Apop => "apop",
-            Method::CramMd5 => "cram-md5",
-            Method::External => "external",
-            Method::None => "none",
+            LoginMethod::Plain => "plain",
+            LoginMethod::Apop => "apop",
+            LoginMethod::CramMd5 => "cram-md5",
+            LoginMethod::External => "external",
+            LoginMethod::None => "none",
         }
     }
     /// The password is a digest of the salt; the authentication server returns the real one.
     pub fn is_digest(self) -> bool {
-        matches!(self, Method::Apop | Method::CramMd5)
+        matches!(self, LoginMethod::Apop | LoginMethod::CramMd5)
     }
 }
 
@@ -44,30 +44,30 @@ pub struct Envelope {
 }
 
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Login {
+pub struct MailLogin {
     /// Contains no CR, LF and NUL.
     pub user: Vec<u8>,
     /// `None`: not sent.
     pub password: Option<Vec<u8>>,
-    pub method: Method,
+    pub method: LoginMethod,
     /// Salt of digests, without a line break; empty if no method needs it.
     pub salt: Vec<u8>,
     pub attempts: u64,
     pub envelope: Envelope,
 }
 
-impl fmt::Debug for Login {
+impl fmt::Debug for MailLogin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = String::from_utf8_lossy(&self.user);
         f.debug_struct("Login").field("user", &user).field("method", &self.method).finish_non_exhaustive()
     }
 }
 
-impl Login {
+impl MailLogin {
     /// Sets name and password; `false` if they contain bytes that do not fit into a command.
     #[must_use]
-    pub fn set(&mut self, method: Method, user: &[u8], password: Option<&[u8]>) -> bool {
-        if !fits(user) || !password.is_none_or(fits) {
+    pub fn set(&mut self, method: LoginMethod, user: &[u8], password: Option<&[u8]>) -> bool {
+        if !fits_command(user) || !password.is_none_or(fits_command) {
             return false;
         }
         self.method = method;
@@ -78,12 +78,12 @@ impl Login {
 }
 
 /// Tells whether a value fits into a command line: no line break, and no NUL, which separates in SASL.
-pub fn fits(value: &[u8]) -> bool {
+pub fn fits_command(value: &[u8]) -> bool {
     !value.iter().any(|c| matches!(c, b'\r' | b'\n' | 0))
 }
 
 /// Creates a salt (nginx: `ngx_mail_salt`): `<random.time@name>`.
-pub fn salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
+pub fn create_salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
     format!("<{random}.{unix_seconds}@{server_name}>").into_bytes()
 }
 
@@ -91,14 +91,14 @@ pub fn salt(random: u64, unix_seconds: i64, server_name: &str) -> Vec<u8> {
 const SHOWN_BYTES: usize = 512;
 
 /// For the error log.
-pub fn shown(bytes: &[u8]) -> String {
+pub fn shown_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.get(..SHOWN_BYTES).unwrap_or(bytes)).into_owned()
 }
 
 /// With the system's error.
-pub fn failed(call: &str, e: &std::io::Error) -> String {
-    match unopened(e) {
+pub fn call_failed(call: &str, e: &std::io::Error) -> String {
+    match unopened_failure(e) {
         Some((_, words)) => words,
-        None => format!("{call}() failed {}", os(e)),
+        None => format!("{call}() failed {}", os_error(e)),
     }
 }

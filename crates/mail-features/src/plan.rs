@@ -1,15 +1,15 @@
 //! Plan of the area, built once from the checked tree, immutable afterwards.
 
 use crate::MailArea;
-use crate::protocol::{Protocol, Refusal, ServerLogin, Starttls};
+use crate::protocol::{DialogueProtocol, MailRefusal, ServerLogin, Starttls};
 use crate::session::MailSession;
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
 use session_engine::area::{AreaPlan, NamedRules};
-use session_engine::forwarded::Trusted;
+use session_engine::forwarded::TrustedNetwork;
 use session_engine::tls::ServerTls;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -20,9 +20,9 @@ use upstream::Stream;
 pub struct MailPlan {
     /// Within a process; never 0.
     pub generation: u32,
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<MailListener>,
     pub(crate) places: HashMap<Address, usize>,
-    pub servers: Vec<Server>,
+    pub servers: Vec<MailServer>,
 }
 
 impl std::fmt::Debug for MailPlan {
@@ -43,13 +43,13 @@ impl MailPlan {
         clippy::indexing_slicing,
         reason = "the builder makes the indices of its plan's servers; no byte of a peer is one"
     )]
-    pub fn srv(&self, index: usize) -> &Server {
+    pub fn srv(&self, index: usize) -> &MailServer {
         &self.servers[index]
     }
 }
 
 #[derive(Debug)]
-pub struct Listener {
+pub struct MailListener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
     /// Connections begin with a handshake.
@@ -57,41 +57,41 @@ pub struct Listener {
     pub server: usize,
 }
 
-pub struct Server {
+pub struct MailServer {
     /// `server_name`, or the machine's name.
     pub name: String,
     pub error_log: Arc<ErrorLog>,
     /// Maximum time for the client's login, and for each step of the login at the mail server.
     pub timeout: Duration,
     pub max_errors: u64,
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     /// Proxies whose PROXY protocol headers are trusted.
-    pub proxies: Vec<Trusted>,
+    pub proxies: Vec<TrustedNetwork>,
     pub starttls: Starttls,
     pub tls: Option<Arc<ServerTls<MailArea>>>,
-    pub protocol: Arc<dyn Protocol>,
+    pub protocol: Arc<dyn DialogueProtocol>,
     pub authenticator: Arc<dyn Authenticate>,
     pub passer: Arc<dyn PassOn>,
 }
 
-pub struct Draft {
+pub struct ServerDraft {
     pub name: String,
     pub error_log: Arc<ErrorLog>,
     pub timeout: Duration,
     pub max_errors: u64,
-    pub resolving: Option<Resolving>,
-    pub proxies: Vec<Trusted>,
+    pub resolving: Option<ResolveRules>,
+    pub proxies: Vec<TrustedNetwork>,
     pub starttls: Starttls,
     pub tls: Option<Arc<ServerTls<MailArea>>>,
-    pub protocol: Option<Arc<dyn Protocol>>,
+    pub protocol: Option<Arc<dyn DialogueProtocol>>,
     pub authenticator: Option<Arc<dyn Authenticate>>,
     pub passer: Option<Arc<dyn PassOn>>,
 }
 
-impl Draft {
+impl ServerDraft {
     /// Returns `None` if a feature has reported an error.
-    pub fn finish(self) -> Option<Server> {
-        Some(Server {
+    pub fn finish(self) -> Option<MailServer> {
+        Some(MailServer {
             name: self.name,
             error_log: self.error_log,
             timeout: self.timeout,
@@ -111,7 +111,7 @@ impl Draft {
 pub enum AuthResult {
     /// The client may try again after `wait`; never if it is zero.
     Refused {
-        refusal: Refusal,
+        refusal: MailRefusal,
         wait: Duration,
         user: Option<Vec<u8>>,
     },
@@ -137,7 +137,7 @@ pub trait Authenticate: Send + Sync {
     fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<AuthResult, AuthFault>> + 'a>>;
 }
 
-pub struct Passing {
+pub struct PassPlan {
     pub to: Address,
     pub login: Box<dyn ServerLogin>,
     /// Bytes that the client sent after its login.
@@ -156,7 +156,7 @@ pub trait PassOn: Send + Sync {
         &'a self,
         s: &'a mut MailSession,
         client: &'a Stream,
-        passing: Passing,
+        passing: PassPlan,
     ) -> Pin<Box<dyn Future<Output = PassEnd> + 'a>>;
 }
 

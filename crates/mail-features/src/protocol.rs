@@ -1,6 +1,6 @@
 //! Interface of mail protocols (nginx: `ngx_mail_protocol_t`): bytes in, answers out, without sockets and clocks.
 
-use crate::login::Login;
+use crate::login::MailLogin;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ conf_schema::words! {
     pub enum Starttls { Off = "off", On = "on", Only = "only" }
 }
 
-pub trait Protocol: Send + Sync {
+pub trait DialogueProtocol: Send + Sync {
     fn kind(&self) -> MailProtocol;
     /// In bytes.
     fn command_bytes_max(&self) -> usize;
     fn needs_salt(&self) -> bool;
-    fn greeting(&self, login: &Login) -> Vec<u8>;
+    fn greeting(&self, login: &MailLogin) -> Vec<u8>;
     /// Time in which a client that sends data before the greeting is rejected.
     fn greeting_delay(&self) -> Duration {
         Duration::ZERO
@@ -53,7 +53,7 @@ pub trait Protocol: Send + Sync {
 }
 
 pub struct DialogueContext<'a> {
-    pub login: &'a mut Login,
+    pub login: &'a mut MailLogin,
     /// Setting of `starttls`; `Off` once the connection is secure.
     pub starttls: Starttls,
     /// Lines for the error log, at the level `info`.
@@ -61,7 +61,7 @@ pub struct DialogueContext<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct DialogueStep {
     pub consumed: usize,
     pub then: NextStep,
 }
@@ -70,13 +70,13 @@ pub struct Step {
 pub enum NextStep {
     /// Incomplete command; nothing was consumed.
     More,
-    Reply(Reply),
+    Reply(MailReply),
     /// The credentials are complete: the authentication server decides.
     Authenticate,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct MailReply {
     pub bytes: Vec<u8>,
     pub next: Next,
     /// Invalid command; counts towards `max_errors`.
@@ -91,17 +91,17 @@ pub enum Next {
     StartTls,
 }
 
-impl Reply {
+impl MailReply {
     pub fn go(bytes: impl Into<Vec<u8>>) -> NextStep {
-        NextStep::Reply(Reply { bytes: bytes.into(), next: Next::Go, invalid: false })
+        NextStep::Reply(MailReply { bytes: bytes.into(), next: Next::Go, invalid: false })
     }
     pub fn then(bytes: impl Into<Vec<u8>>, next: Next) -> NextStep {
-        NextStep::Reply(Reply { bytes: bytes.into(), next, invalid: false })
+        NextStep::Reply(MailReply { bytes: bytes.into(), next, invalid: false })
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refusal {
+pub struct MailRefusal {
     pub message: Vec<u8>,
     /// SMTP status code (`Auth-Error-Code`).
     pub code: Option<Vec<u8>>,
@@ -109,17 +109,17 @@ pub struct Refusal {
 
 pub trait Dialogue {
     /// Parses and answers one command; `input` grows while it is incomplete.
-    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step;
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> DialogueStep;
     fn invalid(&mut self) -> Vec<u8>;
-    fn refused(&self, refusal: &Refusal) -> Vec<u8>;
+    fn refused(&self, refusal: &MailRefusal) -> Vec<u8>;
     /// Resets the state after a handshake or a refused login.
-    fn restart(&mut self, login: &mut Login, secured: bool);
+    fn restart(&mut self, login: &mut MailLogin, secured: bool);
     /// At the mail server.
     fn server_login(&self) -> Box<dyn ServerLogin>;
 }
 
 pub struct LoginFacts<'a> {
-    pub login: &'a Login,
+    pub login: &'a MailLogin,
     pub server_name: &'a str,
     /// Client address; `None`: a UNIX-domain socket.
     pub client: Option<IpAddr>,

@@ -2,7 +2,7 @@
 
 use crate::build::{self as builder, Feature};
 use crate::plan::MailPlan;
-use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
+use conf_schema::{CheckedBlock, Complaint, ContextArea, Cx, FeatureTable, Schema};
 
 /// In the order of nginx's modules, which is that of error messages.
 static FEATURES: &[&dyn Feature] = &[
@@ -11,13 +11,13 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::imap::Imap,
     &crate::smtp::Smtp,
     &crate::auth_http::AuthHttpFeature,
-    &crate::proxy::Proxy,
+    &crate::proxy::MailProxyRules,
     &crate::realip::Realip,
-    &crate::resolver::Resolver,
+    &crate::resolver::MailResolver,
 ];
 
-pub fn tables() -> Vec<Table> {
-    builder::tables(FEATURES)
+pub fn mail_tables() -> Vec<FeatureTable> {
+    builder::feature_tables(FEATURES)
 }
 
 /// For a configuration.
@@ -27,6 +27,6 @@ pub fn offer_variables(cx: &mut Cx) {
 
 /// Builds the plan of a checked mail block; warnings go to `cx.warnings`. Fails on servers without a protocol, address,
 /// authentication server or certificate.
-pub fn build(schema: &Schema, mail: &mut Block<'_>, cx: &mut Cx) -> Result<MailPlan, Vec<Complaint>> {
-    builder::build(FEATURES, mail, cx, &|feature| schema.table_index(feature, Area::Mail))
+pub fn build_mail(schema: &Schema, mail: &mut CheckedBlock<'_>, cx: &mut Cx) -> Result<MailPlan, Vec<Complaint>> {
+    builder::build_plan(FEATURES, mail, cx, &|feature| schema.table_index(feature, ContextArea::Mail))
 }

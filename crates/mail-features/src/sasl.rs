@@ -1,6 +1,6 @@
 //! SASL for the three protocols (RFC 4422; nginx: `ngx_mail_auth_parse`): PLAIN, LOGIN, CRAM-MD5 and EXTERNAL.
 
-use crate::login::{Login, Method, fits};
+use crate::login::{LoginMethod, MailLogin, fits_command};
 use crate::protocol::{DialogueContext, Starttls};
 use base64::Engine as _;
 use base64::alphabet;
@@ -62,7 +62,7 @@ impl Methods {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitingStep {
     Plain,
     LoginUser,
     LoginPassword,
@@ -71,9 +71,9 @@ pub enum Waiting {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum SaslProgress {
     /// Challenge text in base64.
-    Ask(String, Waiting),
+    Ask(String, WaitingStep),
     Done,
 }
 
@@ -81,32 +81,32 @@ const USERNAME: &str = "VXNlcm5hbWU6";
 const PASSWORD: &str = "UGFzc3dvcmQ6";
 
 /// Starts an exchange with the words of an AUTH command. `None`: an invalid command.
-pub fn begin(words: &[&[u8]], methods: Methods, talk: &mut DialogueContext<'_>) -> Option<Progress> {
+pub fn begin_exchange(words: &[&[u8]], methods: Methods, talk: &mut DialogueContext<'_>) -> Option<SaslProgress> {
     if talk.starttls == Starttls::Only {
         return None;
     }
-    let ask = |text: &str, waiting| Some(Progress::Ask(text.into(), waiting));
+    let ask = |text: &str, waiting| Some(SaslProgress::Ask(text.into(), waiting));
     let (name, rest) = words.split_first()?;
     match (name.to_ascii_uppercase().as_slice(), rest) {
-        (b"LOGIN", []) => ask(USERNAME, Waiting::LoginUser),
-        (b"LOGIN", [user]) => answer(Waiting::LoginUser, user, talk),
-        (b"PLAIN", []) => ask("", Waiting::Plain),
-        (b"PLAIN", [all]) => answer(Waiting::Plain, all, talk),
-        (b"CRAM-MD5", []) if methods.cram_md5() => ask(&encode(&talk.login.salt), Waiting::CramMd5),
-        (b"EXTERNAL", []) if methods.external() => ask(USERNAME, Waiting::External),
+        (b"LOGIN", []) => ask(USERNAME, WaitingStep::LoginUser),
+        (b"LOGIN", [user]) => answer_word(WaitingStep::LoginUser, user, talk),
+        (b"PLAIN", []) => ask("", WaitingStep::Plain),
+        (b"PLAIN", [all]) => answer_word(WaitingStep::Plain, all, talk),
+        (b"CRAM-MD5", []) if methods.cram_md5() => ask(&encode_base64(&talk.login.salt), WaitingStep::CramMd5),
+        (b"EXTERNAL", []) if methods.external() => ask(USERNAME, WaitingStep::External),
         // nginx accepts EXTERNAL's initial response even if the method is disabled; Tidegate does not.
-        (b"EXTERNAL", [user]) if methods.external() => answer(Waiting::External, user, talk),
+        (b"EXTERNAL", [user]) if methods.external() => answer_word(WaitingStep::External, user, talk),
         _ => None,
     }
 }
 
 /// Continues with the client's response. `None`: an invalid command.
-pub fn answer(waiting: Waiting, word: &[u8], talk: &mut DialogueContext<'_>) -> Option<Progress> {
+pub fn answer_word(waiting: WaitingStep, word: &[u8], talk: &mut DialogueContext<'_>) -> Option<SaslProgress> {
     let name = match waiting {
-        Waiting::Plain => "PLAIN",
-        Waiting::LoginUser | Waiting::LoginPassword => "LOGIN",
-        Waiting::CramMd5 => "CRAM-MD5",
-        Waiting::External => "EXTERNAL",
+        WaitingStep::Plain => "PLAIN",
+        WaitingStep::LoginUser | WaitingStep::LoginPassword => "LOGIN",
+        WaitingStep::CramMd5 => "CRAM-MD5",
+        WaitingStep::External => "EXTERNAL",
     };
     let Some(bytes) = decode(word) else {
         talk.notes.push(format!("client sent invalid base64 encoding in AUTH {name} command"));
@@ -117,7 +117,7 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut DialogueContext<'_>) -> 
         None
     };
     match waiting {
-        Waiting::Plain => {
+        WaitingStep::Plain => {
             // Ignores the authorization identity.
             let after = memchr::memchr(0, &bytes).and_then(|at| bytes.get(at + 1..));
             let Some(rest) = after.filter(|rest| !rest.is_empty()) else { return invalid("login", talk) };
@@ -125,42 +125,44 @@ pub fn answer(waiting: Waiting, word: &[u8], talk: &mut DialogueContext<'_>) -> 
             let Some((user, password)) = end.and_then(|at| Some((rest.get(..at)?, rest.get(at + 1..)?))) else {
                 return invalid("password", talk);
             };
-            done(talk.login, Method::Plain, user, Some(password)).or_else(|| invalid("login", talk))
+            done(talk.login, LoginMethod::Plain, user, Some(password)).or_else(|| invalid("login", talk))
         }
-        Waiting::LoginUser => {
-            if !talk.login.set(Method::Plain, &bytes, None) {
+        WaitingStep::LoginUser => {
+            if !talk.login.set(LoginMethod::Plain, &bytes, None) {
                 return invalid("login", talk);
             }
-            Some(Progress::Ask(PASSWORD.into(), Waiting::LoginPassword))
+            Some(SaslProgress::Ask(PASSWORD.into(), WaitingStep::LoginPassword))
         }
-        Waiting::LoginPassword => {
+        WaitingStep::LoginPassword => {
             let user = talk.login.user.clone();
-            done(talk.login, Method::Plain, &user, Some(&bytes)).or_else(|| invalid("password", talk))
+            done(talk.login, LoginMethod::Plain, &user, Some(&bytes)).or_else(|| invalid("password", talk))
         }
-        Waiting::CramMd5 => {
+        WaitingStep::CramMd5 => {
             // As in nginx, the name ends at the first space.
             let space = memchr::memchr(b' ', &bytes);
             let parts = space.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)));
             match parts.filter(|(_, digest)| digest.len() == 32) {
                 Some((user, digest)) => {
-                    done(talk.login, Method::CramMd5, user, Some(digest)).or_else(|| invalid("login", talk))
+                    done(talk.login, LoginMethod::CramMd5, user, Some(digest)).or_else(|| invalid("login", talk))
                 }
                 None => {
                     // The message names the login.
                     let user = bytes.split(|c| *c == b' ').next().unwrap_or_default();
-                    if fits(user) {
+                    if fits_command(user) {
                         talk.login.user = user.to_vec();
                     }
                     invalid("CRAM-MD5 hash", talk)
                 }
             }
         }
-        Waiting::External => done(talk.login, Method::External, &bytes, None).or_else(|| invalid("login", talk)),
+        WaitingStep::External => {
+            done(talk.login, LoginMethod::External, &bytes, None).or_else(|| invalid("login", talk))
+        }
     }
 }
 
-fn done(login: &mut Login, method: Method, user: &[u8], password: Option<&[u8]>) -> Option<Progress> {
-    login.set(method, user, password).then_some(Progress::Done)
+fn done(login: &mut MailLogin, method: LoginMethod, user: &[u8], password: Option<&[u8]>) -> Option<SaslProgress> {
+    login.set(method, user, password).then_some(SaslProgress::Done)
 }
 
 /// As in nginx: padding is optional, and ends the input.
@@ -176,32 +178,32 @@ fn decode(word: &[u8]) -> Option<Vec<u8>> {
     LENIENT.decode(word.get(..end)?).ok()
 }
 
-pub fn encode(bytes: &[u8]) -> String {
+pub fn encode_base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::talk;
+    use crate::testing::dialogue_context;
 
     const ALL: Methods = Methods(63);
 
-    fn run(words: &[&str], answers: &[&str]) -> (Option<Progress>, Login, Vec<String>) {
-        let (mut login, mut notes) = (Login { salt: b"<1.2@h>".to_vec(), ..Login::default() }, Vec::new());
-        let mut talk = talk(&mut login, Starttls::Off, &mut notes);
+    fn run(words: &[&str], answers: &[&str]) -> (Option<SaslProgress>, MailLogin, Vec<String>) {
+        let (mut login, mut notes) = (MailLogin { salt: b"<1.2@h>".to_vec(), ..MailLogin::default() }, Vec::new());
+        let mut talk = dialogue_context(&mut login, Starttls::Off, &mut notes);
         let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
-        let mut progress = begin(&words, ALL, &mut talk);
+        let mut progress = begin_exchange(&words, ALL, &mut talk);
         for word in answers {
-            let Some(Progress::Ask(_, waiting)) = progress else { break };
-            progress = answer(waiting, word.as_bytes(), &mut talk);
+            let Some(SaslProgress::Ask(_, waiting)) = progress else { break };
+            progress = answer_word(waiting, word.as_bytes(), &mut talk);
         }
         (progress, login, notes)
     }
 
     #[test]
     fn every_method() {
-        let plain = encode(b"\0user\0secret");
+        let plain = encode_base64(b"\0user\0secret");
         for (words, answers) in [
             (vec!["plain"], vec![plain.as_str()]),
             (vec!["PLAIN", plain.as_str()], vec![]),
@@ -209,18 +211,21 @@ mod tests {
             (vec!["LOGIN", "dXNlcg"], vec!["c2VjcmV0"]),
         ] {
             let (progress, login, _) = run(&words, &answers);
-            assert_eq!(progress, Some(Progress::Done), "{words:?}");
+            assert_eq!(progress, Some(SaslProgress::Done), "{words:?}");
             assert_eq!((login.user.as_slice(), login.password.as_deref()), (&b"user"[..], Some(&b"secret"[..])));
-            assert_eq!(login.method, Method::Plain);
+            assert_eq!(login.method, LoginMethod::Plain);
         }
-        let digest = encode(format!("user {}", "0".repeat(32)).as_bytes());
+        let digest = encode_base64(format!("user {}", "0".repeat(32)).as_bytes());
         let (progress, login, _) = run(&["CRAM-MD5"], &[&digest]);
-        assert_eq!((progress, login.method), (Some(Progress::Done), Method::CramMd5));
+        assert_eq!((progress, login.method), (Some(SaslProgress::Done), LoginMethod::CramMd5));
         assert_eq!(login.password.map(|p| p.len()), Some(32));
         let (progress, login, _) = run(&["EXTERNAL"], &["dXNlcg=="]);
-        assert_eq!((progress, login.method, login.user), (Some(Progress::Done), Method::External, b"user".to_vec()));
+        assert_eq!(
+            (progress, login.method, login.user),
+            (Some(SaslProgress::Done), LoginMethod::External, b"user".to_vec())
+        );
         let (progress, ..) = run(&["CRAM-MD5"], &[]);
-        assert_eq!(progress, Some(Progress::Ask(encode(b"<1.2@h>"), Waiting::CramMd5)));
+        assert_eq!(progress, Some(SaslProgress::Ask(encode_base64(b"<1.2@h>"), WaitingStep::CramMd5)));
     }
 
     #[test]
@@ -244,7 +249,7 @@ mod tests {
     /// The session's log line names the login.
     #[test]
     fn an_invalid_digest_leaves_the_login() {
-        let (progress, login, _) = run(&["CRAM-MD5"], &[&encode(b"user short")]);
+        let (progress, login, _) = run(&["CRAM-MD5"], &[&encode_base64(b"user short")]);
         assert_eq!((progress, login.user.as_slice()), (None, &b"user"[..]));
     }
 
@@ -252,24 +257,24 @@ mod tests {
     #[test]
     fn nothing_that_could_end_a_line_gets_through() {
         for bytes in [&b"\0a\r\nDELE 1\0p"[..], b"\0a\0p\nq", b"\0a\0p\0q", b"\0a\rb\0p"] {
-            let (progress, login, _) = run(&["PLAIN", &encode(bytes)], &[]);
+            let (progress, login, _) = run(&["PLAIN", &encode_base64(bytes)], &[]);
             assert_eq!((progress, login.password), (None, None), "{bytes:?}");
         }
-        assert_eq!(run(&["LOGIN", &encode(b"a\nb")], &[]).0, None);
-        assert_eq!(run(&["EXTERNAL"], &[&encode(b"a\0b")]).0, None);
-        let digest = encode(format!("u\r\n {}", "0".repeat(32)).as_bytes());
+        assert_eq!(run(&["LOGIN", &encode_base64(b"a\nb")], &[]).0, None);
+        assert_eq!(run(&["EXTERNAL"], &[&encode_base64(b"a\0b")]).0, None);
+        let digest = encode_base64(format!("u\r\n {}", "0".repeat(32)).as_bytes());
         assert_eq!(run(&["CRAM-MD5"], &[&digest]).0, None);
     }
 
     #[test]
     fn methods_that_are_not_allowed() {
-        let (mut login, mut notes) = (Login::default(), Vec::new());
-        let mut talk = talk(&mut login, Starttls::Off, &mut notes);
+        let (mut login, mut notes) = (MailLogin::default(), Vec::new());
+        let mut talk = dialogue_context(&mut login, Starttls::Off, &mut notes);
         for words in [&[&b"CRAM-MD5"[..]][..], &[b"EXTERNAL"], &[b"EXTERNAL", b"dXNlcg=="]] {
-            assert_eq!(begin(words, Methods(3), &mut talk), None);
+            assert_eq!(begin_exchange(words, Methods(3), &mut talk), None);
         }
         talk.starttls = Starttls::Only;
-        assert_eq!(begin(&[b"PLAIN"], ALL, &mut talk), None);
+        assert_eq!(begin_exchange(&[b"PLAIN"], ALL, &mut talk), None);
         assert_eq!(Methods(63).names().collect::<Vec<_>>(), ["PLAIN", "LOGIN", "CRAM-MD5", "EXTERNAL"]);
     }
 }

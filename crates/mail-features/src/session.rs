@@ -1,12 +1,12 @@
 //! A session of the mail area (nginx: `ngx_mail_session_t`).
 
-use crate::login::Login;
-use crate::plan::{MailPlan, Server};
+use crate::login::MailLogin;
+use crate::plan::{MailPlan, MailServer};
 use net::Address;
-use observe::{Detail, ErrorLog, Level};
+use observe::{Detail, ErrorLog, Severity};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, Slot};
+use session_engine::{AreaTypes, Session, SessionSlot};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct MailSession {
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     pub tls: Option<Arc<tls::Facts>>,
     pub starttls: bool,
-    pub login: Login,
+    pub login: MailLogin,
     /// Client's host name, or the reason for its absence; empty if not needed.
     pub host: String,
     pub doing: &'static str,
@@ -56,7 +56,7 @@ impl MailSession {
             proxy: None,
             tls: None,
             starttls: false,
-            login: Login::default(),
+            login: MailLogin::default(),
             host: String::new(),
             doing: "sending client greeting line",
             upstream: None,
@@ -64,7 +64,7 @@ impl MailSession {
         }
     }
     #[inline]
-    pub fn srv(&self) -> &Server {
+    pub fn srv(&self) -> &MailServer {
         self.plan.srv(self.server)
     }
     /// The client's address as text; `unix:` for UNIX-domain sockets.
@@ -76,7 +76,7 @@ impl MailSession {
     }
     /// With the connection number only.
     #[cold]
-    pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    pub fn note(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);
     }
 }
@@ -97,7 +97,7 @@ impl Session for MailSession {
     fn read_slot(&self, _: u32, _: &mut Vec<u8>) -> Option<bool> {
         None
     }
-    fn write_slot(&mut self, _: u32, _: Slot) {}
+    fn write_slot(&mut self, _: u32, _: SessionSlot) {}
     fn set_slot(&mut self, _: VarId, _: Box<[u8]>) {}
     fn captures(&mut self) -> &mut Captures {
         &mut self.captures
@@ -115,7 +115,7 @@ impl Session for MailSession {
         &self.srv().error_log
     }
     #[cold]
-    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    fn log(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         let log = &self.srv().error_log;
         if !log.wants(level) {
             return;

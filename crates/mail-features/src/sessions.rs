@@ -4,8 +4,8 @@ use crate::engine;
 use crate::plan::MailPlan;
 use crate::session::{MailSession, SessionFacts};
 use net::Address;
-use observe::Level;
-use session_engine::sessions::{Cause, Sessions};
+use observe::Severity;
+use session_engine::sessions::{AreaSessions, Cause};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use std::sync::Arc;
 use upstream::Stream;
 
 #[derive(Default)]
-pub struct Mails(Rc<Sessions>);
+pub struct Mails(Rc<AreaSessions>);
 
-pub struct Accepted {
+pub struct AcceptedSession {
     pub fd: OwnedFd,
     pub peer: Option<SocketAddr>,
     pub local: Rc<Address>,
@@ -23,7 +23,7 @@ pub struct Accepted {
     pub number: u64,
 }
 
-pub struct Passed {
+pub struct PassedSession {
     pub stream: Stream,
     pub peer: Option<SocketAddr>,
     /// With its bytes.
@@ -37,17 +37,17 @@ impl Mails {
     pub fn count(&self) -> usize {
         self.0.count()
     }
-    pub fn begin(&self, plan: &Rc<Arc<MailPlan>>, accepted: Accepted) {
-        let Accepted { fd, peer, local, listener, number } = accepted;
+    pub fn begin(&self, plan: &Rc<Arc<MailPlan>>, accepted: AcceptedSession) {
+        let AcceptedSession { fd, peer, local, listener, number } = accepted;
         let session = MailSession::new(SessionFacts { plan: plan.clone(), listener, number, peer, local });
         match Stream::accepted(fd, peer.is_some()) {
             Ok(stream) => self.start(session, stream),
-            Err(e) => session.note(Level::Alert, format_args!("epoll_ctl() failed {}", observe::os(&e))),
+            Err(e) => session.note(Severity::Alert, format_args!("epoll_ctl() failed {}", observe::os_error(&e))),
         }
     }
     /// Resumes a session that another listener passed.
-    pub fn resume(&self, plan: &Rc<Arc<MailPlan>>, passed: Passed) {
-        let Passed { stream, peer, proxy, local, listener, number } = passed;
+    pub fn resume(&self, plan: &Rc<Arc<MailPlan>>, passed: PassedSession) {
+        let PassedSession { stream, peer, proxy, local, listener, number } = passed;
         let mut session = MailSession::new(SessionFacts { plan: plan.clone(), listener, number, peer, local });
         (session.proxy, session.tls) = (proxy, stream.facts());
         self.start(session, stream);

@@ -1,14 +1,14 @@
 //! Dialogue with a client until its authentication is decided (nginx: `ngx_mail_read_command`, `ngx_mail_auth`,
 //! `ngx_mail_auth_sleep_handler`).
 
-use crate::engine::{Closed, send, timed_out};
+use crate::engine::{SessionClosed, send_bytes, timed_out};
 use crate::handshake;
-use crate::login::{failed, shown};
-use crate::plan::{AuthFault, AuthResult, PassEnd, Passing};
-use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Reply, Starttls, Step};
+use crate::login::{call_failed, shown_text};
+use crate::plan::{AuthFault, AuthResult, PassEnd, PassPlan};
+use crate::protocol::{Dialogue, DialogueContext, DialogueStep, MailReply, Next, NextStep, Starttls};
 use crate::session::MailSession;
 use base::clock::Instant;
-use observe::Level;
+use observe::Severity;
 use runtime::time::{sleep, timeout_at};
 use session_engine::Session;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ const READ_BYTES: usize = 512;
 const WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Runs the dialogue until the session ends. `until`: its deadline.
-pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -> Result<(), Closed> {
+pub async fn run_dialogue(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -> Result<(), SessionClosed> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
     let mut dialogue = server.protocol.dialogue();
@@ -33,17 +33,17 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
         match step(s, stream, &mut *dialogue, &mut input, bytes_max) {
             NextStep::More if input.len() >= bytes_max => {
                 let command = input.get(..bytes_max).unwrap_or(&input);
-                s.log(Level::Info, format_args!("client sent too long command \"{}\"", shown(command)));
-                return send(s, stream, &dialogue.invalid()).await;
+                s.log(Severity::Info, format_args!("client sent too long command \"{}\"", shown_text(command)));
+                return send_bytes(s, stream, &dialogue.invalid()).await;
             }
             NextStep::More => read(s, stream, &mut input, bytes_max, until).await?,
-            NextStep::Reply(Reply { bytes, mut next, invalid }) => {
+            NextStep::Reply(MailReply { bytes, mut next, invalid }) => {
                 errors += u64::from(invalid);
                 if invalid && errors >= server.max_errors {
-                    s.log(Level::Info, format_args!("client sent too many invalid commands"));
+                    s.log(Severity::Info, format_args!("client sent too many invalid commands"));
                     next = Next::Quit;
                 }
-                send(s, stream, &bytes).await?;
+                send_bytes(s, stream, &bytes).await?;
                 match next {
                     Next::Go => {}
                     Next::Quit => return Ok(()),
@@ -51,7 +51,7 @@ pub async fn run(s: &mut MailSession, stream: &mut Stream, mut until: Instant) -
                         // Discards plaintext after the command (STARTTLS injection).
                         input = Vec::new();
                         s.starttls = true;
-                        Box::pin(handshake::make(s, stream)).await?;
+                        Box::pin(handshake::make_handshake(s, stream)).await?;
                         s.doing = "in auth state";
                         dialogue.restart(&mut s.login, true);
                     }
@@ -78,10 +78,10 @@ fn step(
     let command = input.get(..bytes_max).unwrap_or(input);
     let starttls = if stream.is_secure() { Starttls::Off } else { s.srv().starttls };
     let mut notes = Vec::new();
-    let Step { consumed, then } =
+    let DialogueStep { consumed, then } =
         dialogue.step(command, &mut DialogueContext { login: &mut s.login, starttls, notes: &mut notes });
     for note in notes {
-        s.log(Level::Info, format_args!("{note}"));
+        s.log(Severity::Info, format_args!("{note}"));
     }
     input.drain(..consumed.min(input.len()));
     then
@@ -93,7 +93,7 @@ async fn read(
     input: &mut Vec<u8>,
     bytes_max: usize,
     until: Instant,
-) -> Result<(), Closed> {
+) -> Result<(), SessionClosed> {
     // A silent client costs no buffer.
     let reading = poll_fn(|cx| {
         loop {
@@ -107,10 +107,10 @@ async fn read(
     });
     match timeout_at(until, reading).await {
         Ok(Ok(1..)) => Ok(()),
-        Ok(Ok(0)) => Err(Closed),
+        Ok(Ok(0)) => Err(SessionClosed),
         Ok(Err(e)) => {
-            s.log(Level::Info, format_args!("{}", failed("recv", &e)));
-            Err(Closed)
+            s.log(Severity::Info, format_args!("{}", call_failed("recv", &e)));
+            Err(SessionClosed)
         }
         Err(_) => Err(timed_out(s)),
     }
@@ -122,7 +122,7 @@ async fn authenticate(
     stream: &Stream,
     dialogue: &mut dyn Dialogue,
     input: &mut Vec<u8>,
-) -> Result<(), Closed> {
+) -> Result<(), SessionClosed> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
     s.login.attempts += 1;
@@ -132,13 +132,13 @@ async fn authenticate(
         match server.authenticator.ask(s).await {
             Ok(AuthResult::Refused { refusal, wait, user }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
-                s.log(Level::Info, format_args!("client login failed: \"{}\"", shown(&refusal.message)));
+                s.log(Severity::Info, format_args!("client login failed: \"{}\"", shown_text(&refusal.message)));
                 let answer = dialogue.refused(&refusal);
                 if !wait.is_zero() {
                     sleep(wait.min(WAIT_MAX)).await;
                 }
-                send(s, stream, &answer).await?;
-                return if wait.is_zero() { Err(Closed) } else { Ok(()) };
+                send_bytes(s, stream, &answer).await?;
+                return if wait.is_zero() { Err(SessionClosed) } else { Ok(()) };
             }
             Ok(AuthResult::AskAgain { wait, user, password }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
@@ -151,18 +151,18 @@ async fn authenticate(
                 let own = s.login.password.take().filter(|_| !s.login.method.is_digest());
                 s.login.password = password.or(own);
                 s.upstream = Some(name);
-                let passing = Passing { to, login: dialogue.server_login(), pending: std::mem::take(input) };
+                let passing = PassPlan { to, login: dialogue.server_login(), pending: std::mem::take(input) };
                 if let PassEnd::Failed(answer) = server.passer.run(s, stream, passing).await {
-                    send(s, stream, &answer).await?;
+                    send_bytes(s, stream, &answer).await?;
                 }
-                return Err(Closed);
+                return Err(SessionClosed);
             }
             Err(AuthFault(words)) => {
                 if let Some(words) = words {
-                    s.log(Level::Error, format_args!("{words}"));
+                    s.log(Severity::Error, format_args!("{words}"));
                 }
-                send(s, stream, internal_error).await?;
-                return Err(Closed);
+                send_bytes(s, stream, internal_error).await?;
+                return Err(SessionClosed);
             }
         }
     }

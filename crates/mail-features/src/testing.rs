@@ -1,19 +1,24 @@
 //! Helpers for tests of dialogues.
 
-use crate::login::Login;
-use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Starttls, Step};
+use crate::login::MailLogin;
+use crate::protocol::{Dialogue, DialogueContext, DialogueStep, Next, NextStep, Starttls};
 
-pub fn talk<'a>(login: &'a mut Login, starttls: Starttls, notes: &'a mut Vec<String>) -> DialogueContext<'a> {
+pub fn dialogue_context<'a>(
+    login: &'a mut MailLogin,
+    starttls: Starttls,
+    notes: &'a mut Vec<String>,
+) -> DialogueContext<'a> {
     DialogueContext { login, starttls, notes }
 }
 
 /// Runs a dialogue; returns all answers, `<AUTH user password>` for a login, and the reason for the end.
-pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, pieces: &[&[u8]]) -> String {
+pub fn run_pieces(dialogue: &mut dyn Dialogue, login: &mut MailLogin, starttls: Starttls, pieces: &[&[u8]]) -> String {
     let (mut input, mut out, mut notes) = (Vec::new(), String::new(), Vec::new());
     'pieces: for piece in pieces {
         input.extend_from_slice(piece);
         loop {
-            let Step { consumed, then } = dialogue.step(&input, &mut talk(login, starttls, &mut notes));
+            let DialogueStep { consumed, then } =
+                dialogue.step(&input, &mut dialogue_context(login, starttls, &mut notes));
             assert!(consumed <= input.len());
             let (bytes, next) = match then {
                 NextStep::More => {
@@ -49,8 +54,8 @@ pub fn run(dialogue: &mut dyn Dialogue, login: &mut Login, starttls: Starttls, p
 /// At once, cut at every place, and byte by byte.
 pub fn at_every_cut(make: &dyn Fn() -> Box<dyn Dialogue>, starttls: Starttls, input: &[u8]) -> String {
     let once = |pieces: &[&[u8]]| {
-        let mut login = Login { salt: b"<1.2@host>".to_vec(), ..Login::default() };
-        run(&mut *make(), &mut login, starttls, pieces)
+        let mut login = MailLogin { salt: b"<1.2@host>".to_vec(), ..MailLogin::default() };
+        run_pieces(&mut *make(), &mut login, starttls, pieces)
     };
     let whole = once(&[input]);
     for at in 0..=input.len() {

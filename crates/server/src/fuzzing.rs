@@ -6,10 +6,10 @@ mod reloads;
 pub use reloads::reloads;
 
 use crate::conf::{self, Invocation};
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_syntax::Disk;
 use conn::rehearsal::{self, RehearsalClient};
-use http_engine::{Body, HttpPlan};
+use http_engine::{HttpPlan, ResponseBody};
 use observe::log_file::LogFiles;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -70,10 +70,10 @@ fn answers_below_the_root(site: &Site, data: &[u8]) -> bool {
 fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
     let head = [b"GET /", target, b" HTTP/1.1\r\nHost: a\r\n", fields, b"\r\n\r\n"].concat();
     let client = RehearsalClient { listener: 0, local: None, peer: None, tls: None };
-    let Some((r, body)) = rehearsal::run(plan, &client, &head, None) else { return (0, Vec::new()) };
+    let Some((r, body)) = rehearsal::rehearse_request(plan, &client, &head, None) else { return (0, Vec::new()) };
     let bytes = match body {
-        Some(Body::Bytes(bytes)) => bytes.to_vec(),
-        Some(Body::File(part)) => {
+        Some(ResponseBody::Bytes(bytes)) => bytes.to_vec(),
+        Some(ResponseBody::File(part)) => {
             let mut bytes = vec![0; usize::try_from(part.length).expect("a small file")];
             part.file.file.read_exact_at(&mut bytes, part.start).expect("read");
             bytes
@@ -119,7 +119,7 @@ fn lay_out() -> std::io::Result<Site> {
         globals: Vec::new(),
         text: None,
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = reading.config.expect("a configuration");
     let plan = config.http.expect("an http block");
     assert_eq!(ask(&plan, b"files/b.txt", b""), (200, b"b".to_vec()));
@@ -152,7 +152,7 @@ fn api_plan() -> Arc<HttpPlan> {
         globals: Vec::new(),
         text: Some(text.into()),
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = reading.config.expect("a configuration");
     // Groups of the stream block live as long as the inventory.
     config.http.expect("an http block")

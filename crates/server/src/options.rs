@@ -4,14 +4,14 @@ use crate::conf::{self, CorePlan, Invocation, paths};
 use crate::process::start::{self, Task};
 use crate::process::{pidfile, upgrade_command};
 use crate::{commands, report, say, version, voice};
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_syntax::Disk;
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ServerOptions {
     pub help: bool,
     pub version: bool,
     pub configure: bool,
@@ -33,17 +33,17 @@ pub struct Options {
 
 /// Returns the exit code.
 pub fn main(arguments: &[OsString]) -> i32 {
-    let options = match parse(&arguments[1.min(arguments.len())..]) {
+    let options = match parse_options(&arguments[1.min(arguments.len())..]) {
         Ok(options) => options,
         Err(words) => {
-            eprintln!("{}: {words}", voice::name());
+            eprintln!("{}: {words}", voice::program_name());
             return 1;
         }
     };
     let told = match &options {
-        Options { help: true, .. } => version::short() + &commands::overview(),
-        Options { configure: true, .. } => version::long(&conf::schema()),
-        Options { version: true, .. } => version::short(),
+        ServerOptions { help: true, .. } => version::short_version() + &commands::help_overview(),
+        ServerOptions { configure: true, .. } => version::long_version(&conf::full_schema()),
+        ServerOptions { version: true, .. } => version::short_version(),
         _ => String::new(),
     };
     if options.long && !options.test {
@@ -60,7 +60,7 @@ pub fn main(arguments: &[OsString]) -> i32 {
         return send(&invocation, signal);
     }
     if options.plan {
-        return commands::plan::print(&invocation);
+        return commands::plan::print_plan(&invocation);
     }
     if arguments.len() <= 1 && !invocation.conf_file.exists() {
         return without_configuration(&invocation);
@@ -70,23 +70,27 @@ pub fn main(arguments: &[OsString]) -> i32 {
     } else {
         Task::Serve
     };
-    start::run(invocation, task, arguments, options.control_api.as_deref())
+    start::start_process(invocation, task, arguments, options.control_api.as_deref())
 }
 
 /// Explains how to start, if the program was started without arguments on a machine without a configuration.
 fn without_configuration(invocation: &Invocation) -> i32 {
-    eprintln!("{}: there is no configuration: \"{}\" does not exist", voice::name(), invocation.conf_file.display());
+    eprintln!(
+        "{}: there is no configuration: \"{}\" does not exist",
+        voice::program_name(),
+        invocation.conf_file.display()
+    );
     eprintln!();
     eprintln!("  tidegate serve [DIR]   serves a directory on the loopback interface, without a configuration");
     eprintln!("  tidegate -c FILE       runs an nginx configuration");
     eprintln!();
-    eprint!("{}", commands::overview());
+    eprint!("{}", commands::help_overview());
     1
 }
 
-pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
+pub fn parse_options(arguments: &[OsString]) -> Result<ServerOptions, String> {
     use lexopt::Arg::{Long, Short, Value};
-    let mut options = Options::default();
+    let mut options = ServerOptions::default();
     let mut parser = lexopt::Parser::from_args(arguments);
     while let Some(argument) = parser.next().map_err(|e| e.to_string())? {
         options.long |= matches!(argument, Long("help" | "version"));
@@ -121,8 +125,8 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
         }
     }
     let is_signal = options.signal.is_some();
-    commands::exclusive(&[("--plan", options.plan), ("--explain", options.explain), ("-s", is_signal)])?;
-    commands::exclusive(&[("--plan", options.plan), ("-T", options.dump)])?;
+    commands::refuse_both(&[("--plan", options.plan), ("--explain", options.explain), ("-s", is_signal)])?;
+    commands::refuse_both(&[("--plan", options.plan), ("-T", options.dump)])?;
     Ok(options)
 }
 
@@ -130,9 +134,9 @@ pub fn parse(arguments: &[OsString]) -> Result<Options, String> {
 /// lacks is one of the current directory, unlike the server's.
 ///
 /// # Errors
-/// An option of the server, which a subcommand would ignore; everything that [`parse`] refuses.
-pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
-    let options = parse(arguments).map_err(|words| match words.strip_prefix("invalid option: \"") {
+/// An option of the server, which a subcommand would ignore; everything that [`parse_options`] refuses.
+pub fn parse_place(arguments: &[OsString]) -> Result<Invocation, String> {
+    let options = parse_options(arguments).map_err(|words| match words.strip_prefix("invalid option: \"") {
         Some(word) if Path::new(word.trim_end_matches('"')).is_file() => {
             format!("{words}; write -c {}", word.trim_end_matches('"'))
         }
@@ -167,12 +171,12 @@ pub fn place(arguments: &[OsString]) -> Result<Invocation, String> {
     }
 }
 
-impl Options {
+impl ServerOptions {
     /// Options, completed by defaults.
     pub fn invocation(&self) -> Invocation {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         let prefix = self.prefix.as_deref().map(absolute);
-        let defaults = paths::defaults(prefix.as_deref());
+        let defaults = paths::default_paths(prefix.as_deref());
         let below = |path: &Path| if path.is_absolute() { path.to_path_buf() } else { defaults.prefix.join(path) };
         let error_log = match &self.error_log {
             Some(path) if path.as_os_str() == "stderr" || path.as_os_str().is_empty() => None,
@@ -194,9 +198,9 @@ impl Options {
 /// `-s` reads the configuration only for its `pid`, and `-s upgrade` also for `master_process`.
 fn send(invocation: &Invocation, signal: &str) -> i32 {
     if let Some(words) = start::open_first_log(invocation, false) {
-        eprintln!("{}: {words}", voice::name());
+        eprintln!("{}: {words}", voice::program_name());
     }
-    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), invocation, LogFiles::default());
     let style = report::Style::new(false);
     report::print_warnings(&reading, style);
     match reading.config {
@@ -205,7 +209,7 @@ fn send(invocation: &Invocation, signal: &str) -> i32 {
             if signal == "upgrade" {
                 return upgrade(&config.core);
             }
-            pidfile::signal(&config.core.pid, signal)
+            pidfile::signal_command(&config.core.pid, signal)
         }
         Err(failure) => {
             report::print_failure(&failure, style, None);
@@ -215,9 +219,9 @@ fn send(invocation: &Invocation, signal: &str) -> i32 {
 }
 
 fn upgrade(core: &CorePlan) -> i32 {
-    match upgrade_command::run(&core.pid, core.master_process) {
+    match upgrade_command::upgrade_server(&core.pid, core.master_process) {
         Ok(words) => {
-            eprintln!("{}: {words}", voice::name());
+            eprintln!("{}: {words}", voice::program_name());
             0
         }
         Err(reason) => {
@@ -233,8 +237,8 @@ fn upgrade(core: &CorePlan) -> i32 {
 mod tests {
     use super::*;
 
-    fn read(words: &str) -> Result<Options, String> {
-        parse(&words.split(' ').map(OsString::from).collect::<Vec<_>>())
+    fn read(words: &str) -> Result<ServerOptions, String> {
+        parse_options(&words.split(' ').map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]
@@ -255,7 +259,7 @@ mod tests {
 
     #[test]
     fn options_of_the_server_are_none_of_commands() {
-        let place = |words: &str| place(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let place = |words: &str| parse_place(&words.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(place("-p /tmp/x -c a -g b").map(|found| found.conf_file), Ok(PathBuf::from("/tmp/x/a")));
         for words in ["-t", "-T", "-q", "-V", "-v", "-h", "-s stop", "-e log", "-l 9000", "--explain", "--plan"] {
             let option = words.split(' ').next().expect("a word");

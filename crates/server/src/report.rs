@@ -2,10 +2,10 @@
 //! caret, the reason, a suggestion and all further errors.
 
 use crate::conf::values::{DebugPoints, is_for_a_start};
-use crate::conf::{Failure, GLOBALS, Reading};
+use crate::conf::{ConfFailure, ConfReading, GLOBALS};
 use crate::{say, voice};
-use conf_schema::{Complaint, Level};
-use conf_syntax::{FileId, Files, SourceFile};
+use conf_schema::{Complaint, ComplaintLevel};
+use conf_syntax::{FileId, SourceFile, SourceFiles};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl Style {
 }
 
 /// Formats `TEXT in FILE:LINE` without the level. `-g` has no lines.
-fn words(complaint: &Complaint, files: &Files) -> String {
+fn words(complaint: &Complaint, files: &SourceFiles) -> String {
     let line = complaint.first_line(files);
     let line = line.split_once("] ").map_or(line.as_str(), |(_, rest)| rest);
     let tail = format!(" in {GLOBALS}:{}", complaint.line);
@@ -35,15 +35,16 @@ fn words(complaint: &Complaint, files: &Files) -> String {
     }
 }
 
-fn print(complaint: &Complaint, files: &Files, style: Style) {
-    let level = if complaint.level == Level::Emerg { observe::Level::Emerg } else { observe::Level::Warn };
-    voice::say(level, format_args!("{}", words(complaint, files)));
+fn print(complaint: &Complaint, files: &SourceFiles, style: Style) {
+    let level =
+        if complaint.level == ComplaintLevel::Emerg { observe::Severity::Emerg } else { observe::Severity::Warn };
+    voice::log_message(level, format_args!("{}", words(complaint, files)));
     if style.explain {
         eprint!("{}", complaint.explain(files, style.colour));
     }
 }
 
-pub fn print_warnings(reading: &Reading, style: Style) {
+pub fn print_warnings(reading: &ConfReading, style: Style) {
     if let Ok(config) = &reading.config {
         for complaint in &reading.warnings {
             print(complaint, &config.texts.files, style);
@@ -53,17 +54,17 @@ pub fn print_warnings(reading: &Reading, style: Style) {
 
 /// Prints and logs up to the first error, as nginx does; all errors with `--explain`. `syntax_ok`: the file to report
 /// as syntactically valid.
-pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
+pub fn print_failure(failure: &ConfFailure, style: Style, syntax_ok: Option<&str>) {
     if let Some(name) = syntax_ok {
-        eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
+        eprintln!("{}: the configuration file {name} syntax is ok", voice::program_name());
     }
     for complaint in &failure.complaints {
         print(complaint, &failure.files, style);
-        if complaint.level == Level::Emerg && !style.explain {
+        if complaint.level == ComplaintLevel::Emerg && !style.explain {
             return;
         }
     }
-    let errors = failure.complaints.iter().filter(|c| c.level == Level::Emerg).count();
+    let errors = failure.complaints.iter().filter(|c| c.level == ComplaintLevel::Emerg).count();
     if errors >= conf_schema::check::ERRORS_MAX {
         eprintln!("  = more than {errors} errors; fix these first");
     } else if errors > 1 {
@@ -72,16 +73,16 @@ pub fn print_failure(failure: &Failure, style: Style, syntax_ok: Option<&str>) {
 }
 
 /// Logs warnings in a running master.
-pub fn log_warnings(warnings: &[Complaint], files: &Files) {
+pub fn log_warnings(warnings: &[Complaint], files: &SourceFiles) {
     for complaint in warnings.iter().filter(|complaint| !is_for_a_start(complaint)) {
         say!(Warn, "{}", words(complaint, files));
     }
 }
 
 /// Logs the first error in a running master, as nginx does.
-pub fn log_failure(failure: &Failure) {
+pub fn log_failure(failure: &ConfFailure) {
     for complaint in &failure.complaints {
-        if complaint.level == Level::Emerg {
+        if complaint.level == ComplaintLevel::Emerg {
             say!(Emerg, "{}", words(complaint, &failure.files));
             return;
         }
@@ -90,18 +91,18 @@ pub fn log_failure(failure: &Failure) {
 }
 
 /// Returns the first error in one line.
-pub fn first_line(failure: &Failure) -> String {
+pub fn first_line(failure: &ConfFailure) -> String {
     failure
         .complaints
         .iter()
-        .find(|c| c.level == Level::Emerg)
+        .find(|c| c.level == ComplaintLevel::Emerg)
         .map_or_else(|| "for no reason given".into(), |c| words(c, &failure.files))
 }
 
 /// Maximum length of the line that a complaint quotes, in bytes.
 const SOURCE_BYTES_MAX: usize = 1024;
 
-/// Finds lines and columns as [`Files::line_column`] does. Positions that follow each other in a file cost one pass over
+/// Finds lines and columns as [`SourceFiles::line_column`] does. Positions that follow each other in a file cost one pass over
 /// its text together: a configuration may have a hundred thousand directives.
 #[derive(Default)]
 pub struct Positions {
@@ -113,7 +114,7 @@ pub struct Positions {
 
 impl Positions {
     /// Returns line and column, both from 1.
-    pub fn find(&mut self, files: &Files, file: FileId, offset: u32) -> (u32, u32) {
+    pub fn find(&mut self, files: &SourceFiles, file: FileId, offset: u32) -> (u32, u32) {
         let Some(text) = files.get(file).map(|file| &file.text) else { return (0, 0) };
         let at = (offset as usize).min(text.len());
         if self.file != Some(file) || at < self.at {
@@ -129,7 +130,7 @@ impl Positions {
         (self.line, (at - self.line_start) as u32 + 1)
     }
     /// Returns the text of the line that was found, up to [`SOURCE_BYTES_MAX`].
-    fn line_text<'a>(&self, files: &'a Files) -> &'a [u8] {
+    fn line_text<'a>(&self, files: &'a SourceFiles) -> &'a [u8] {
         let file = self.file.and_then(|file| files.get(file));
         let rest = file.and_then(|file| file.text.get(self.line_start..)).unwrap_or_default();
         let rest = rest.get(..SOURCE_BYTES_MAX).unwrap_or(rest);
@@ -139,10 +140,10 @@ impl Positions {
 }
 
 /// Converts complaints. `shown` formats file names.
-pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> String) -> Value {
+pub fn complaints_json(complaints: &[Complaint], files: &SourceFiles, shown: impl Fn(&Path) -> String) -> Value {
     let mut positions = Positions::default();
     let one = |complaint: &Complaint| {
-        let level = if complaint.level == Level::Emerg { "emerg" } else { "warn" };
+        let level = if complaint.level == ComplaintLevel::Emerg { "emerg" } else { "warn" };
         let message = words(complaint, files);
         let mut value =
             json!({ "level": level, "reason": complaint.text, "suggestion": complaint.hint, "message": message });
@@ -159,12 +160,12 @@ pub fn json(complaints: &[Complaint], files: &Files, shown: impl Fn(&Path) -> St
 }
 
 /// Returns the files of a configuration, without the text of `-g`.
-pub fn sources(files: &Files) -> impl Iterator<Item = &SourceFile> {
+pub fn source_files(files: &SourceFiles) -> impl Iterator<Item = &SourceFile> {
     files.all.iter().filter(|file| file.path.as_os_str() != GLOBALS)
 }
 
-pub fn dump(files: &Files) {
-    for file in sources(files) {
+pub fn dump_files(files: &SourceFiles) {
+    for file in source_files(files) {
         base::outln!("# configuration file {}:", file.path.display());
         base::stdout::write_octets(&file.text);
         base::outln!("");
@@ -196,12 +197,12 @@ pub fn debug_point() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{SourceFile, Span};
+    use conf_syntax::{SourceFile, SourceSpan};
 
     #[test]
     fn positions_are_those_of_the_files() {
         let file = |text: &str| SourceFile { path: "a.conf".into(), text: text.into() };
-        let files = Files { all: vec![file("a;\nbc; d;\r\n\n  e;"), file("f; g;\nh;")] };
+        let files = SourceFiles { all: vec![file("a;\nbc; d;\r\n\n  e;"), file("f; g;\nh;")] };
         let mut positions = Positions::default();
         for (file, offset) in [(0, 0), (0, 3), (0, 7), (0, 14), (0, 3), (1, 3), (1, 6), (0, 14), (0, 99), (2, 0)] {
             let file = FileId(file);
@@ -215,13 +216,13 @@ mod tests {
     #[test]
     fn complaints_of_one_long_line_quote_its_start() {
         let text = "x 1; ".repeat(20_000);
-        let files = Files { all: vec![SourceFile { path: "a.conf".into(), text: text.into() }] };
+        let files = SourceFiles { all: vec![SourceFile { path: "a.conf".into(), text: text.into() }] };
         let complaint = |n: u32| {
-            let span = Span { file: FileId(0), start: n * 5, end: n * 5 + 4 };
+            let span = SourceSpan { file: FileId(0), start: n * 5, end: n * 5 + 4 };
             Complaint { span: Some(span), line: 1, ..Complaint::emerg("unknown") }
         };
         let complaints: Vec<Complaint> = (0..20_000).map(complaint).collect();
-        let all = json(&complaints, &files, |path| path.display().to_string());
+        let all = complaints_json(&complaints, &files, |path| path.display().to_string());
         assert_eq!(all[19_999]["column"], 99_996);
         assert_eq!(all[19_999]["source"].as_str().map(str::len), Some(SOURCE_BYTES_MAX));
     }

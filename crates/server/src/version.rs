@@ -8,20 +8,20 @@ use std::collections::BTreeMap;
 pub const NGINX: &str = "nginx/1.31.6";
 
 /// Prints `-v`. Under the name `nginx`, the first line is nginx's version, for scripts.
-pub fn short() -> String {
+pub fn short_version() -> String {
     let ours = concat!("tidegate version: tidegate/", env!("CARGO_PKG_VERSION"), "\n");
     let theirs = format!("nginx version: {NGINX}\n");
     if voice::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
 }
 
 /// `-V`
-pub fn long(schema: &Schema) -> String {
-    let mut out = short();
+pub fn long_version(schema: &Schema) -> String {
+    let mut out = short_version();
     // Tools derive the TLS features from OpenSSL's version. The defaults of 3.0 match.
     out.push_str("built with rustc, TLS by rustls; for scripts that read nginx's output:\n");
     out.push_str("built with OpenSSL 3.0.0\nTLS SNI support enabled\n");
     out.push_str("configure arguments: ");
-    out.push_str(&arguments(schema).join(" "));
+    out.push_str(&configure_arguments(schema).join(" "));
     out.push('\n');
     out
 }
@@ -29,7 +29,7 @@ pub fn long(schema: &Schema) -> String {
 /// Returns configure arguments of an nginx with these modules: `--with-...` for supported modules that are off by
 /// default, `--without-...` for unsupported ones that are on by default. A module counts as supported if two thirds of
 /// its directives are.
-pub fn arguments(schema: &Schema) -> Vec<String> {
+pub fn configure_arguments(schema: &Schema) -> Vec<String> {
     let mut modules: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     // Caching and TLS towards upstreams have options below; nginx's manual does not list the three of gzip.
     let apart = |name: &str| {
@@ -42,7 +42,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
         *has += usize::from(schema.supports(known));
     }
     let present = |module: &str| modules.get(module).is_some_and(|(has, all)| has * 3 >= all * 2);
-    let defaults = paths::defaults(None);
+    let defaults = paths::default_paths(None);
     let mut out = vec![
         format!("--prefix={}", defaults.prefix.display()),
         format!("--conf-path={}", defaults.conf_file.display()),
@@ -54,7 +54,7 @@ pub fn arguments(schema: &Schema) -> Vec<String> {
     out.push("--with-control-api".into());
     out.extend(OPTIONAL.iter().filter(|(_, module)| present(module)).map(|(option, _)| format!("--with-{option}")));
     out.extend(DEFAULT.iter().filter(|(_, module)| !present(module)).map(|(option, _)| format!("--without-{option}")));
-    if !vocabulary::find("proxy_cache").iter().any(|known| schema.supports(known)) {
+    if !vocabulary::find_directives("proxy_cache").iter().any(|known| schema.supports(known)) {
         out.push("--without-http-cache".into());
     }
     out

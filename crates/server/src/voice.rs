@@ -1,7 +1,7 @@
 //! Messages of the process: to the error log and, until it serves, to the terminal.
 
 use arc_swap::ArcSwapOption;
-use observe::{ErrorLog, Level, Sink};
+use observe::{ErrorLog, Severity, Sink};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub fn is_nginx() -> bool {
 }
 
 /// For terminal messages and process titles.
-pub fn name() -> &'static str {
+pub fn program_name() -> &'static str {
     if is_nginx() { "nginx" } else { "tidegate" }
 }
 
@@ -42,30 +42,30 @@ pub fn leave_terminal() {
 /// A message without its time and process.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    pub level: Level,
+    pub level: Severity,
     pub words: String,
 }
 
-/// A call of [`heard`] that has not returned.
-struct Listening {
-    level: Level,
+/// A call of [`collect_messages`] that has not returned.
+struct MessageListener {
+    level: Severity,
     messages: Vec<Heard>,
 }
 
 thread_local! {
-    static LISTENING: RefCell<Vec<Listening>> = const { RefCell::new(Vec::new()) };
+    static LISTENING: RefCell<Vec<MessageListener>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `work` and returns the messages of this level or a more severe one that it logged. Calls may be nested.
-pub fn heard<T>(level: Level, work: impl FnOnce() -> T) -> (T, Vec<Heard>) {
-    LISTENING.with_borrow_mut(|all| all.push(Listening { level, messages: Vec::new() }));
+pub fn collect_messages<T>(level: Severity, work: impl FnOnce() -> T) -> (T, Vec<Heard>) {
+    LISTENING.with_borrow_mut(|all| all.push(MessageListener { level, messages: Vec::new() }));
     let result = work();
     let ended = LISTENING.with_borrow_mut(Vec::pop);
     (result, ended.map(|ended| ended.messages).unwrap_or_default())
 }
 
-/// Logs a message of the process. Use [`say!`].
-pub fn say(level: Level, words: fmt::Arguments<'_>) {
+/// Logs a message of the process. Use [`log_message!`].
+pub fn log_message(level: Severity, words: fmt::Arguments<'_>) {
     LISTENING.with_borrow_mut(|all| {
         for one in all.iter_mut().filter(|one| level <= one.level) {
             one.messages.push(Heard { level, words: words.to_string() });
@@ -76,8 +76,8 @@ pub fn say(level: Level, words: fmt::Arguments<'_>) {
         log.log(level, 0, words);
     }
     let wrote = log.as_ref().is_some_and(|log| log.targets().iter().any(|t| matches!(t.sink, Sink::Stderr)));
-    if TERMINAL.load(Ordering::Relaxed) && level <= Level::Warn && !wrote {
-        eprintln!("{}: [{}] {words}", name(), level.name());
+    if TERMINAL.load(Ordering::Relaxed) && level <= Severity::Warn && !wrote {
+        eprintln!("{}: [{}] {words}", program_name(), level.name());
     }
 }
 
@@ -85,21 +85,21 @@ pub fn say(level: Level, words: fmt::Arguments<'_>) {
 #[macro_export]
 macro_rules! say {
     ($level:ident, $($words:tt)*) => {
-        $crate::voice::say(observe::Level::$level, format_args!($($words)*))
+        $crate::voice::log_message(observe::Severity::$level, format_args!($($words)*))
     };
 }
 
 /// Logs failed assertions (`bug!`) and panics as `[alert]`.
 pub fn report_bugs() {
     base::on_bug(|what| {
-        say(Level::Alert, format_args!("bug: {what}"));
+        log_message(Severity::Alert, format_args!("bug: {what}"));
         crate::report::debug_point();
     });
     std::panic::set_hook(Box::new(|info| {
         let what = info.payload();
         let words = what.downcast_ref::<&str>().copied().or_else(|| what.downcast_ref::<String>().map(String::as_str));
         let place = info.location().map_or(String::new(), |l| format!(" at {}:{}", l.file(), l.line()));
-        say(Level::Alert, format_args!("panic: {}{place}", words.unwrap_or("no words")));
+        log_message(Severity::Alert, format_args!("panic: {}{place}", words.unwrap_or("no words")));
     }));
 }
 
@@ -109,15 +109,15 @@ mod tests {
 
     #[test]
     fn messages_are_heard_by_all_that_listen() {
-        let ((inner, told), outer) = heard(Level::Warn, || {
-            say(Level::Warn, format_args!("before"));
-            heard(Level::Emerg, || {
-                say(Level::Warn, format_args!("within"));
-                say(Level::Emerg, format_args!("severe"));
+        let ((inner, told), outer) = collect_messages(Severity::Warn, || {
+            log_message(Severity::Warn, format_args!("before"));
+            collect_messages(Severity::Emerg, || {
+                log_message(Severity::Warn, format_args!("within"));
+                log_message(Severity::Emerg, format_args!("severe"));
                 1
             })
         });
-        say(Level::Emerg, format_args!("after"));
+        log_message(Severity::Emerg, format_args!("after"));
         let words = |all: &[Heard]| all.iter().map(|one| one.words.clone()).collect::<Vec<_>>();
         assert_eq!((inner, words(&told)), (1, vec!["severe".into()]));
         assert_eq!(words(&outer), ["before", "within", "severe"]);

@@ -4,6 +4,6 @@
 /// The `stream` block.
 pub struct StreamArea;
 
-pub type Template = session_engine::Template<StreamArea>;
+pub type StreamTemplate = session_engine::Template<StreamArea>;
 pub type Builtin = session_engine::variable::Builtin<StreamArea>;
-pub type Variables = session_engine::variable::Variables<StreamArea>;
+pub type StreamVariables = session_engine::variable::VariableTable<StreamArea>;

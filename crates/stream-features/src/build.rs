@@ -3,14 +3,14 @@
 #![allow(clippy::indexing_slicing, reason = "only a configuration comes here; the builder made the indices itself")]
 
 use crate::core_table::{CoreConf, CoreInput};
-use crate::plan::{Content, Listener, Names, Server, StreamPlan};
+use crate::plan::{Content, StreamListener, StreamNames, StreamPlan, StreamServer};
 use crate::values::ServerName;
-use crate::{Builtin, Variables};
-use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use crate::{Builtin, StreamVariables};
+use conf_schema::{At, CheckedBlock, Complaint, ContextArea, Contexts, Cx, FeatureTable, Problem, check};
 use net::Address;
 use net::listen::ListenSpec;
 use session_engine::background::Background;
-use session_engine::levels::{self, Level};
+use session_engine::levels::{self, BlockLevel};
 use session_engine::listen::Listen;
 use session_engine::upstreams::Transparent;
 use std::any::Any;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A feature of the stream area: its directives and variables, and its additions to servers.
 pub trait Feature: Sync {
-    fn table(&self) -> Table;
+    fn table(&self) -> FeatureTable;
     fn variables(&self) -> &'static [Builtin] {
         &[]
     }
@@ -50,7 +50,7 @@ pub struct StreamBuild<'a> {
 
 pub struct ServerBuild<'a> {
     pub cx: &'a mut Cx,
-    pub server: &'a mut Server,
+    pub server: &'a mut StreamServer,
     pub names: &'a [ServerName],
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Content handlers with the position of their directives: the last one wins.
@@ -63,27 +63,27 @@ impl ServerBuild<'_> {
     }
 }
 
-pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
-    let mut tables = vec![CoreConf::table("core", Area::Stream)];
+pub fn feature_tables(features: &[&dyn Feature]) -> Vec<FeatureTable> {
+    let mut tables = vec![CoreConf::table("core", ContextArea::Stream)];
     tables.extend(features.iter().map(|f| f.table()));
     tables
 }
 
 /// Call before a configuration is checked.
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
-    let variables = cx.get::<Variables>();
+    let variables = cx.get::<StreamVariables>();
     variables.offer(crate::variables::CORE);
     for feature in features {
         variables.offer(feature.variables());
     }
 }
 
-struct Builder<'a> {
+struct StreamBuilder<'a> {
     features: &'a [&'a dyn Feature],
     /// Tables by feature: `[0]` is the core's; the index in the checked block follows.
-    tables: Vec<(Table, usize)>,
+    tables: Vec<(FeatureTable, usize)>,
     cx: &'a mut Cx,
-    servers: Vec<Server>,
+    servers: Vec<StreamServer>,
     extensions: Vec<Arc<dyn Any + Send + Sync>>,
     background: Vec<Arc<dyn Background<StreamPlan>>>,
     complaints: Vec<Complaint>,
@@ -93,16 +93,16 @@ struct Builder<'a> {
 
 /// Builds the plan of a checked stream block; `table_index` maps features to their index in the schema. Warnings go to
 /// `cx.warnings`.
-pub fn build(
+pub fn build_plan(
     features: &[&dyn Feature],
-    stream: &mut Block<'_>,
+    stream: &mut CheckedBlock<'_>,
     cx: &mut Cx,
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<StreamPlan, Vec<Complaint>> {
     // A feature without a table would shift later indices.
-    let tables = tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
+    let tables = feature_tables(features).into_iter().map(|t| (table_index(t.feature).unwrap_or(usize::MAX), t));
     let tables = tables.map(|(index, table)| (table, index)).collect();
-    let mut b = Builder {
+    let mut b = StreamBuilder {
         features,
         tables,
         cx,
@@ -114,8 +114,8 @@ pub fn build(
     };
     let plan = b.stream(stream);
     let complaints = std::mem::take(&mut b.complaints);
-    let groups_used = cx.get::<Variables>().groups_used;
-    let (variables, _, unknown) = cx.take::<Variables>().finish();
+    let groups_used = cx.get::<StreamVariables>().groups_used;
+    let (variables, _, unknown) = cx.take::<StreamVariables>().finish();
     let complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
     if !complaints.is_empty() {
         return Err(complaints);
@@ -123,16 +123,16 @@ pub fn build(
     Ok(StreamPlan { variables, groups_used, ..plan })
 }
 
-struct Draft {
+struct StreamDraft {
     names: Vec<ServerName>,
     listens: Vec<Listen>,
     at: At,
 }
 
-impl Builder<'_> {
+impl StreamBuilder<'_> {
     fn complain(&mut self, at: Option<At>, problem: Problem) {
         let at = problem.inner.or(at);
-        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        let mut complaint = check::word_complaint(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);
         // A directive that several blocks inherit is wrong once.
@@ -141,8 +141,8 @@ impl Builder<'_> {
         }
     }
 
-    fn stream(&mut self, stream: &mut Block<'_>) -> StreamPlan {
-        let levels = levels::of(&self.tables, self.cx, stream, None);
+    fn stream(&mut self, stream: &mut CheckedBlock<'_>) -> StreamPlan {
+        let levels = levels::block_levels(&self.tables, self.cx, stream, None);
         for (i, feature) in self.features.iter().enumerate() {
             let mut build =
                 StreamBuild { cx: self.cx, extensions: &mut self.extensions, background: &mut self.background };
@@ -174,7 +174,7 @@ impl Builder<'_> {
         }
     }
 
-    fn upstream(&mut self, block: &mut Block<'_>) {
+    fn upstream(&mut self, block: &mut CheckedBlock<'_>) {
         let Some(d) = block.directive else { return };
         let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
         for (i, feature) in self.features.iter().enumerate() {
@@ -185,9 +185,9 @@ impl Builder<'_> {
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &[Rc<Level>]) -> Draft {
+    fn server(&mut self, block: &mut CheckedBlock<'_>, outer: &[Rc<BlockLevel>]) -> StreamDraft {
         let own: Option<CoreInput> = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i).cloned());
-        let levels = levels::of(&self.tables, self.cx, block, Some(outer));
+        let levels = levels::block_levels(&self.tables, self.cx, block, Some(outer));
         let conf = match levels[0].plan.downcast_ref::<CoreConf>() {
             Some(conf) => conf.clone(),
             None => unreachable!("the first table is the core's"),
@@ -199,7 +199,7 @@ impl Builder<'_> {
             Some(lines) => lines.log(),
             None => self.cx.get::<observe::MainLog>().0.clone(),
         };
-        let mut server = Server {
+        let mut server = StreamServer {
             name: names.first().map(ServerName::written).unwrap_or_default(),
             error_log,
             tcp_nodelay: conf.tcp_nodelay,
@@ -242,11 +242,11 @@ impl Builder<'_> {
         if listens.is_empty() {
             self.complain(Some(at), Problem::says("no \"listen\" is defined for server"));
         }
-        Draft { names, listens: listens.into_iter().map(|l| l.0).collect(), at }
+        StreamDraft { names, listens: listens.into_iter().map(|l| l.0).collect(), at }
     }
 
     /// Groups servers by address; checks `listen` lines of different servers with equal addresses.
-    fn listeners(&mut self, drafts: &[Draft]) -> Vec<Listener> {
+    fn listeners(&mut self, drafts: &[StreamDraft]) -> Vec<StreamListener> {
         struct Group {
             spec: ListenSpec,
             options_set: bool,
@@ -318,7 +318,7 @@ impl Builder<'_> {
             .map(|group| {
                 // A single server needs no selection.
                 let is_shared = group.servers.len() > 1;
-                let mut names = Names::default();
+                let mut names = StreamNames::default();
                 // A server without a name has the empty one, which no client sends.
                 let mut is_unnamed = false;
                 for &server in &group.servers {
@@ -336,7 +336,7 @@ impl Builder<'_> {
                     }
                     for name in taken.into_iter().chain(is_second.then(String::new)) {
                         self.cx.warnings.push(Complaint {
-                            level: conf_schema::Level::Warn,
+                            level: conf_schema::ComplaintLevel::Warn,
                             text: format!("conflicting server name \"{name}\" on {}, ignored", group.spec.address),
                             span: None,
                             line: 0,
@@ -344,7 +344,7 @@ impl Builder<'_> {
                         });
                     }
                 }
-                Listener {
+                StreamListener {
                     default_server: group.default.or(group.servers.first().copied()).unwrap_or(0),
                     spec: group.spec,
                     proxy_protocol: group.proxy_protocol,

@@ -2,13 +2,13 @@
 
 use crate::values::{Listens, ServerNames};
 use conf_schema::directives;
-use conf_schema::value::{Flag, HashSize, List, Msec, Number, Size};
+use conf_schema::value::{Flag, HashSize, Msec, Number, Size, ValueList};
 use observe::ErrorLogLines;
 
 directives! {
     pub struct CoreConf from CoreInput {
         /// Address and port, or path of a UNIX-domain socket, on which the server accepts connections or datagrams.
-        listen: List<Listens>,
+        listen: ValueList<Listens>,
         /// Names of the server, compared with the name in the TLS handshake (SNI): exact, with a wildcard, or a regular
         /// expression.
         server_name: ServerNames,

@@ -4,10 +4,10 @@
 use crate::client::SessionClient;
 use crate::plan::{ContentResult, Flow, Handler};
 use crate::session::StreamSession;
-use crate::sessions::{Host, Passed, SessionPlace};
+use crate::sessions::{Host, PassedClient, SessionPlace};
 use crate::{first_bytes, handshake};
 use metrics::{process, stream_zone as row};
-use observe::Level;
+use observe::Severity;
 use session_engine::Session;
 use session_engine::sessions::Cause;
 use std::pin::pin;
@@ -21,20 +21,20 @@ pub(crate) async fn serve(
     host: Rc<dyn Host>,
 ) {
     let udp = if s.udp { "udp " } else { "" };
-    if s.srv().error_log.wants(Level::Info) {
+    if s.srv().error_log.wants(Severity::Info) {
         let peer = s.peer.map_or_else(|| "unix:".to_string(), |peer| peer.to_string());
         let address = s.plan.listeners.get(s.listener).map(|l| l.spec.address.to_string()).unwrap_or_default();
-        s.note(Level::Info, format_args!("{udp}client {peer} connected to {address}"));
+        s.note(Severity::Info, format_args!("{udp}client {peer} connected to {address}"));
     }
-    let _active = Active::begin(&s);
+    let _active = ActiveStream::begin(&s);
     let end = {
         let work = pin!(phases(&mut s, &mut client));
         place.control().run(work).await
     };
     let end = end.unwrap_or_else(|cause| {
         match cause {
-            Cause::Timeout => s.log(Level::Info, format_args!("shutdown timeout")),
-            Cause::Shutdown => s.note(Level::Info, format_args!("disconnected on shutdown")),
+            Cause::Timeout => s.log(Severity::Info, format_args!("shutdown timeout")),
+            Cause::Shutdown => s.note(Severity::Info, format_args!("disconnected on shutdown")),
         }
         ContentResult::Status(200)
     });
@@ -50,31 +50,31 @@ pub(crate) async fn serve(
             let passes = s.passes.saturating_add(1);
             drop(place);
             let SessionClient::Stream(stream) = client else { return };
-            if host.pass(Passed { stream, peer: s.peer, proxy: s.proxy.take(), passes }, &to).is_err() {
-                s.log(Level::Error, format_args!("port not found for \"{to}\""));
+            if host.pass(PassedClient { stream, peer: s.peer, proxy: s.proxy.take(), passes }, &to).is_err() {
+                s.log(Severity::Error, format_args!("port not found for \"{to}\""));
                 finish(&mut s, 200);
             }
         }
     }
 }
 
-struct Active {
+struct ActiveStream {
     _lease: Option<metrics::Lease>,
 }
 
-impl Active {
-    fn begin(s: &StreamSession) -> Active {
+impl ActiveStream {
+    fn begin(s: &StreamSession) -> ActiveStream {
         process::STREAM_SESSIONS.up();
         let zone = s.srv().zone.as_ref();
         let lease = zone.map(|zone| {
             zone.up(row::CONNECTIONS);
             zone.lease(row::PROCESSING)
         });
-        Active { _lease: lease }
+        ActiveStream { _lease: lease }
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveStream {
     fn drop(&mut self) {
         process::STREAM_SESSIONS.down();
     }
@@ -126,13 +126,13 @@ async fn phases(s: &mut StreamSession, client: &mut SessionClient) -> ContentRes
         return end;
     }
     if let (true, SessionClient::Stream(stream)) = (listener.ssl && s.tls.is_none(), &mut *client)
-        && let Err(status) = Box::pin(handshake::make(s, stream)).await
+        && let Err(status) = Box::pin(handshake::make_handshake(s, stream)).await
     {
         return ContentResult::Status(status);
     }
     // SNI may have selected another server.
     if !plan.srv(s.server).preread.is_empty()
-        && let Err(status) = Box::pin(first_bytes::preread(s, client)).await
+        && let Err(status) = Box::pin(first_bytes::preread_bytes(s, client)).await
     {
         return ContentResult::Status(status);
     }

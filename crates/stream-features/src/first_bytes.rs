@@ -2,9 +2,9 @@
 //! `ngx_stream_core_preread_phase`).
 
 use crate::client::SessionClient;
-use crate::plan::{FirstMessage, Flow, Looked, Preread, Replaced};
+use crate::plan::{FirstMessage, Flow, LookedUp, Preread, ReplacedHandler};
 use crate::session::StreamSession;
-use observe::Level;
+use observe::Severity;
 use runtime::time::{sleep, timeout};
 use session_engine::Session;
 use session_engine::first_bytes::{self, HeaderFault};
@@ -19,7 +19,7 @@ pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), 
     s.doing = "reading PROXY protocol";
     let idle_timer = s.srv().proxy_protocol_timeout;
     let Ok(header) = timeout(idle_timer, first_bytes::proxy_header(stream)).await else {
-        s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
         return Err(200);
     };
     match header {
@@ -38,18 +38,18 @@ pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), 
 
 /// Waits for more than `seen` bytes in the socket and peeks all of them; an unchanged length means end of input.
 async fn news(s: &StreamSession, stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> Result<(), u16> {
-    match first_bytes::news(stream, seen, buf).await {
+    match first_bytes::await_news(stream, seen, buf).await {
         Ok(()) if buf.is_empty() => Err(200),
         Ok(()) => Ok(()),
         Err(e) => {
-            s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
+            s.log(Severity::Info, format_args!("recv() failed {}", observe::os_error(&e)));
             Err(200)
         }
     }
 }
 
 /// Runs the preread handlers; without TLS the bytes stay in the socket. Fails with the session's status.
-pub async fn preread(s: &mut StreamSession, client: &SessionClient) -> Result<(), u16> {
+pub async fn preread_bytes(s: &mut StreamSession, client: &SessionClient) -> Result<(), u16> {
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
     for who in &server.preread {
@@ -63,9 +63,9 @@ pub async fn preread(s: &mut StreamSession, client: &SessionClient) -> Result<()
             SessionClient::Stream(_) => who.look(s, None),
         };
         let flow = match (flow, client) {
-            (Looked::Flow(flow), _) => flow,
-            (Looked::More, SessionClient::Datagrams(_)) => Flow::Declined,
-            (Looked::More, SessionClient::Stream(stream)) => {
+            (LookedUp::Flow(flow), _) => flow,
+            (LookedUp::More, SessionClient::Datagrams(_)) => Flow::Declined,
+            (LookedUp::More, SessionClient::Stream(stream)) => {
                 s.doing = "prereading client data";
                 let mut time = pin!(sleep(server.preread_timeout));
                 let mut waits = pin!(wait_for(s, stream, &**who, server.preread_bytes));
@@ -100,22 +100,22 @@ pub async fn first_message(
     let reading = async {
         loop {
             let bytes = std::mem::take(&mut s.preread);
-            let replaced = if bytes.is_empty() { Replaced::More } else { filter.replace(s, &bytes) };
+            let replaced = if bytes.is_empty() { ReplacedHandler::More } else { filter.replace(s, &bytes) };
             s.preread = bytes;
             match replaced {
-                Replaced::By(length, mut message) => {
+                ReplacedHandler::By(length, mut message) => {
                     message.extend_from_slice(s.preread.get(length..).unwrap_or_default());
                     return Ok(message);
                 }
-                Replaced::End(status) => return Err(status),
-                Replaced::More => {}
+                ReplacedHandler::End(status) => return Err(status),
+                ReplacedHandler::More => {}
             }
             s.preread.reserve(MESSAGE_READ_BYTES);
             match stream.read_buf(&mut s.preread).await {
                 Ok(1..) => {}
                 Ok(0) => return Err(200),
                 Err(e) => {
-                    s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
+                    s.log(Severity::Info, format_args!("recv() failed {}", observe::os_error(&e)));
                     return Err(200);
                 }
             }
@@ -123,13 +123,13 @@ pub async fn first_message(
     };
     let read = timeout(limit, reading).await;
     read.unwrap_or_else(|_| {
-        s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+        s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
         Err(200)
     })
 }
 
 fn full(s: &StreamSession) -> u16 {
-    s.log(Level::Error, format_args!("preread buffer full"));
+    s.log(Severity::Error, format_args!("preread buffer full"));
     400
 }
 
@@ -149,9 +149,9 @@ async fn wait_for(s: &mut StreamSession, stream: &Stream, who: &dyn Preread, mos
             let looked = who.look(s, Some(&bytes));
             s.preread = bytes;
             match looked {
-                Looked::Flow(flow) => return Ok(flow),
-                Looked::More if s.preread.len() >= most => return Err(full(s)),
-                Looked::More => {}
+                LookedUp::Flow(flow) => return Ok(flow),
+                LookedUp::More if s.preread.len() >= most => return Err(full(s)),
+                LookedUp::More => {}
             }
         }
     }
@@ -165,9 +165,9 @@ async fn wait_for(s: &mut StreamSession, stream: &Stream, who: &dyn Preread, mos
         }
         seen = bytes.len();
         match who.look(s, Some(&bytes)) {
-            Looked::Flow(flow) => return Ok(flow),
-            Looked::More if bytes.len() >= most => return Err(full(s)),
-            Looked::More => {}
+            LookedUp::Flow(flow) => return Ok(flow),
+            LookedUp::More if bytes.len() >= most => return Err(full(s)),
+            LookedUp::More => {}
         }
     }
 }

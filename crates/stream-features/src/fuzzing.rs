@@ -1,14 +1,14 @@
 //! Bodies of fuzz targets; `cargo test` runs them with a seeded generator.
 
-use crate::ssl_preread::{HelloResult, read};
+use crate::ssl_preread::{HelloResult, read_hello};
 
 /// Parser of a ClientHello: never panics, and later bytes do not change the result of earlier ones.
 pub fn preread_hello(data: &[u8]) {
-    let whole = read(data);
+    let whole = read_hello(data);
     if let HelloResult::Hello(hello) = &whole {
         assert!(hello.server_name.len() + hello.alpn.len() <= data.len());
     }
-    let half = read(data.get(..data.len() / 2).unwrap_or_default());
+    let half = read_hello(data.get(..data.len() / 2).unwrap_or_default());
     if half != HelloResult::More {
         assert_eq!(half, whole, "more bytes change what was decided");
     }
@@ -16,7 +16,7 @@ pub fn preread_hello(data: &[u8]) {
 
 /// Parser of MQTT's CONNECT packet: never panics, and a packet that it writes is read as it was.
 pub fn mqtt_connect(data: &[u8]) {
-    crate::mqtt::check(data);
+    crate::mqtt::check_connect(data);
 }
 
 /// Panics if a datagram session with a random client and server blocks the thread or miscounts datagrams.

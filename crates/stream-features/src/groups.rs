@@ -1,24 +1,24 @@
 //! Upstream groups of the stream area; `session_engine::upstreams` implements them.
 
-use crate::Template;
+use crate::StreamTemplate;
 use session_engine::upstreams::AreaResolver;
 
 /// Evaluated by every session.
 #[derive(Default)]
-pub struct Rules {
-    pub key: Option<Template>,
+pub struct SessionRules {
+    pub key: Option<StreamTemplate>,
     /// Time measured by `least_time`.
-    pub counts: Counts,
+    pub counts: SessionCounts,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counts {
+pub enum SessionCounts {
     Connect,
     #[default]
     FirstByte,
 }
 
-pub type UpstreamRef = session_engine::upstreams::UpstreamRef<Rules>;
-pub type Groups = session_engine::upstreams::Groups<Rules>;
+pub type UpstreamRef = session_engine::upstreams::UpstreamRef<SessionRules>;
+pub type StreamGroups = session_engine::upstreams::AreaGroups<SessionRules>;
 /// Name servers of the stream block; kept in `Cx`.
-pub type StreamResolver = AreaResolver<Rules>;
+pub type StreamResolver = AreaResolver<SessionRules>;

@@ -4,10 +4,10 @@
 use crate::plan::StreamPlan;
 use crate::session::StreamSession;
 use metrics::{TlsFailure, VerifyFailure};
-use observe::Level;
+use observe::Severity;
 use session_engine::Session;
 use session_engine::acme_clients::HandshakeHook;
-use session_engine::names::host;
+use session_engine::names::valid_host;
 use session_engine::tls::{self as shared, verify_failure};
 use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
@@ -15,7 +15,7 @@ use upstream::Stream;
 
 /// Performs the handshake and verifies the client's certificate. Fails with the session's status: that of a validation by an
 /// authority (RFC 8737) is 200, as it has no further data.
-pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16> {
+pub async fn make_handshake(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16> {
     s.doing = "SSL handshaking";
     let plan = s.plan.clone();
     let server = plan.srv(s.server);
@@ -44,7 +44,7 @@ pub async fn make(s: &mut StreamSession, stream: &mut Stream) -> Result<(), u16>
     };
     s.tls = None;
     count(s, Err(failure));
-    s.log(Level::Info, format_args!("{words}"));
+    s.log(Severity::Info, format_args!("{words}"));
     Err(500)
 }
 
@@ -95,7 +95,7 @@ fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     // Expressions and variables may use the name.
     let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
     s.tls = Some(Arc::new(facts));
-    if let Some(name) = hello.server_name.as_deref().and_then(|name| host(name.as_bytes()))
+    if let Some(name) = hello.server_name.as_deref().and_then(|name| valid_host(name.as_bytes()))
         && let Ok(Some(server)) = listener.names.find(&name, s)
     {
         s.server = server;
@@ -111,7 +111,7 @@ fn choose(s: &mut StreamSession, hello: &ClientHello) -> Choice {
     match loaders.load(s) {
         Ok(set) => Choice::WithCertificates(Arc::clone(rules), tls.rules.stapled(set)),
         Err(why) => {
-            s.log(Level::Error, format_args!("{why}"));
+            s.log(Severity::Error, format_args!("{why}"));
             Choice::Fail
         }
     }
@@ -124,7 +124,7 @@ async fn judge(s: &mut StreamSession) -> Result<(), u16> {
     let Some(facts) = s.tls.clone().filter(|_| verify != VerifyClient::Off) else { return Ok(()) };
     let Some(peer) = facts.peer.as_deref() else {
         if verify == VerifyClient::On {
-            s.log(Level::Info, format_args!("client sent no required SSL certificate"));
+            s.log(Severity::Info, format_args!("client sent no required SSL certificate"));
             return refused(s, VerifyFailure::NoCert);
         }
         return Ok(());
@@ -132,14 +132,14 @@ async fn judge(s: &mut StreamSession) -> Result<(), u16> {
     let excused = verify == VerifyClient::OptionalNoCa && peer.verdict.is_missing_authority();
     if !peer.verdict.is_ok() && !excused {
         let (number, reason) = (peer.verdict.0, peer.verdict.reason());
-        s.log(Level::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
+        s.log(Severity::Info, format_args!("client SSL certificate verify error: ({number}:{reason})"));
         return refused(s, verify_failure(peer.verdict));
     }
     if let Some(ask) = tls.ask.as_ref().filter(|_| peer.verdict.is_ok()) {
         let resolving = plan.srv(s.server).resolving.clone();
         let fault = ask.fault(&*s, peer, resolving).await;
         if let Some(reason) = *peer.asked.get_or_init(|| fault) {
-            s.log(Level::Info, format_args!("client SSL certificate verify error: {reason}"));
+            s.log(Severity::Info, format_args!("client SSL certificate verify error: {reason}"));
             return refused(s, VerifyFailure::RevokedCert);
         }
     }

@@ -49,8 +49,8 @@ mod status_zone;
 mod tests;
 mod upstream_block;
 
-pub use area::{Builtin, StreamArea, Template, Variables};
+pub use area::{Builtin, StreamArea, StreamTemplate, StreamVariables};
 pub use plan::StreamPlan;
-pub use registry::{build, offer_variables, tables, variables};
+pub use registry::{build_stream, offer_variables, stream_tables, stream_variables};
 pub use session::StreamSession;
-pub use sessions::{Host, Sessions};
+pub use sessions::{Host, StreamSessions};

@@ -8,8 +8,8 @@ use net::listen::ListenSpec;
 use observe::ErrorLog;
 use session_engine::area::{self, AreaPlan, NamedRules};
 use session_engine::background::Background;
-use session_engine::tls::{AskAuthorities, Certified, ServerTls};
-use session_engine::upstreams::Resolving;
+use session_engine::tls::{AskAuthorities, ServerTls, StapleOwner};
+use session_engine::upstreams::ResolveRules;
 use session_engine::variable;
 use std::any::Any;
 use std::collections::HashMap;
@@ -19,15 +19,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::{Group, Stream};
 
-pub type Names = session_engine::names::Names<StreamArea>;
+pub type StreamNames = session_engine::names::AreaNames<StreamArea>;
 
 pub struct StreamPlan {
     /// Within a process; never 0.
     pub generation: u32,
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<StreamListener>,
     /// Listeners by address and by datagram or stream.
     pub(crate) places: HashMap<(Address, bool), usize>,
-    pub servers: Vec<Server>,
+    pub servers: Vec<StreamServer>,
     pub variables: Vec<variable::Variable<StreamArea>>,
     /// A template uses captures of the last match (`$1`).
     pub groups_used: bool,
@@ -58,7 +58,7 @@ impl StreamPlan {
         clippy::indexing_slicing,
         reason = "the builder makes the indices of its plan's servers; no byte of a peer is one"
     )]
-    pub fn srv(&self, index: usize) -> &Server {
+    pub fn srv(&self, index: usize) -> &StreamServer {
         &self.servers[index]
     }
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
@@ -66,7 +66,7 @@ impl StreamPlan {
     }
 }
 
-impl Certified for StreamPlan {
+impl StapleOwner for StreamPlan {
     type Area = StreamArea;
     fn servers(&self) -> usize {
         self.servers.len()
@@ -74,20 +74,20 @@ impl Certified for StreamPlan {
     fn tls(&self, server: usize) -> Option<&ServerTls<StreamArea>> {
         self.servers.get(server)?.tls.as_ref().map(|tls| &tls.rules)
     }
-    fn resolving(&self, server: usize) -> Option<Resolving> {
+    fn resolving(&self, server: usize) -> Option<ResolveRules> {
         self.servers.get(server)?.resolving.clone()
     }
 }
 
 #[derive(Debug)]
-pub struct Listener {
+pub struct StreamListener {
     pub spec: ListenSpec,
     pub proxy_protocol: bool,
     /// `listen ... ssl`: connections begin with a handshake.
     pub ssl: bool,
     /// For unknown names.
     pub default_server: usize,
-    pub names: Names,
+    pub names: StreamNames,
 }
 
 pub struct Tls {
@@ -96,7 +96,7 @@ pub struct Tls {
     pub ask: Option<AskAuthorities>,
 }
 
-pub struct Server {
+pub struct StreamServer {
     /// `$server_name`
     pub name: Vec<u8>,
     pub error_log: Arc<ErrorLog>,
@@ -105,7 +105,7 @@ pub struct Server {
     pub preread_bytes: usize,
     pub preread_timeout: Duration,
     pub proxy_protocol_timeout: Duration,
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     /// TLS settings; `None`: uses those of the default server.
     pub tls: Option<Arc<Tls>>,
     pub post_accept: Vec<Arc<dyn Handler>>,
@@ -118,10 +118,10 @@ pub struct Server {
     pub loggers: Vec<Arc<dyn Logger>>,
     /// Data of features.
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
-    pub zone: Option<metrics::Zone<metrics::stream_zone::Of>>,
+    pub zone: Option<metrics::MetricZone<metrics::stream_zone::Of>>,
 }
 
-impl Server {
+impl StreamServer {
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.extensions.iter().find_map(|t| t.downcast_ref())
     }
@@ -146,25 +146,25 @@ pub trait Handler: Send + Sync {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looked {
+pub enum LookedUp {
     More,
     Flow(Flow),
 }
 
 pub trait Preread: Send + Sync {
     /// `bytes`: all bytes so far; `None` before the first wait.
-    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> Looked;
+    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> LookedUp;
 }
 
 /// Replaces the first message of a TCP client for the server.
 pub trait FirstMessage: Send + Sync {
     /// `bytes`: all bytes so far, at least one.
-    fn replace(&self, s: &mut StreamSession, bytes: &[u8]) -> Replaced;
+    fn replace(&self, s: &mut StreamSession, bytes: &[u8]) -> ReplacedHandler;
 }
 
 /// Result of [`FirstMessage::replace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplacedHandler {
     /// The message is incomplete.
     More,
     /// Length of the message, and the bytes in its place.
@@ -228,6 +228,6 @@ impl AreaPlan for StreamPlan {
         all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
     }
     fn work(self: Arc<Self>) -> Vec<Box<dyn area::Work>> {
-        area::work(&self, &self.background)
+        area::area_work(&self, &self.background)
     }
 }

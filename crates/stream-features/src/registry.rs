@@ -3,11 +3,11 @@
 use crate::Builtin;
 use crate::build::{self as builder, Feature};
 use crate::plan::StreamPlan;
-use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
+use conf_schema::{CheckedBlock, Complaint, ContextArea, Cx, FeatureTable, Schema};
 
 /// All features, sorted by name. The phases and `PreaccessOrder` define the order of handlers.
 static FEATURES: &[&dyn Feature] = &[
-    &crate::access::Access,
+    &crate::access::StreamAccess,
     &crate::access_log::AccessLog,
     &crate::acme::Acme,
     &crate::dns::Dns,
@@ -19,12 +19,12 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::limit_conn::LimitConn,
     &crate::map::Map,
     &crate::mqtt::Mqtt,
-    &crate::pass::Pass,
-    &crate::proxy::Proxy,
+    &crate::pass::StreamPass,
+    &crate::proxy::StreamProxy,
     &crate::realip::Realip,
-    &crate::resolver::Resolver,
+    &crate::resolver::StreamResolverLine,
     &crate::return_text::Return,
-    &crate::set::Set,
+    &crate::set::SetLine,
     &crate::split_clients::SplitClients,
     &crate::ssl::Ssl,
     &crate::ssl_preread::SslPreread,
@@ -32,11 +32,11 @@ static FEATURES: &[&dyn Feature] = &[
     &crate::upstream_block::UpstreamBlock,
 ];
 
-pub fn tables() -> Vec<Table> {
-    builder::tables(FEATURES)
+pub fn stream_tables() -> Vec<FeatureTable> {
+    builder::feature_tables(FEATURES)
 }
 
-pub fn variables() -> impl Iterator<Item = &'static Builtin> {
+pub fn stream_variables() -> impl Iterator<Item = &'static Builtin> {
     crate::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
 }
 
@@ -47,8 +47,8 @@ pub fn offer_variables(cx: &mut Cx) {
 
 /// Builds the plan of a checked stream block; warnings go to `cx.warnings`. Fails on unknown variables, conflicting
 /// listen options, and missing zones.
-pub fn build(schema: &Schema, stream: &mut Block<'_>, cx: &mut Cx) -> Result<StreamPlan, Vec<Complaint>> {
-    builder::build(FEATURES, stream, cx, &|feature| {
-        schema.table_index(feature, Area::Stream).or(schema.table_index(feature, Area::StreamUpstream))
+pub fn build_stream(schema: &Schema, stream: &mut CheckedBlock<'_>, cx: &mut Cx) -> Result<StreamPlan, Vec<Complaint>> {
+    builder::build_plan(FEATURES, stream, cx, &|feature| {
+        schema.table_index(feature, ContextArea::Stream).or(schema.table_index(feature, ContextArea::StreamUpstream))
     })
 }

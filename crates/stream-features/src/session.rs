@@ -1,13 +1,13 @@
 //! A TCP or UDP session (nginx: `ngx_stream_session_t`).
 
 use crate::area::StreamArea;
-use crate::plan::{PreaccessOrder, Server, StreamPlan};
+use crate::plan::{PreaccessOrder, StreamPlan, StreamServer};
 use base::clock::{self, Instant};
 use net::Address;
-use observe::{Detail, ErrorLog, Level};
+use observe::{Detail, ErrorLog, Severity};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, Slot};
+use session_engine::{AreaTypes, Session, SessionSlot};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::net::SocketAddr;
@@ -84,7 +84,7 @@ pub struct StreamSession {
     pub upstream: Option<Arc<str>>,
     pub passes: u8,
     pub(crate) captures: Captures,
-    slots: Vec<Slot>,
+    slots: Vec<SessionSlot>,
     /// State of features, by type.
     extensions: SmallVec<[Box<dyn Any>; 1]>,
 }
@@ -120,7 +120,7 @@ impl StreamSession {
         }
     }
     #[inline]
-    pub fn srv(&self) -> &Server {
+    pub fn srv(&self) -> &StreamServer {
         self.plan.srv(self.server)
     }
     pub fn ext<T: 'static>(&self) -> Option<&T> {
@@ -139,7 +139,7 @@ impl StreamSession {
     }
     /// Logs with the client's connection only: for the end of a session.
     #[cold]
-    pub fn note(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    pub fn note(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         self.srv().error_log.log(level, self.number, words);
     }
     /// Logs an exchange that has ended with a status, and begins another one of the connection: its variables are computed
@@ -162,7 +162,7 @@ impl StreamSession {
         let Some(variable) = plan.variables.get(id.0 as usize) else { return };
         match (variable.set, variable.slot()) {
             (Some(set), _) => set(self, value),
-            (None, Some(slot)) => self.write_slot(slot, Slot::Value(value.into())),
+            (None, Some(slot)) => self.write_slot(slot, SessionSlot::Value(value.into())),
             (None, None) => {}
         }
     }
@@ -179,17 +179,17 @@ impl Session for StreamSession {
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan.clone();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        session_engine::variable::value(self, variable, out)
+        session_engine::variable::append_value(self, variable, out)
     }
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         self.slots.get(slot as usize)?.read(out)
     }
-    fn write_slot(&mut self, slot: u32, value: Slot) {
-        Slot::write(&mut self.slots, slot, value);
+    fn write_slot(&mut self, slot: u32, value: SessionSlot) {
+        SessionSlot::write(&mut self.slots, slot, value);
     }
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         if let Some(slot) = self.plan.variables.get(id.0 as usize).and_then(|v| v.slot()) {
-            self.write_slot(slot, Slot::Value(value));
+            self.write_slot(slot, SessionSlot::Value(value));
         }
     }
     fn captures(&mut self) -> &mut Captures {
@@ -208,7 +208,7 @@ impl Session for StreamSession {
         &self.srv().error_log
     }
     #[cold]
-    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    fn log(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         let log = &self.srv().error_log;
         if !log.wants(level) {
             return;

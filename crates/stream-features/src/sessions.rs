@@ -6,8 +6,8 @@ use crate::plan::StreamPlan;
 use crate::session::{SessionFacts, StreamSession};
 use crate::udp::Flows;
 use net::Address;
-use observe::Level;
-use session_engine::sessions::{Cause, Control, SessionSlot, Sessions as All};
+use observe::Severity;
+use session_engine::sessions::{AreaSessions as All, Cause, SessionControl, SessionSlot};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use upstream::Stream;
 
 pub trait Host {
     /// Passes a connection to a listener of any area; returns it if there is none.
-    fn pass(&self, passed: Passed, to: &Address) -> Result<(), Passed>;
+    fn pass(&self, passed: PassedClient, to: &Address) -> Result<(), PassedClient>;
     /// For new sessions.
     fn plan(&self) -> Option<Rc<Arc<StreamPlan>>>;
     fn number(&self) -> Option<u64>;
@@ -26,7 +26,7 @@ pub trait Host {
 
 pub type ProxyHeader = Box<(wire_proxy::Header, Vec<u8>)>;
 
-pub struct Passed {
+pub struct PassedClient {
     pub stream: Stream,
     /// Possibly from a trusted proxy.
     pub peer: Option<SocketAddr>,
@@ -35,7 +35,7 @@ pub struct Passed {
 }
 
 #[derive(Default)]
-pub struct Sessions {
+pub struct StreamSessions {
     all: Rc<All>,
     datagrams: RefCell<HashSet<u64>>,
     /// The worker ends and accepts no sessions.
@@ -48,11 +48,11 @@ pub(crate) struct SessionPlace {
     place: SessionSlot,
     number: u64,
     /// `Some`: a datagram session.
-    datagrams: Option<Rc<Sessions>>,
+    datagrams: Option<Rc<StreamSessions>>,
 }
 
 impl SessionPlace {
-    pub fn control(&self) -> &Control {
+    pub fn control(&self) -> &SessionControl {
         &self.place.control
     }
 }
@@ -65,7 +65,7 @@ impl Drop for SessionPlace {
     }
 }
 
-pub struct Accepted {
+pub struct AcceptedClient {
     pub fd: OwnedFd,
     pub peer: Option<SocketAddr>,
     pub local: Rc<Address>,
@@ -73,7 +73,7 @@ pub struct Accepted {
     pub number: u64,
 }
 
-impl Sessions {
+impl StreamSessions {
     pub fn count(&self) -> usize {
         self.all.count()
     }
@@ -87,8 +87,8 @@ impl Sessions {
         }
         SessionPlace { place: self.all.place(number), number, datagrams: udp.then(|| self.clone()) }
     }
-    pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: Accepted, host: &Rc<dyn Host>) {
-        let Accepted { fd, peer, local, listener, number } = accepted;
+    pub fn begin(self: &Rc<Self>, plan: &Rc<Arc<StreamPlan>>, accepted: AcceptedClient, host: &Rc<dyn Host>) {
+        let AcceptedClient { fd, peer, local, listener, number } = accepted;
         let facts = SessionFacts { plan: plan.clone(), listener, number, peer, local, udp: false };
         let session = Box::new(StreamSession::new(facts));
         let stream = match Stream::accepted(fd, peer.is_some()) {
@@ -108,7 +108,7 @@ impl Sessions {
     pub fn resume(
         self: &Rc<Self>,
         plan: &Rc<Arc<StreamPlan>>,
-        passed: Passed,
+        passed: PassedClient,
         listener: usize,
         local: Rc<Address>,
         number: u64,
@@ -140,6 +140,6 @@ impl Sessions {
 
 impl StreamSession {
     fn log_event_queue(&self, e: &std::io::Error) {
-        self.note(Level::Alert, format_args!("epoll_ctl() failed {}", observe::os(e)));
+        self.note(Severity::Alert, format_args!("epoll_ctl() failed {}", observe::os_error(e)));
     }
 }

@@ -1,9 +1,9 @@
 //! Sessions without a worker: effects of a panic.
 
 use crate::client::SessionClient;
-use crate::plan::{Content, ContentFuture, ContentResult, Listener, Names, Server, StreamPlan};
+use crate::plan::{Content, ContentFuture, ContentResult, StreamListener, StreamNames, StreamPlan, StreamServer};
 use crate::session::StreamSession;
-use crate::sessions::{Accepted, Host, Passed, Sessions};
+use crate::sessions::{AcceptedClient, Host, PassedClient, StreamSessions};
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
@@ -17,7 +17,7 @@ use std::time::Duration;
 struct NoHost(Cell<u64>);
 
 impl Host for NoHost {
-    fn pass(&self, passed: Passed, _: &Address) -> Result<(), Passed> {
+    fn pass(&self, passed: PassedClient, _: &Address) -> Result<(), PassedClient> {
         Err(passed)
     }
     fn plan(&self) -> Option<Rc<Arc<StreamPlan>>> {
@@ -45,7 +45,7 @@ impl Content for Breaks {
 
 #[allow(clippy::redundant_allocation)]
 fn plan() -> Rc<Arc<StreamPlan>> {
-    let server = Server {
+    let server = StreamServer {
         name: Vec::new(),
         error_log: Arc::new(ErrorLog::new(Vec::new())),
         tcp_nodelay: true,
@@ -65,7 +65,8 @@ fn plan() -> Rc<Arc<StreamPlan>> {
         zone: None,
     };
     let spec = ListenSpec::new(Address::Unix("test".into()));
-    let listener = Listener { spec, proxy_protocol: false, ssl: false, default_server: 0, names: Names::default() };
+    let listener =
+        StreamListener { spec, proxy_protocol: false, ssl: false, default_server: 0, names: StreamNames::default() };
     Rc::new(Arc::new(StreamPlan {
         generation: 1,
         listeners: vec![listener],
@@ -82,7 +83,7 @@ fn plan() -> Rc<Arc<StreamPlan>> {
 #[test]
 fn a_panic_costs_the_session_that_it_happens_in() {
     let words = runtime::block_on(async {
-        let (plan, sessions) = (plan(), Rc::new(Sessions::default()));
+        let (plan, sessions) = (plan(), Rc::new(StreamSessions::default()));
         let host: Rc<dyn Host> = Rc::new(NoHost(Cell::new(0)));
         let mut clients: Vec<UnixStream> = Vec::new();
         for _ in 0..3 {
@@ -91,7 +92,7 @@ fn a_panic_costs_the_session_that_it_happens_in() {
             clients.push(theirs);
             let local = Rc::new(Address::Unix("test".into()));
             let number = host.number().expect("a number");
-            let accepted = Accepted { fd: ours.into(), peer: None, local, listener: 0, number };
+            let accepted = AcceptedClient { fd: ours.into(), peer: None, local, listener: 0, number };
             sessions.begin(&plan, accepted, &host);
         }
         assert_eq!(sessions.count(), 3);

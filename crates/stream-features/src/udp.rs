@@ -4,7 +4,7 @@
 use crate::client::SessionClient;
 use crate::engine;
 use crate::session::{SessionFacts, StreamSession};
-use crate::sessions::{Host, Sessions};
+use crate::sessions::{Host, StreamSessions};
 use net::Address;
 use net::datagram;
 use net::outbound::Outbound;
@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use upstream::{Options, datagram_socket};
+use upstream::{ConnectOptions, datagram_socket};
 
 /// In bytes.
 pub const DATAGRAM_MAX: usize = 65_535;
@@ -30,7 +30,7 @@ const SPARE_MAX: usize = 256;
 const SPARE_BYTES_MAX: usize = 2048;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct FlowKey {
     listener: Address,
     peer: Address,
     to: Option<IpAddr>,
@@ -38,7 +38,7 @@ struct Key {
 
 /// The hash is seeded at random in each process and much cheaper than the library's, which each datagram would pay.
 #[derive(Default)]
-pub struct Flows(RefCell<hashbrown::HashMap<Key, Rc<Flow>>>);
+pub struct Flows(RefCell<hashbrown::HashMap<FlowKey, Rc<Flow>>>);
 
 impl Flows {
     /// Detaches the session: further datagrams start new sessions.
@@ -49,9 +49,9 @@ impl Flows {
 
 /// SessionClient side of a datagram session.
 pub struct Flow {
-    key: Key,
-    socket: Rc<Socket>,
-    sessions: Weak<Sessions>,
+    key: FlowKey,
+    socket: Rc<UdpSocket>,
+    sessions: Weak<StreamSessions>,
     /// `None`: without a worker.
     host: Option<Rc<dyn Host>>,
     waiting: RefCell<VecDeque<Vec<u8>>>,
@@ -62,8 +62,8 @@ impl Flow {
     pub(crate) fn alone(fd: OwnedFd, peer: SocketAddr) -> Option<Flow> {
         let address = Address::Ip(peer);
         Some(Flow {
-            key: Key { listener: address.clone(), peer: address.clone(), to: None },
-            socket: Socket::new(fd, address).ok()?,
+            key: FlowKey { listener: address.clone(), peer: address.clone(), to: None },
+            socket: UdpSocket::new(fd, address).ok()?,
             sessions: Weak::new(),
             host: None,
             waiting: RefCell::default(),
@@ -116,15 +116,15 @@ impl Flow {
     }
 }
 
-struct Held(Rc<Flow>);
+struct HeldDatagrams(Rc<Flow>);
 
-impl Drop for Held {
+impl Drop for HeldDatagrams {
     fn drop(&mut self) {
         self.0.detach();
     }
 }
 
-pub struct Socket {
+pub struct UdpSocket {
     kind: SocketKind,
     pub address: Address,
     /// Bound to all addresses: datagrams have destinations of their own.
@@ -138,7 +138,7 @@ enum SocketKind {
     Single(OwnedFd),
 }
 
-impl AsFd for Socket {
+impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.kind {
             SocketKind::Packets(socket) => socket.as_fd(),
@@ -147,20 +147,20 @@ impl AsFd for Socket {
     }
 }
 
-impl Socket {
-    pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<Socket>> {
+impl UdpSocket {
+    pub fn new(fd: OwnedFd, address: Address) -> io::Result<Rc<UdpSocket>> {
         let wildcard = matches!(&address, Address::Ip(ip) if ip.ip().is_unspecified());
         let kind = match &address {
             // The configuration or the system sizes the receive buffer, as in nginx.
             Address::Ip(_) => SocketKind::Packets(PacketSocket::fragmenting(fd)?),
             Address::Unix(_) => SocketKind::Single(fd),
         };
-        Ok(Rc::new(Socket { kind, address, wildcard }))
+        Ok(Rc::new(UdpSocket { kind, address, wildcard }))
     }
 }
 
 pub struct DatagramReceiver<'a> {
-    pub sessions: &'a Rc<Sessions>,
+    pub sessions: &'a Rc<StreamSessions>,
     pub host: &'a Rc<dyn Host>,
     /// Answers a datagram in place of a session: writes the response.
     pub before: Option<&'a dyn Fn(&[u8], &mut Vec<u8>) -> bool>,
@@ -180,7 +180,7 @@ fn buffered(datagram: &[u8]) -> Vec<u8> {
 }
 
 /// Takes back the buffer of a datagram that has been passed on.
-pub fn recycle(mut datagram: Vec<u8>) {
+pub fn recycle_buffer(mut datagram: Vec<u8>) {
     SPARE.with_borrow_mut(|spare| {
         if spare.len() < SPARE_MAX && datagram.capacity() <= SPARE_BYTES_MAX {
             datagram.clear();
@@ -190,7 +190,7 @@ pub fn recycle(mut datagram: Vec<u8>) {
 }
 
 /// Receives pending datagrams; returns whether there may be more.
-pub fn receive(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>) -> io::Result<bool> {
+pub fn receive_datagrams(taking: &DatagramReceiver<'_>, socket: &Rc<UdpSocket>) -> io::Result<bool> {
     for _ in 0..RECEIVES_MAX {
         if !budget::is_left() {
             break;
@@ -213,7 +213,7 @@ pub fn receive(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>) -> io::Result
     Ok(true)
 }
 
-fn receive_one(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, fd: BorrowedFd<'_>) -> io::Result<bool> {
+fn receive_one(taking: &DatagramReceiver<'_>, socket: &Rc<UdpSocket>, fd: BorrowedFd<'_>) -> io::Result<bool> {
     let mut buf = BUFFER.take();
     buf.resize(DATAGRAM_MAX, 0);
     let came = datagram::receive(fd, &mut buf);
@@ -227,7 +227,7 @@ fn receive_one(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, fd: BorrowedF
     came.map(|_| true)
 }
 
-fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
+fn take(taking: &DatagramReceiver<'_>, socket: &Rc<UdpSocket>, bytes: &[u8], peer: Address, to: Option<IpAddr>) {
     if let Some(answer) = taking.before {
         let mut response = Vec::new();
         if answer(bytes, &mut response) {
@@ -237,7 +237,7 @@ fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: 
         }
     }
     let sessions = taking.sessions;
-    let key = Key { listener: socket.address.clone(), peer, to };
+    let key = FlowKey { listener: socket.address.clone(), peer, to };
     let known = sessions.flows.0.borrow().get(&key).cloned();
     if let Some(flow) = known {
         return flow.offer(bytes);
@@ -250,7 +250,7 @@ fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: 
         Address::Unix(_) => None,
     };
     let local = match &socket.address {
-        Address::Ip(ip) => Address::Ip(datagram::local(*ip, to)),
+        Address::Ip(ip) => Address::Ip(datagram::local_address(*ip, to)),
         unix @ Address::Unix(_) => unix.clone(),
     };
     let peer: Option<SocketAddr> = address(&key.peer);
@@ -267,13 +267,13 @@ fn take(taking: &DatagramReceiver<'_>, socket: &Rc<Socket>, bytes: &[u8], peer: 
         waker: RefCell::default(),
     });
     sessions.flows.0.borrow_mut().insert(key, flow.clone());
-    let (place, host, held) = (sessions.place(number, true), taking.host.clone(), Held(flow.clone()));
+    let (place, host, held) = (sessions.place(number, true), taking.host.clone(), HeldDatagrams(flow.clone()));
     runtime::task::spawn_local(async move {
         let _held = held;
         engine::serve(session, SessionClient::Datagrams(flow), place, host).await;
     });
 }
 /// Opens a socket that is connected to a server.
-pub fn open(to: &Address, options: &Options) -> io::Result<Outbound> {
+pub fn open_outbound(to: &Address, options: &ConnectOptions) -> io::Result<Outbound> {
     datagram_socket(to, options).and_then(Outbound::datagrams)
 }

@@ -1,7 +1,7 @@
 //! Value types shared by several features.
 
 use crate::StreamArea;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use session_engine::listen::{Listen, ListenKind};
 
 pub type ServerNames = session_engine::names::ServerNames<StreamArea>;
@@ -10,7 +10,7 @@ pub type ServerName = session_engine::names::ServerName<StreamArea>;
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);
 
-impl Value for Listens {
+impl ValueKind for Listens {
     const SYNTAX: &'static str = "address:port | port | unix:path [udp] [ssl] [parameter ...]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         Listen::read(cx, d, ListenKind::Stream).map(Listens)
@@ -19,11 +19,11 @@ impl Value for Listens {
 
 /// Number of directives that set a content handler, of which the last wins. Kept in `Cx`.
 #[derive(Default)]
-struct Answers(usize);
+struct HandlerCount(usize);
 
 /// Returns the position of a directive among those that set a content handler.
 pub fn place_of_answer(cx: &mut Cx) -> usize {
-    let answers = cx.get::<Answers>();
+    let answers = cx.get::<HandlerCount>();
     answers.0 += 1;
     answers.0
 }

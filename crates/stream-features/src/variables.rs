@@ -9,13 +9,13 @@ use std::net::SocketAddr;
 
 pub static CORE: &[Builtin] = &[
     Builtin::one("binary_remote_addr", binary_remote_addr, "The client's address as 4 or 16 bytes."),
-    Builtin::one("bytes_received", |s, o| number(o, s.received), "Bytes received from the client."),
-    Builtin::one("bytes_sent", |s, o| number(o, s.sent), "Bytes sent to the client."),
-    Builtin::one("connection", |s, o| number(o, s.number), "The connection's number."),
+    Builtin::one("bytes_received", |s, o| write_number(o, s.received), "Bytes received from the client."),
+    Builtin::one("bytes_sent", |s, o| write_number(o, s.sent), "Bytes sent to the client."),
+    Builtin::one("connection", |s, o| write_number(o, s.number), "The connection's number."),
     Builtin::one("hostname", |_, o| put(o, net::process::host_name()), "The machine's host name."),
     Builtin::one(
         "msec",
-        |_, o| seconds(o, base::clock::unix_millis()),
+        |_, o| write_seconds(o, base::clock::unix_millis()),
         "The current time in seconds since 1970, with milliseconds.",
     ),
     Builtin::one(
@@ -23,7 +23,7 @@ pub static CORE: &[Builtin] = &[
         |_, o| put(o, session_engine::NGINX_VERSION.as_bytes()),
         "The nginx version that this version of Tidegate corresponds to.",
     ),
-    Builtin::one("pid", |_, o| number(o, u64::from(std::process::id())), "The worker's process id."),
+    Builtin::one("pid", |_, o| write_number(o, u64::from(std::process::id())), "The worker's process id."),
     Builtin::one(
         "protocol",
         |s, o| put(o, if s.udp { b"UDP" } else { b"TCP" }),
@@ -66,11 +66,11 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> bool {
     true
 }
 
-pub fn number(out: &mut Vec<u8>, n: u64) -> bool {
+pub fn write_number(out: &mut Vec<u8>, n: u64) -> bool {
     write!(out, "{n}").is_ok()
 }
 
-pub fn seconds(out: &mut Vec<u8>, ms: u64) -> bool {
+pub fn write_seconds(out: &mut Vec<u8>, ms: u64) -> bool {
     write!(out, "{}.{:03}", ms / 1000, ms % 1000).is_ok()
 }
 
@@ -79,12 +79,12 @@ fn ip(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
 }
 
 fn port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
-    address.is_some_and(|a| number(out, u64::from(a.port())))
+    address.is_some_and(|a| write_number(out, u64::from(a.port())))
 }
 
 /// Port 0 means none: the value is empty, as in nginx.
 fn proxied_port(out: &mut Vec<u8>, address: Option<SocketAddr>) -> bool {
-    address.is_some_and(|a| a.port() == 0 || number(out, u64::from(a.port())))
+    address.is_some_and(|a| a.port() == 0 || write_number(out, u64::from(a.port())))
 }
 
 fn time(out: &mut Vec<u8>, which: impl Fn(&clock::Strings) -> &[u8]) -> bool {
@@ -129,13 +129,13 @@ fn server_name(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
 
 fn server_port(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
     if let Address::Ip(a) = &*s.local {
-        number(out, u64::from(a.port()));
+        write_number(out, u64::from(a.port()));
     }
     true
 }
 
 fn session_time(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    seconds(out, base::clock::now().millis_since(s.started))
+    write_seconds(out, base::clock::now().millis_since(s.started))
 }
 
 fn status(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {

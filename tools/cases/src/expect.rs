@@ -29,7 +29,7 @@ fn is_of_connections(name: &str) -> bool {
 
 /// # Errors
 /// The expectation that does not hold.
-pub fn check(answers: &[Answer], expect: &[Vec<Expect>], has_streams: bool) -> Result<(), String> {
+pub fn check_answers(answers: &[Answer], expect: &[Vec<Expect>], has_streams: bool) -> Result<(), String> {
     for (answer, wanted) in answers.iter().zip(expect) {
         for expect in wanted {
             one(answer, expect, has_streams)

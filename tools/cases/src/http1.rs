@@ -1,7 +1,7 @@
 //! A client of HTTP/1.
 
 use crate::expect::{Answer, wanted_answers};
-use crate::parse::{Act, Request, Step};
+use crate::parse::{Act, CaseStep, Request};
 use crate::wire::Wire;
 
 /// A connection with the bytes that were read ahead.
@@ -18,7 +18,7 @@ impl Http1 {
 
     /// # Errors
     /// The unexpected answer.
-    pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
+    pub fn exchange(&mut self, step: &CaseStep) -> Result<Vec<Answer>, String> {
         let (send, head) = match &step.act {
             Act::Request(request) => (text(request, self.kept), request.method == "HEAD"),
             Act::Raw(bytes) => (bytes.clone(), bytes.starts_with(b"HEAD ")),

@@ -1,7 +1,7 @@
 //! A client of HTTP/2.
 
 use crate::expect::{Answer, wanted_answers};
-use crate::parse::{Act, Request, Step};
+use crate::parse::{Act, CaseStep, Request};
 use crate::wire::Wire;
 use http_types::List;
 use wire_h2::hpack::Encoder;
@@ -30,9 +30,9 @@ impl Http2 {
 
     /// # Errors
     /// The unexpected answer.
-    pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
+    pub fn exchange(&mut self, step: &CaseStep) -> Result<Vec<Answer>, String> {
         let Act::Request(request) = &step.act else { return Err("only HTTP/1 and the stream block take that".into()) };
-        wanted(self.ask(request)?, step)
+        step_answers(self.ask(request)?, step)
     }
 
     /// Returns all responses to one request.
@@ -56,7 +56,7 @@ impl Http2 {
             while let Some(event) = self.client.poll_event() {
                 match event {
                     ClientEvent::Head { stream: id, list, end, .. } if id == stream => {
-                        answers.push(answer(&list)?);
+                        answers.push(list_answer(&list)?);
                         over |= end;
                     }
                     ClientEvent::Body { stream: id, bytes, end, .. } if id == stream => {
@@ -65,7 +65,7 @@ impl Http2 {
                         over |= end;
                     }
                     ClientEvent::Trailers { stream: id, list, .. } if id == stream => {
-                        let trailers = answer(&list)?.headers;
+                        let trailers = list_answer(&list)?.headers;
                         answers.last_mut().ok_or("trailers without a head")?.headers.extend(trailers);
                         over = true;
                     }
@@ -100,7 +100,7 @@ impl Http2 {
 }
 
 /// The answers that a step wants, if these are they.
-pub fn wanted(came: Came, step: &Step) -> Result<Vec<Answer>, String> {
+pub fn step_answers(came: Came, step: &CaseStep) -> Result<Vec<Answer>, String> {
     let (wanted, closed) = wanted_answers(&step.expect);
     let Came { mut answers, reset } = came;
     if let Some(code) = reset {
@@ -120,14 +120,14 @@ fn block(request: &Request, scheme: &str) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = Encoder::stateless();
     encoder.begin(&mut out);
-    for (name, value) in fields(request, scheme) {
+    for (name, value) in request_fields(request, scheme) {
         encoder.field(&name, &value, &mut out);
     }
     out
 }
 
 /// A request's fields as HTTP/2 and HTTP/3 have them, pseudo-header fields first.
-pub fn fields(request: &Request, scheme: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn request_fields(request: &Request, scheme: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut out = Vec::new();
     let mut put = |name: &str, value: &str| out.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
     let is_pseudo = |name: &str| name.starts_with(':');
@@ -159,7 +159,7 @@ pub fn fields(request: &Request, scheme: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     out
 }
 
-pub fn answer(list: &List) -> Result<Answer, String> {
+pub fn list_answer(list: &List) -> Result<Answer, String> {
     let mut answer = Answer::default();
     for (name, value) in list.iter() {
         let value = String::from_utf8_lossy(value).into_owned();

@@ -1,10 +1,10 @@
 //! An HTTP/3 client over its own socket.
 
 use crate::expect::Answer;
-use crate::http2::{Came, answer, fields, wanted};
-use crate::parse::{Act, Request, Step};
+use crate::http2::{Came, list_answer, request_fields, step_answers};
+use crate::parse::{Act, CaseStep, Request};
 use crate::wire::{IDENTITY, Identity};
-use http_types::Taken;
+use http_types::TakenLines;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig};
 use rustls::RootCertStore;
@@ -54,9 +54,9 @@ impl Http3 {
 
     /// # Errors
     /// The unexpected answer.
-    pub fn exchange(&mut self, step: &Step) -> Result<Vec<Answer>, String> {
+    pub fn exchange(&mut self, step: &CaseStep) -> Result<Vec<Answer>, String> {
         let Act::Request(request) = &step.act else { return Err("only HTTP/1 and the stream block take that".into()) };
-        wanted(self.ask(request)?, step)
+        step_answers(self.ask(request)?, step)
     }
 
     /// Sends a request, and reads the response.
@@ -65,7 +65,7 @@ impl Http3 {
     /// The connection is lost, or nothing comes for too long.
     pub fn ask(&mut self, request: &Request) -> Result<Came, String> {
         let until = Instant::now() + self.patience;
-        let all = fields(request, "https");
+        let all = request_fields(request, "https");
         let has_body = request.body.is_some();
         let stream = loop {
             let mut lines = all.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
@@ -103,28 +103,28 @@ impl Http3 {
         let mut over = false;
         while let Some(event) = self.core.poll_event() {
             match event {
-                ClientEvent::Head { stream: id, list, .. } if id == stream => came.answers.push(answer(&list)?),
+                ClientEvent::Head { stream: id, list, .. } if id == stream => came.answers.push(list_answer(&list)?),
                 ClientEvent::Body(id) if id == stream => loop {
                     match self.core.take_body(stream) {
-                        Taken::Bytes(bytes) => {
+                        TakenLines::Bytes(bytes) => {
                             let answer = came.answers.last_mut().ok_or("a body without a head")?;
                             answer.body.extend_from_slice(&bytes);
                         }
-                        Taken::End => {
+                        TakenLines::End => {
                             over = true;
                             break;
                         }
-                        Taken::Broken => {
+                        TakenLines::Broken => {
                             over = true;
                             came.reset.get_or_insert(0);
                             break;
                         }
-                        Taken::Later | Taken::Gone => break,
+                        TakenLines::Later | TakenLines::Gone => break,
                     }
                 },
                 ClientEvent::Trailers { stream: id, list } if id == stream => {
                     let answer_of = came.answers.last_mut().ok_or("trailers without a head")?;
-                    answer_of.headers.extend(answer(&list)?.headers);
+                    answer_of.headers.extend(list_answer(&list)?.headers);
                 }
                 ClientEvent::Reset { stream: id, code } if id == stream && !over => {
                     over = true;

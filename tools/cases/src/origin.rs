@@ -1,6 +1,6 @@
 //! Origins that answer by a script.
 
-use crate::parse::{Script, ScriptLine, Then};
+use crate::parse::{OriginScript, ScriptLine, Then};
 use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +23,7 @@ pub struct Origin {
 impl Origin {
     /// # Errors
     /// No free port.
-    pub fn start(script: &Script, patience: Duration) -> Result<Origin, String> {
+    pub fn start(script: &OriginScript, patience: Duration) -> Result<Origin, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| e.to_string())?;
         let port = listener.local_addr().map_err(|e| e.to_string())?.port();
         // The script may contain its own address as `{NAME}`.

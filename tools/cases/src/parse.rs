@@ -8,8 +8,8 @@ pub struct Case {
     pub conf: String,
     /// The stream block; `{stream}` and `{other}` are its ports.
     pub stream: String,
-    pub origins: Vec<Script>,
-    pub sessions: Vec<Session>,
+    pub origins: Vec<OriginScript>,
+    pub sessions: Vec<CaseSession>,
     pub over: Vec<Over>,
     /// Required texts of the error log.
     pub log: Vec<String>,
@@ -23,7 +23,7 @@ impl Case {
     /// The case with `{scheme}` and `{protocol}` as they are over a protocol.
     ///
     /// # Errors
-    /// As [`parse`], which has taken the text before.
+    /// As [`parse_case`], which has taken the text before.
     pub fn said_over(&self, over: Over) -> Result<Case, String> {
         let scheme = if over.is_tls() { "https" } else { "http" };
         let protocol = match over {
@@ -31,7 +31,7 @@ impl Case {
             Over::H2 | Over::H2c => "HTTP/2.0",
             Over::H3 => "HTTP/3.0",
         };
-        parse(&self.text.replace("{scheme}", scheme).replace("{protocol}", protocol))
+        parse_case(&self.text.replace("{scheme}", scheme).replace("{protocol}", protocol))
     }
 }
 
@@ -73,14 +73,14 @@ impl Over {
 
 /// Steps that share a connection, or one step with a separate connection.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct CaseSession {
     pub kept: bool,
-    pub steps: Vec<Step>,
+    pub steps: Vec<CaseStep>,
 }
 
 /// One exchange: the request, and the expected responses in order.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct CaseStep {
     pub line: usize,
     /// `None`: all protocols.
     pub over: Option<Vec<Over>>,
@@ -105,7 +105,7 @@ pub struct Request {
     pub body: Option<String>,
 }
 
-impl Step {
+impl CaseStep {
     /// Tells whether the step is for HTTP/2 and HTTP/3 only.
     pub fn is_of_streams(&self) -> bool {
         self.over.as_ref().is_some_and(|over| over.iter().all(|over| over.has_streams()))
@@ -149,7 +149,7 @@ pub enum Expect {
 
 /// An origin that answers by a script; `{NAME}` in the configuration is its address.
 #[derive(Clone, Debug, Default)]
-pub struct Script {
+pub struct OriginScript {
     pub name: String,
     pub lines: Vec<ScriptLine>,
 }
@@ -172,7 +172,7 @@ pub enum Then {
 
 /// # Errors
 /// The fault, with its line.
-pub fn parse(text: &str) -> Result<Case, String> {
+pub fn parse_case(text: &str) -> Result<Case, String> {
     let mut case = Case { text: text.into(), over: Over::ALL.to_vec(), ..Case::default() };
     let mut section = String::new();
     for (number, line) in text.lines().enumerate() {
@@ -189,8 +189,8 @@ pub fn parse(text: &str) -> Result<Case, String> {
             let rest = rest.trim();
             match name {
                 "files" | "http" | "conf" | "stream" | "client" => {}
-                "connection" => case.sessions.push(Session { kept: true, steps: Vec::new() }),
-                "origin" => case.origins.push(Script { name: of.into(), lines: Vec::new() }),
+                "connection" => case.sessions.push(CaseSession { kept: true, steps: Vec::new() }),
+                "origin" => case.origins.push(OriginScript { name: of.into(), lines: Vec::new() }),
                 "over" => case.over = over(rest).map_err(wrong)?,
                 "log" => case.log.push(quoted(rest.trim_start_matches("has ")).map_err(wrong)?.0),
                 "needs" => case.needs = Some(rest.into()),
@@ -209,7 +209,7 @@ pub fn parse(text: &str) -> Result<Case, String> {
             "stream" => case.stream += &format!("{line}\n"),
             "client" => {
                 let steps = vec![step(line.trim(), number).map_err(wrong)?];
-                case.sessions.push(Session { kept: false, steps });
+                case.sessions.push(CaseSession { kept: false, steps });
             }
             "connection" => {
                 let step = step(line.trim(), number).map_err(wrong)?;
@@ -249,7 +249,7 @@ fn answer(text: &str, line: usize) -> Result<ScriptLine, String> {
     Ok(ScriptLine { line, reads: quoted(reads)?.0, sends: sends.into_bytes(), then })
 }
 
-fn step(text: &str, line: usize) -> Result<Step, String> {
+fn step(text: &str, line: usize) -> Result<CaseStep, String> {
     let (only, text) = match text.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         Some((names, rest)) => (Some(over(names)?), rest),
         None => (None, text),
@@ -260,7 +260,7 @@ fn step(text: &str, line: usize) -> Result<Step, String> {
             let begins = wanted.starts_with("begins ");
             let answer = quoted(wanted.trim_start_matches("begins "))?.0;
             let act = Act::Plain(Plain { udp, sent: quoted(sent)?.0.into_bytes(), answer, begins });
-            return Ok(Step { line, over: only, act, expect: Vec::new() });
+            return Ok(CaseStep { line, over: only, act, expect: Vec::new() });
         }
     }
     let act = match request.strip_prefix("raw ") {
@@ -275,7 +275,7 @@ fn step(text: &str, line: usize) -> Result<Step, String> {
         }
         expect.push(all);
     }
-    Ok(Step { line, over: only, act, expect })
+    Ok(CaseStep { line, over: only, act, expect })
 }
 
 /// `METHOD TARGET [FIELD: VALUE, ...] [body "..."]`

@@ -1,11 +1,11 @@
 //! Runs a case over real sockets.
 
-use crate::expect::check;
+use crate::expect::check_answers;
 use crate::http1::Http1;
 use crate::http2::Http2;
 use crate::http3::Http3;
 use crate::origin::Origin;
-use crate::parse::{Act, Case, Over, Plain, Session, Step};
+use crate::parse::{Act, Case, CaseSession, CaseStep, Over, Plain};
 use crate::ports::free_port;
 use crate::wire::{IDENTITY, Wire};
 use std::fs;
@@ -35,7 +35,7 @@ pub struct Server {
 ///
 /// # Errors
 /// Everything that did not hold, with the lines of the case.
-pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), String> {
+pub fn run_case(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), String> {
     let case = &case.said_over(over)?;
     let kind = if server.nginx { "nginx" } else { "tidegate" };
     let safe: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -113,16 +113,16 @@ pub fn run(server: &Server, case: &Case, name: &str, over: Over) -> Result<(), S
 }
 
 /// Runs the steps of one connection; returns the failures.
-fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
+fn run_session(session: &CaseSession, ports: &Ports, over: Over) -> Vec<String> {
     // Steps that HTTP/2 and HTTP/3 cannot express go over cleartext HTTP/1, so that the case continues.
-    let is_of_http1 = |step: &Step| match &step.act {
+    let is_of_http1 = |step: &CaseStep| match &step.act {
         Act::Request(request) => request.is_of_http1() && !step.is_of_streams(),
         Act::Raw(_) | Act::Plain(_) => true,
     };
     let has_streams = over.has_streams() && !session.steps.iter().any(is_of_http1);
     let (mut one, mut two, mut three) = (None, None, None);
     let mut wrong = Vec::new();
-    let meant = |step: &&Step| step.over.as_ref().is_none_or(|only| only.contains(&over));
+    let meant = |step: &&CaseStep| step.over.as_ref().is_none_or(|only| only.contains(&over));
     for step in session.steps.iter().filter(meant) {
         let mut exchange = || match &step.act {
             Act::Plain(plain) => exchange_plain(ports.stream, plain),
@@ -134,14 +134,14 @@ fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
                         empty.insert(Http3::connect(ports.tls, identity, PATIENCE)?)
                     }
                 };
-                check(&client.exchange(step)?, &step.expect, true)
+                check_answers(&client.exchange(step)?, &step.expect, true)
             }
             _ if has_streams => {
                 let client = match &mut two {
                     Some(client) => client,
                     empty => empty.insert(Http2::new(connect(ports, over)?)),
                 };
-                check(&client.exchange(step)?, &step.expect, true)
+                check_answers(&client.exchange(step)?, &step.expect, true)
             }
             _ => {
                 let client = match &mut one {
@@ -151,7 +151,7 @@ fn run_session(session: &Session, ports: &Ports, over: Over) -> Vec<String> {
                         empty.insert(Http1::new(connect(ports, over)?, session.kept))
                     }
                 };
-                check(&client.exchange(step)?, &step.expect, false)
+                check_answers(&client.exchange(step)?, &step.expect, false)
             }
         };
         if let Err(words) = exchange() {

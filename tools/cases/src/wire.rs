@@ -37,7 +37,7 @@ pub static IDENTITY: LazyLock<Result<Identity, rcgen::Error>> = LazyLock::new(Id
 ///
 /// # Errors
 /// The generation failed.
-pub fn identity() -> Result<(&'static str, &'static str), String> {
+pub fn test_identity() -> Result<(&'static str, &'static str), String> {
     let identity = IDENTITY.as_ref().map_err(ToString::to_string)?;
     Ok((&identity.certificate, &identity.key))
 }

@@ -48,7 +48,7 @@ fn serve(stream: TcpStream, port: u16, seen: &Mutex<Vec<String>>) {
         // Methods of HTTP have capital letters.
         Ok(Some(first)) if !first.is_ascii_uppercase() => {
             // The client sees a broken connection as the end.
-            let _ = gateway::serve(first, &mut reader, &mut out);
+            let _ = gateway::serve_connection(first, &mut reader, &mut out);
             return;
         }
         Ok(Some(_)) => {}
@@ -79,7 +79,7 @@ fn serve(stream: TcpStream, port: u16, seen: &Mutex<Vec<String>>) {
         }
         count += 1;
         let answer = match slice_query(&head) {
-            Some(query) => documents::slice(query, &head, count),
+            Some(query) => documents::slice_response(query, &head, count),
             None => answer(&head, &body, port),
         };
         let last = lower.contains("connection: close") || lower.contains(" http/1.0\r\n");

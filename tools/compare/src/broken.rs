@@ -1,6 +1,6 @@
 //! Malformed requests of all known kinds: response, access log line and error log line of each.
 
-use crate::server::{Binary, Run};
+use crate::server::{Binary, ServerRun};
 use crate::{Plan, normal, pool, site};
 
 /// `@N` stands for N letters.
@@ -70,14 +70,14 @@ const OTHERWISE: &[&str] =
     &["GET / HTTP/1.0\r\nHost: two:99999\r\n\r\n", "CONNECT two:80 HTTP/1.1\r\nHost: two\r\n\r\n"];
 
 /// Returns the number of answers, and the differences.
-pub fn compare(plan: &Plan) -> Result<(usize, Vec<String>), String> {
+pub fn compare_broken(plan: &Plan) -> Result<(usize, Vec<String>), String> {
     let whole = plan.nginx.version >= pool::WHOLE;
     let texts: Vec<&str> = REQUESTS.iter().copied().filter(|text| whole || !OTHERWISE.contains(text)).collect();
     let requests: Vec<Vec<u8>> = texts.iter().map(|text| filled(text)).collect();
     let run = |binary: &Binary| {
         // One at a time, to attribute a difference to its request.
         let each = |bytes: &Vec<u8>| {
-            Run::of_bytes(
+            ServerRun::of_bytes(
                 binary,
                 &|dirs, port| conf(binary, &dirs.folder.display().to_string(), port),
                 std::slice::from_ref(bytes),
@@ -85,16 +85,16 @@ pub fn compare(plan: &Plan) -> Result<(usize, Vec<String>), String> {
                 None,
             )
         };
-        requests.iter().map(each).collect::<Result<Vec<Run>, String>>()
+        requests.iter().map(each).collect::<Result<Vec<ServerRun>, String>>()
     };
     let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
     let mut wrong = Vec::new();
     for (text, (theirs, ours)) in texts.iter().zip(theirs.iter().zip(&ours)) {
         let answers =
-            |run: &Run| run.answers.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect::<Vec<_>>();
-        let difference = normal::lines("answer", &answers(theirs), &answers(ours))
-            .or_else(|| normal::lines("access log", &theirs.access, &ours.access))
-            .or_else(|| normal::lines("error log", &theirs.errors, &ours.errors));
+            |run: &ServerRun| run.answers.iter().map(|a| String::from_utf8_lossy(a).into_owned()).collect::<Vec<_>>();
+        let difference = normal::line_difference("answer", &answers(theirs), &answers(ours))
+            .or_else(|| normal::line_difference("access log", &theirs.access, &ours.access))
+            .or_else(|| normal::line_difference("error log", &theirs.errors, &ours.errors));
         if let Some(words) = difference {
             wrong.push(format!("{text:?}\n{words}"));
         }
@@ -133,7 +133,7 @@ http {{
     }}
 }}
 ",
-        head = site::head()
+        head = site::main_lines()
     );
     text.replace("@dir", folder).replace("@port", &port.to_string())
 }

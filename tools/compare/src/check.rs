@@ -62,7 +62,7 @@ struct Case {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Verdict {
+struct CheckVerdict {
     accepted: bool,
     error: Option<String>,
     warnings: Vec<String>,
@@ -72,7 +72,7 @@ struct Verdict {
 ///
 /// # Errors
 /// Differences, each with its directive and mutation; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
+pub fn compare_checks(plan: &Plan) -> Result<String, String> {
     let folder = std::env::temp_dir().join(format!("compare-check-{}", std::process::id()));
     let result = compare(plan, &folder);
     let _ = fs::remove_dir_all(&folder);
@@ -82,7 +82,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
 fn compare(plan: &Plan, folder: &Path) -> Result<String, String> {
     let say = |e: std::io::Error| format!("{}: {e}", folder.display());
     fs::create_dir_all(folder.join("logs")).map_err(say)?;
-    let identity = cases::identity()?;
+    let identity = cases::test_identity()?;
     for (name, text) in [("example.crt", identity.0), ("example.key", identity.1), ("mime.types", "types { }\n")] {
         fs::write(folder.join(name), text).map_err(say)?;
     }
@@ -188,7 +188,7 @@ fn words(text: &str) -> Vec<String> {
     all
 }
 
-fn check(binary: &Binary, folder: &Path, text: &str) -> Result<Verdict, String> {
+fn check(binary: &Binary, folder: &Path, text: &str) -> Result<CheckVerdict, String> {
     let path: PathBuf = folder.join("check.conf");
     fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     let output = Command::new(&binary.path)
@@ -222,11 +222,11 @@ fn check(binary: &Binary, folder: &Path, text: &str) -> Result<Verdict, String> 
     warnings.sort();
     warnings.dedup();
     let error = if accepted { None } else { lines("emerg").into_iter().next() };
-    Ok(Verdict { accepted, error, warnings })
+    Ok(CheckVerdict { accepted, error, warnings })
 }
 
 /// Ignores directives that Tidegate rejects by name, and a line that nginx does not name, or for which it names the end of a block.
-fn is_same(theirs: &Verdict, ours: &Verdict, text: &str) -> bool {
+fn is_same(theirs: &CheckVerdict, ours: &CheckVerdict, text: &str) -> bool {
     if theirs == ours || ours.error.as_ref().is_some_and(|words| words.contains("is not supported by")) {
         return true;
     }
@@ -242,7 +242,7 @@ fn is_same(theirs: &Verdict, ours: &Verdict, text: &str) -> bool {
     their_words == our_words && (their_line.is_none() || (our_line < their_line && their_line.is_some_and(is_end)))
 }
 
-fn shown(verdict: &Verdict) -> String {
+fn shown(verdict: &CheckVerdict) -> String {
     let mut words: Vec<&str> = verdict.error.as_deref().into_iter().collect();
     words.extend(verdict.warnings.iter().map(String::as_str));
     let first = if verdict.accepted { "accepts it" } else { "refuses it" };
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_line_that_nginx_lacks_is_no_difference() {
-        let says = |words: &str| Verdict { accepted: false, error: Some(words.into()), warnings: Vec::new() };
+        let says = |words: &str| CheckVerdict { accepted: false, error: Some(words.into()), warnings: Vec::new() };
         let text = "http {\n    x;\n}\n";
         assert!(is_same(&says("a"), &says("a in /d/check.conf:2"), text));
         assert!(is_same(&says("a in /d/check.conf:3"), &says("a in /d/check.conf:2"), text));

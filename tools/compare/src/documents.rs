@@ -2,7 +2,7 @@
 //! images, slices. The documents are generated with the configuration.
 
 use crate::Dice;
-use crate::pool::{Ask, ask};
+use crate::pool::{PoolRequest, make_ask};
 use crate::server::Dirs;
 use std::fs;
 use std::io;
@@ -143,19 +143,19 @@ pub fn is_left_out(line: &str) -> bool {
 }
 
 /// Returns the lines of this comparison.
-pub fn lines() -> Vec<&'static str> {
+pub fn document_lines() -> Vec<&'static str> {
     LINES.to_vec()
 }
 
 /// Returns the blocks of the http level.
-pub fn maps() -> &'static str {
+pub fn document_maps() -> &'static str {
     "charset_map koi8-r windows-1251 { C1 E0; C2 E1; D7 E2; }
     charset_map koi8-r utf-8 { C1 D0B0; C2 D0B1; D7 D0B2; A3 D191; }
     charset_map windows-1251 utf-8 { E0 D0B0; E1 D0B1; E2 D0B2; 82 E2809A; }"
 }
 
 /// Returns the locations of the documents. A directive that the configuration has in them replaces the location's own.
-pub fn locations(location: &str, nested: &str, if_: &str) -> String {
+pub fn document_locations(location: &str, nested: &str, if_: &str) -> String {
     let own = |lines: &[&'static str]| {
         let name = |line: &str| line.split(' ').next().unwrap_or_default().to_string() + " ";
         let kept = lines.iter().copied().filter(|line| !location.contains(&name(line)));
@@ -253,7 +253,7 @@ fn dice(seed: u64) -> Dice {
 }
 
 /// Returns the generated documents of a configuration, for a report.
-pub fn shown(seed: u64) -> String {
+pub fn shown_documents(seed: u64) -> String {
     let lines = documents(&mut dice(seed)).into_iter().enumerate();
     lines.map(|(at, text)| format!("\n  doc{at}.html: {text:?}")).collect()
 }
@@ -262,7 +262,7 @@ pub fn shown(seed: u64) -> String {
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn write(dirs: &Dirs, seed: u64) -> io::Result<()> {
+pub fn write_documents(dirs: &Dirs, seed: u64) -> io::Result<()> {
     let root = dirs.folder.join("html");
     let mut dice = dice(seed);
     let mut files: Vec<(String, Vec<u8>)> =
@@ -503,82 +503,87 @@ fn element(dice: &mut Dice, depth: usize, is_included: bool) -> String {
 }
 
 /// Requests for every configuration.
-pub const REQUESTS: &[Ask] = &[
-    ask("GET", "/d/doc0.html", "", ""),
-    ask("GET", "/d/doc0.html?i=e", "X-Own: <o>\r\n", ""),
-    ask("HEAD", "/d/doc0.html", "", ""),
-    ask("GET", "/d/doc0.html", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/d/doc1.html?i=ab", "", ""),
-    ask("GET", "/d/doc1.html?i=if", "", ""),
-    ask("GET", "/d/doc2.html", "X-Own: o\r\n", ""),
-    ask("GET", "/d/doc3.html?i=e&c=utf-8", "", ""),
-    ask("GET", "/d/doc4.html", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
-    ask("GET", "/d/doc5.html?i=%3Cb%3E", "", ""),
-    ask("GET", "/d/in/doc3.html", "", ""),
-    ask("GET", "/d/none?i=e", "", ""),
-    ask("GET", "/d/part.html?i=hello", "Range: bytes=2-\r\n", ""),
-    ask("GET", "/d/plain.txt", "", ""),
-    ask("GET", "/d/koi.html?c=windows-1251", "", ""),
-    ask("GET", "/d/koi.html?c=utf-8", "", ""),
-    ask("GET", "/d/utf.html", "Accept-Charset: utf-8\r\n", ""),
-    ask("GET", "/x/", "", ""),
-    ask("HEAD", "/x/", "", ""),
-    ask("GET", "/x/?callback=f", "", ""),
-    ask("GET", "/x/?callback=a.b%5B1%5D", "", ""),
-    ask("GET", "/x/inner/", "", ""),
-    ask("GET", "/x/zz%20y", "", ""),
-    ask("GET", "/x/link", "Range: bytes=0-1\r\n", ""),
-    ask("GET", "/d/broken", "", ""),
-    ask("GET", "/g/one.gif", "", ""),
-    ask("HEAD", "/g/one.gif", "", ""),
-    ask("GET", "/g/two.png", "", ""),
-    ask("GET", "/g/three.jpg", "Range: bytes=0-3\r\n", ""),
-    ask("GET", "/g/cut.jpg", "", ""),
-    ask("GET", "/g/size/one.gif", "", ""),
-    ask("HEAD", "/g/size/two.png", "", ""),
-    ask("GET", "/g/size/two.png", "", ""),
-    ask("GET", "/g/size/three.jpg", "", ""),
-    ask("GET", "/g/size/cut.jpg", "", ""),
-    ask("GET", "/g/size/cut.gif", "", ""),
-    ask("GET", "/g/size/text.png", "", ""),
-    ask("GET", "/g/size/empty.gif", "", ""),
-    ask("GET", "/g/size/web.webp", "", ""),
-    ask("GET", "/g/cut.gif", "", ""),
-    ask("GET", "/g/text.png", "", ""),
-    ask("GET", "/g/empty.gif", "", ""),
-    ask("GET", "/g/web.webp", "", ""),
-    ask("GET", "/f/", "", ""),
-    ask("GET", "/z/page.html", "Accept-Encoding: gzip\r\n", ""),
-    ask("GET", "/z/page.html", "", ""),
-    ask("GET", "/z/gone.html", "Accept-Encoding: gzip;q=0\r\n", ""),
-    ask("GET", "/z/gone.html", "Accept-Encoding: gzip\r\nRange: bytes=1-2\r\n", ""),
-    ask("GET", "/c/sliced", "", ""),
-    ask("GET", "/c/sliced", "Range: bytes=5-24\r\n", ""),
-    ask("GET", "/c/sliced", "Range: bytes=-5\r\n", ""),
-    ask("GET", "/c/sliced", "Range: bytes=60-\r\n", ""),
-    ask("GET", "/c/sliced", "Range: bytes=100-\r\n", ""),
-    ask("GET", "/c/sliced", "Range: bytes=0-1,8-12\r\n", ""),
-    ask("HEAD", "/c/sliced?h", "", ""),
-    ask("GET", "/c/sliced?etag", "Range: bytes=9-10\r\nIf-Range: \"e\"\r\n", ""),
-    ask("GET", "/c/sliced?etag", "If-None-Match: \"e\"\r\n", ""),
-    ask("GET", "/c/sliced?changing", "", ""),
-    ask("GET", "/c/sliced?whole", "Range: bytes=5-24\r\n", ""),
-    ask("GET", "/c/sliced?shifted", "", ""),
-    ask("GET", "/c/sliced?short", "", ""),
-    ask("GET", "/c/sliced?unknown", "", ""),
-    ask("GET", "/c/in/sliced?nested", "Range: bytes=5-24\r\n", ""),
-    ask("GET", "/c/error", "", ""),
-    ask("GET", "/c/page?i=e", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/d/part.html", "Cookie: uid=fwAAAWdFtQoAAAAAAwMDAg==; other=short\r\n", ""),
-    ask("GET", "/d/part.html", "Cookie: u=fwAAAWdFtQoAAAAAAwMDAg==\r\nX-Forwarded-For: 192.0.2.1, 10.1.1.1\r\n", ""),
-    ask("GET", "/d/part.html?e=1h&ip=10.0.0.7", "X-Forwarded-For: 192.0.2.200\r\n", ""),
+pub const REQUESTS: &[PoolRequest] = &[
+    make_ask("GET", "/d/doc0.html", "", ""),
+    make_ask("GET", "/d/doc0.html?i=e", "X-Own: <o>\r\n", ""),
+    make_ask("HEAD", "/d/doc0.html", "", ""),
+    make_ask("GET", "/d/doc0.html", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/d/doc1.html?i=ab", "", ""),
+    make_ask("GET", "/d/doc1.html?i=if", "", ""),
+    make_ask("GET", "/d/doc2.html", "X-Own: o\r\n", ""),
+    make_ask("GET", "/d/doc3.html?i=e&c=utf-8", "", ""),
+    make_ask("GET", "/d/doc4.html", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
+    make_ask("GET", "/d/doc5.html?i=%3Cb%3E", "", ""),
+    make_ask("GET", "/d/in/doc3.html", "", ""),
+    make_ask("GET", "/d/none?i=e", "", ""),
+    make_ask("GET", "/d/part.html?i=hello", "Range: bytes=2-\r\n", ""),
+    make_ask("GET", "/d/plain.txt", "", ""),
+    make_ask("GET", "/d/koi.html?c=windows-1251", "", ""),
+    make_ask("GET", "/d/koi.html?c=utf-8", "", ""),
+    make_ask("GET", "/d/utf.html", "Accept-Charset: utf-8\r\n", ""),
+    make_ask("GET", "/x/", "", ""),
+    make_ask("HEAD", "/x/", "", ""),
+    make_ask("GET", "/x/?callback=f", "", ""),
+    make_ask("GET", "/x/?callback=a.b%5B1%5D", "", ""),
+    make_ask("GET", "/x/inner/", "", ""),
+    make_ask("GET", "/x/zz%20y", "", ""),
+    make_ask("GET", "/x/link", "Range: bytes=0-1\r\n", ""),
+    make_ask("GET", "/d/broken", "", ""),
+    make_ask("GET", "/g/one.gif", "", ""),
+    make_ask("HEAD", "/g/one.gif", "", ""),
+    make_ask("GET", "/g/two.png", "", ""),
+    make_ask("GET", "/g/three.jpg", "Range: bytes=0-3\r\n", ""),
+    make_ask("GET", "/g/cut.jpg", "", ""),
+    make_ask("GET", "/g/size/one.gif", "", ""),
+    make_ask("HEAD", "/g/size/two.png", "", ""),
+    make_ask("GET", "/g/size/two.png", "", ""),
+    make_ask("GET", "/g/size/three.jpg", "", ""),
+    make_ask("GET", "/g/size/cut.jpg", "", ""),
+    make_ask("GET", "/g/size/cut.gif", "", ""),
+    make_ask("GET", "/g/size/text.png", "", ""),
+    make_ask("GET", "/g/size/empty.gif", "", ""),
+    make_ask("GET", "/g/size/web.webp", "", ""),
+    make_ask("GET", "/g/cut.gif", "", ""),
+    make_ask("GET", "/g/text.png", "", ""),
+    make_ask("GET", "/g/empty.gif", "", ""),
+    make_ask("GET", "/g/web.webp", "", ""),
+    make_ask("GET", "/f/", "", ""),
+    make_ask("GET", "/z/page.html", "Accept-Encoding: gzip\r\n", ""),
+    make_ask("GET", "/z/page.html", "", ""),
+    make_ask("GET", "/z/gone.html", "Accept-Encoding: gzip;q=0\r\n", ""),
+    make_ask("GET", "/z/gone.html", "Accept-Encoding: gzip\r\nRange: bytes=1-2\r\n", ""),
+    make_ask("GET", "/c/sliced", "", ""),
+    make_ask("GET", "/c/sliced", "Range: bytes=5-24\r\n", ""),
+    make_ask("GET", "/c/sliced", "Range: bytes=-5\r\n", ""),
+    make_ask("GET", "/c/sliced", "Range: bytes=60-\r\n", ""),
+    make_ask("GET", "/c/sliced", "Range: bytes=100-\r\n", ""),
+    make_ask("GET", "/c/sliced", "Range: bytes=0-1,8-12\r\n", ""),
+    make_ask("HEAD", "/c/sliced?h", "", ""),
+    make_ask("GET", "/c/sliced?etag", "Range: bytes=9-10\r\nIf-Range: \"e\"\r\n", ""),
+    make_ask("GET", "/c/sliced?etag", "If-None-Match: \"e\"\r\n", ""),
+    make_ask("GET", "/c/sliced?changing", "", ""),
+    make_ask("GET", "/c/sliced?whole", "Range: bytes=5-24\r\n", ""),
+    make_ask("GET", "/c/sliced?shifted", "", ""),
+    make_ask("GET", "/c/sliced?short", "", ""),
+    make_ask("GET", "/c/sliced?unknown", "", ""),
+    make_ask("GET", "/c/in/sliced?nested", "Range: bytes=5-24\r\n", ""),
+    make_ask("GET", "/c/error", "", ""),
+    make_ask("GET", "/c/page?i=e", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/d/part.html", "Cookie: uid=fwAAAWdFtQoAAAAAAwMDAg==; other=short\r\n", ""),
+    make_ask(
+        "GET",
+        "/d/part.html",
+        "Cookie: u=fwAAAWdFtQoAAAAAAwMDAg==\r\nX-Forwarded-For: 192.0.2.1, 10.1.1.1\r\n",
+        "",
+    ),
+    make_ask("GET", "/d/part.html?e=1h&ip=10.0.0.7", "X-Forwarded-For: 192.0.2.200\r\n", ""),
 ];
 
-/// Body of the resource that [`slice`] serves.
+/// Body of the resource that [`slice_response`] serves.
 const SLICED: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/";
 
 /// Returns a response, whose type no filter rewrites, of an upstream server to a request for a part of 64 octets; the query names a fault of the server.
-pub fn slice(query: &str, head: &str, count: usize) -> Vec<u8> {
+pub fn slice_response(query: &str, head: &str, count: usize) -> Vec<u8> {
     let size = SLICED.len();
     let lower = head.to_ascii_lowercase();
     let range = lower.split("\r\nrange: bytes=").nth(1).and_then(|rest| rest.split("\r\n").next());

@@ -5,14 +5,14 @@ use std::io::{self, BufRead, Write};
 
 /// A request of a gateway protocol.
 #[derive(Default)]
-struct Call {
+struct GatewayCall {
     /// How the protocol announced it: role and flags, modifiers.
     opening: String,
     params: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-impl Call {
+impl GatewayCall {
     fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str())
     }
@@ -23,7 +23,7 @@ impl Call {
 }
 
 /// The response: CGI's head and body, and text for the error log (FastCGI).
-struct Reply {
+struct GatewayReply {
     head: String,
     body: Vec<u8>,
     errors: &'static str,
@@ -32,7 +32,7 @@ struct Reply {
 }
 
 /// Serves one connection whose first byte was `first` (unread).
-pub fn serve(first: u8, reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
+pub fn serve_connection(first: u8, reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     match first {
         1 => fastcgi(reader, out),
         b'0'..=b'9' => scgi(reader, out),
@@ -41,7 +41,7 @@ pub fn serve(first: u8, reader: &mut impl BufRead, out: &mut impl Write) -> io::
     }
 }
 
-fn reply(call: &Call) -> Reply {
+fn reply(call: &GatewayCall) -> GatewayReply {
     if call.param("COMPARE_SCRIPT") == "1" {
         return script(call);
     }
@@ -92,7 +92,7 @@ fn reply(call: &Call) -> Reply {
     let end = if head.ends_with("\r\n") || head.is_empty() { "\r\n" } else { "\n" };
     let end = if name == "none" { "" } else { end };
     let head_only = call.param("REQUEST_METHOD") == "HEAD";
-    Reply {
+    GatewayReply {
         head: format!("{head}{end}"),
         body: if head_only { Vec::new() } else { body.into_bytes() },
         errors: if name == "error" || name == "none" { "a line of the script" } else { "" },
@@ -101,11 +101,11 @@ fn reply(call: &Call) -> Reply {
 }
 
 /// The answer of `apache/pool.rs`'s script, which Apache runs itself.
-fn script(call: &Call) -> Reply {
+fn script(call: &GatewayCall) -> GatewayReply {
     let (name, info) = (call.param("SCRIPT_NAME"), call.param("PATH_INFO"));
     let body = format!("script={name} info={info} query={}", call.param("QUERY_STRING"));
     let head_only = call.param("REQUEST_METHOD") == "HEAD";
-    Reply {
+    GatewayReply {
         head: "Content-Type: text/plain\r\n\r\n".into(),
         body: if head_only { Vec::new() } else { body.into_bytes() },
         errors: "",
@@ -123,7 +123,7 @@ const STDERR: u8 = 7;
 
 fn fastcgi(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     loop {
-        let (mut call, mut params, mut keep) = (Call::default(), Vec::new(), false);
+        let (mut call, mut params, mut keep) = (GatewayCall::default(), Vec::new(), false);
         loop {
             let mut head = [0; 8];
             reader.read_exact(&mut head)?;
@@ -199,7 +199,7 @@ fn scgi(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     let text = String::from_utf8_lossy(head.get(..length).unwrap_or_default()).into_owned();
     let words: Vec<&str> = text.split('\0').collect();
     let params = words.chunks_exact(2).map(|pair| (pair[0].to_string(), pair[1].to_string())).collect();
-    let mut call = Call { opening: format!("SCGI, end {}", head[length]), params, body: Vec::new() };
+    let mut call = GatewayCall { opening: format!("SCGI, end {}", head[length]), params, body: Vec::new() };
     call.body = vec![0; call.param("CONTENT_LENGTH").parse().unwrap_or(0)];
     reader.read_exact(&mut call.body)?;
     finish(&call, out)
@@ -210,7 +210,7 @@ fn uwsgi(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     reader.read_exact(&mut head)?;
     let mut vars = vec![0; usize::from(u16::from_le_bytes([head[1], head[2]]))];
     reader.read_exact(&mut vars)?;
-    let mut call = Call { opening: format!("uwsgi {} {}", head[0], head[3]), ..Call::default() };
+    let mut call = GatewayCall { opening: format!("uwsgi {} {}", head[0], head[3]), ..GatewayCall::default() };
     let mut rest = vars.as_slice();
     let word = |rest: &mut &[u8]| -> Option<String> {
         let length = usize::from(u16::from_le_bytes([*rest.first()?, *rest.get(1)?]));
@@ -229,7 +229,7 @@ fn uwsgi(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
     finish(&call, out)
 }
 
-fn finish(call: &Call, out: &mut impl Write) -> io::Result<()> {
+fn finish(call: &GatewayCall, out: &mut impl Write) -> io::Result<()> {
     let reply = reply(call);
     // Half of the protocol's servers send a status line.
     if call.opening.starts_with("uwsgi") && call.param("SCRIPT_NAME").ends_with("page") {

@@ -1,6 +1,6 @@
 //! Directives and requests of the gateway protocols (`--gateways`): FastCGI, SCGI, uwsgi and memcached.
 
-use crate::pool::{Ask, ask};
+use crate::pool::{PoolRequest, make_ask};
 
 /// Lines for each of FastCGI, SCGI and uwsgi, whose name replaces `@g`.
 const OF_EACH: &[&str] = &[
@@ -124,7 +124,7 @@ const LINES: &[&str] = &[
 ];
 
 /// All lines. They are few, and live as long as the process.
-pub fn lines() -> Vec<&'static str> {
+pub fn gateway_lines() -> Vec<&'static str> {
     let of_each = ["fastcgi", "scgi", "uwsgi"]
         .iter()
         .flat_map(|name| OF_EACH.iter().map(move |line| &*line.replace("@g", name).leak()));
@@ -132,7 +132,7 @@ pub fn lines() -> Vec<&'static str> {
 }
 
 /// The blocks of the gateways; `@g`, `@p`: name and path.
-pub fn locations(location: &str, nested: &str, in_if: &str) -> String {
+pub fn gateway_locations(location: &str, nested: &str, in_if: &str) -> String {
     let one = |name: &str, path: &str| {
         format!(
             "location /{path}/ {{ {location} {name}_pass 127.0.0.1:@backend;
@@ -152,7 +152,7 @@ pub fn locations(location: &str, nested: &str, in_if: &str) -> String {
 }
 
 /// Parameters, in the `http` block.
-pub fn params() -> String {
+pub fn gateway_params() -> String {
     let names = [
         ("QUERY_STRING", "$query_string"),
         ("REQUEST_METHOD", "$request_method"),
@@ -171,89 +171,89 @@ pub fn params() -> String {
     out
 }
 
-pub const REQUESTS: &[Ask] = &[
-    ask("GET", "/f/echo", "", ""),
-    ask("HEAD", "/f/echo", "", ""),
-    ask(
+pub const REQUESTS: &[PoolRequest] = &[
+    make_ask("GET", "/f/echo", "", ""),
+    make_ask("HEAD", "/f/echo", "", ""),
+    make_ask(
         "GET",
         "/f/echo?i=1",
         "X-Own: o\r\nX-Own: p\r\nAccept-Encoding: gzip\r\nX_Under: u\r\nCookie: one=1\r\nCookie: two=2\r\n",
         "",
     ),
-    ask("GET", "/f/a%20b//c?d=e", "", ""),
-    ask("GET", "/f/", "", ""),
-    ask("GET", "/f/x.php/path/info", "", ""),
-    ask("POST", "/f/echo", "Content-Type: text/plain\r\n", "abcd"),
-    ask("POST", "/f/echo", "", ""),
-    ask("DELETE", "/f/echo", "", ""),
-    ask("GET", "/f/in/echo", "", ""),
-    ask("GET", "/f/redirect", "", ""),
-    ask("GET", "/f/relative", "", ""),
-    ask("GET", "/f/local", "", ""),
-    ask("GET", "/f/cookie", "", ""),
-    ask("GET", "/f/error", "", ""),
-    ask("GET", "/f/missing", "", ""),
-    ask("GET", "/f/denied", "", ""),
-    ask("GET", "/f/login", "", ""),
-    ask("GET", "/f/page", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/f/page", "If-None-Match: \"page\"\r\n", ""),
-    ask("GET", "/f/accel", "", ""),
-    ask("GET", "/f/expires", "", ""),
-    ask("GET", "/f/expires", "X-Own: 2\r\n", ""),
-    ask("GET", "/f/limit", "", ""),
-    ask("GET", "/f/none", "", ""),
-    ask("GET", "/f/bare", "", ""),
-    ask("GET", "/f/folded", "", ""),
-    ask("GET", "/f/bad", "", ""),
-    ask("GET", "/f/under_score", "", ""),
-    ask("GET", "/f/status", "", ""),
-    ask("GET", "/f/early", "", ""),
-    ask("GET", "/f/empty204", "", ""),
-    ask("GET", "/f/same304", "", ""),
-    ask("GET", "/f/short", "", ""),
-    ask("GET", "/f/long", "", ""),
-    ask("GET", "/f/twice", "", ""),
-    ask("GET", "/f/cut", "", ""),
-    ask("GET", "/f/large", "", ""),
-    ask("GET", "/f/echo", "", ""),
-    ask("GET", "/s/echo", "X-Own: o\r\nX-Own: p\r\n", ""),
-    ask("HEAD", "/s/page", "", ""),
-    ask("POST", "/s/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
-    ask("GET", "/s/in/echo", "", ""),
-    ask("GET", "/s/redirect", "", ""),
-    ask("GET", "/s/local", "", ""),
-    ask("GET", "/s/error", "", ""),
-    ask("GET", "/s/missing", "", ""),
-    ask("GET", "/s/page", "If-Modified-Since: Mon, 01 Jan 2024 00:00:00 GMT\r\n", ""),
-    ask("GET", "/s/none", "", ""),
-    ask("GET", "/s/bad", "", ""),
-    ask("GET", "/s/status", "", ""),
-    ask("GET", "/s/short", "", ""),
-    ask("GET", "/s/long", "", ""),
-    ask("GET", "/s/expires", "", ""),
-    ask("GET", "/u/echo", "X-Own: o\r\nX-Own: p\r\n", ""),
-    ask("HEAD", "/u/page", "", ""),
-    ask("POST", "/u/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
-    ask("GET", "/u/in/echo", "", ""),
-    ask("GET", "/u/relative", "", ""),
-    ask("GET", "/u/accel", "", ""),
-    ask("GET", "/u/error", "", ""),
-    ask("GET", "/u/page", "", ""),
-    ask("GET", "/u/none", "", ""),
-    ask("GET", "/u/bare", "", ""),
-    ask("GET", "/u/bad", "", ""),
-    ask("GET", "/u/short", "", ""),
-    ask("GET", "/u/long", "", ""),
-    ask("GET", "/k/key", "", ""),
-    ask("HEAD", "/k/key", "", ""),
-    ask("POST", "/k/key", "", "abcd"),
-    ask("GET", "/k/a%20b", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/k/none", "", ""),
-    ask("GET", "/k/error", "", ""),
-    ask("GET", "/k/bad", "", ""),
-    ask("GET", "/k/length", "", ""),
-    ask("GET", "/k/flags?i=1", "Accept-Encoding: gzip\r\n", ""),
-    ask("GET", "/k/flags", "", ""),
-    ask("GET", "/k/empty", "", ""),
-    ask("GET", "/k/in/x", "", ""),
+    make_ask("GET", "/f/a%20b//c?d=e", "", ""),
+    make_ask("GET", "/f/", "", ""),
+    make_ask("GET", "/f/x.php/path/info", "", ""),
+    make_ask("POST", "/f/echo", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("POST", "/f/echo", "", ""),
+    make_ask("DELETE", "/f/echo", "", ""),
+    make_ask("GET", "/f/in/echo", "", ""),
+    make_ask("GET", "/f/redirect", "", ""),
+    make_ask("GET", "/f/relative", "", ""),
+    make_ask("GET", "/f/local", "", ""),
+    make_ask("GET", "/f/cookie", "", ""),
+    make_ask("GET", "/f/error", "", ""),
+    make_ask("GET", "/f/missing", "", ""),
+    make_ask("GET", "/f/denied", "", ""),
+    make_ask("GET", "/f/login", "", ""),
+    make_ask("GET", "/f/page", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/f/page", "If-None-Match: \"page\"\r\n", ""),
+    make_ask("GET", "/f/accel", "", ""),
+    make_ask("GET", "/f/expires", "", ""),
+    make_ask("GET", "/f/expires", "X-Own: 2\r\n", ""),
+    make_ask("GET", "/f/limit", "", ""),
+    make_ask("GET", "/f/none", "", ""),
+    make_ask("GET", "/f/bare", "", ""),
+    make_ask("GET", "/f/folded", "", ""),
+    make_ask("GET", "/f/bad", "", ""),
+    make_ask("GET", "/f/under_score", "", ""),
+    make_ask("GET", "/f/status", "", ""),
+    make_ask("GET", "/f/early", "", ""),
+    make_ask("GET", "/f/empty204", "", ""),
+    make_ask("GET", "/f/same304", "", ""),
+    make_ask("GET", "/f/short", "", ""),
+    make_ask("GET", "/f/long", "", ""),
+    make_ask("GET", "/f/twice", "", ""),
+    make_ask("GET", "/f/cut", "", ""),
+    make_ask("GET", "/f/large", "", ""),
+    make_ask("GET", "/f/echo", "", ""),
+    make_ask("GET", "/s/echo", "X-Own: o\r\nX-Own: p\r\n", ""),
+    make_ask("HEAD", "/s/page", "", ""),
+    make_ask("POST", "/s/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("GET", "/s/in/echo", "", ""),
+    make_ask("GET", "/s/redirect", "", ""),
+    make_ask("GET", "/s/local", "", ""),
+    make_ask("GET", "/s/error", "", ""),
+    make_ask("GET", "/s/missing", "", ""),
+    make_ask("GET", "/s/page", "If-Modified-Since: Mon, 01 Jan 2024 00:00:00 GMT\r\n", ""),
+    make_ask("GET", "/s/none", "", ""),
+    make_ask("GET", "/s/bad", "", ""),
+    make_ask("GET", "/s/status", "", ""),
+    make_ask("GET", "/s/short", "", ""),
+    make_ask("GET", "/s/long", "", ""),
+    make_ask("GET", "/s/expires", "", ""),
+    make_ask("GET", "/u/echo", "X-Own: o\r\nX-Own: p\r\n", ""),
+    make_ask("HEAD", "/u/page", "", ""),
+    make_ask("POST", "/u/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("GET", "/u/in/echo", "", ""),
+    make_ask("GET", "/u/relative", "", ""),
+    make_ask("GET", "/u/accel", "", ""),
+    make_ask("GET", "/u/error", "", ""),
+    make_ask("GET", "/u/page", "", ""),
+    make_ask("GET", "/u/none", "", ""),
+    make_ask("GET", "/u/bare", "", ""),
+    make_ask("GET", "/u/bad", "", ""),
+    make_ask("GET", "/u/short", "", ""),
+    make_ask("GET", "/u/long", "", ""),
+    make_ask("GET", "/k/key", "", ""),
+    make_ask("HEAD", "/k/key", "", ""),
+    make_ask("POST", "/k/key", "", "abcd"),
+    make_ask("GET", "/k/a%20b", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/k/none", "", ""),
+    make_ask("GET", "/k/error", "", ""),
+    make_ask("GET", "/k/bad", "", ""),
+    make_ask("GET", "/k/length", "", ""),
+    make_ask("GET", "/k/flags?i=1", "Accept-Encoding: gzip\r\n", ""),
+    make_ask("GET", "/k/flags", "", ""),
+    make_ask("GET", "/k/empty", "", ""),
+    make_ask("GET", "/k/in/x", "", ""),
 ];

@@ -40,9 +40,9 @@ pub use server::Binary;
 
 use backend::Backend;
 use cases::Over;
-use place::Place;
-use pool::Fragment;
-use server::Run;
+use place::BlockPlace;
+use pool::PoolFragment;
+use server::ServerRun;
 
 /// Subject of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,9 +100,9 @@ impl Plan {
     /// Returns the lines of a plan whose locations pass requests to other servers than the proxied ones.
     fn own_lines(&self) -> Option<Vec<&'static str>> {
         match self.mode {
-            Mode::Gateways => Some(gateways::lines()),
-            Mode::Peers => Some(peers::lines()),
-            Mode::Documents => Some(documents::lines()),
+            Mode::Gateways => Some(gateways::gateway_lines()),
+            Mode::Peers => Some(peers::peer_lines()),
+            Mode::Documents => Some(documents::document_lines()),
             _ => None,
         }
     }
@@ -124,26 +124,26 @@ impl Dice {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct PlacedFragment {
     pub text: &'static str,
-    pub place: Place,
+    pub place: BlockPlace,
 }
 
-impl std::fmt::Display for Put {
+impl std::fmt::Display for PlacedFragment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:<12} {}", self.place.name(), self.text)
     }
 }
 
 /// Selects the directives of one configuration.
-fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[PoolFragment], first: &[PoolFragment]) -> Vec<PlacedFragment> {
     const MOST: usize = 4;
     let count = 1 + dice.below(MOST);
-    let mut puts: Vec<Put> = (0..count)
+    let mut puts: Vec<PlacedFragment> = (0..count)
         .map(|index| {
             let pool = if index == 0 { first } else { pool };
             let fragment = &pool[dice.below(pool.len())];
-            Put { text: fragment.text, place: fragment.places[dice.below(fragment.places.len())] }
+            PlacedFragment { text: fragment.text, place: fragment.places[dice.below(fragment.places.len())] }
         })
         .collect();
     // nginx announces a body to the copy's server that it does not send, and that server waits for it; see the manual.
@@ -151,7 +151,7 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
         puts.retain(|put| put.text != "mirror /p/mirror;");
     }
     // The values of the copy's log line stand in nginx's line of the request itself; see the manual.
-    let any = |puts: &[Put], start: &str| puts.iter().any(|put| put.text.starts_with(start));
+    let any = |puts: &[PlacedFragment], start: &str| puts.iter().any(|put| put.text.starts_with(start));
     if any(&puts, "log_subrequest") {
         puts.retain(|put| !put.text.starts_with("mirror /"));
     }
@@ -166,7 +166,7 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
 
 /// Tells whether a request is comparable only over HTTP/1: work after the response continues beside the next request,
 /// which HTTP/2 sends on another connection.
-fn is_of_http1(put: &Put) -> bool {
+fn is_of_http1(put: &PlacedFragment) -> bool {
     ["post_action", "mirror /"].iter().any(|start| put.text.starts_with(start))
 }
 
@@ -174,17 +174,17 @@ fn is_of_http1(put: &Put) -> bool {
 ///
 /// # Errors
 /// Differences, with the directives that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
+pub fn compare_http(plan: &Plan) -> Result<String, String> {
     match plan.mode {
-        Mode::Check => return check::run(plan),
-        Mode::Apache => return apache::run(plan, &plan.nginx.path),
-        Mode::Sni => return sni::run(plan),
-        Mode::Stream => return stream::run(plan),
-        Mode::Mail => return mail::run(plan),
-        Mode::Tls => return tls::run(plan),
-        Mode::Frames => return frames::run(plan),
-        Mode::UpstreamFrames => return frames::upstream::run(plan),
-        Mode::Groups | Mode::Caches | Mode::Connections => return sequences::run(plan),
+        Mode::Check => return check::compare_checks(plan),
+        Mode::Apache => return apache::compare_apache(plan, &plan.nginx.path),
+        Mode::Sni => return sni::compare_sni(plan),
+        Mode::Stream => return stream::compare_stream(plan),
+        Mode::Mail => return mail::compare_mail(plan),
+        Mode::Tls => return tls::compare_tls(plan),
+        Mode::Frames => return frames::compare_frames(plan),
+        Mode::UpstreamFrames => return frames::upstream::compare_upstream(plan),
+        Mode::Groups | Mode::Caches | Mode::Connections => return sequences::compare_sequences(plan),
         Mode::Http | Mode::Documents | Mode::Gateways | Mode::Peers => {}
     }
     let mut backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
@@ -195,21 +195,21 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     let mut differences = Vec::new();
     let has_streams = plan.over != Over::H1;
     let broken =
-        if has_streams || plan.mutate || own_lines.is_some() { (0, Vec::new()) } else { broken::compare(plan)? };
+        if has_streams || plan.mutate || own_lines.is_some() { (0, Vec::new()) } else { broken::compare_broken(plan)? };
     differences.extend(broken.1.into_iter().map(|words| format!("broken request: {words}")));
     let all = |text: Option<&str>| {
-        let mut all = pool::all(plan.nginx.version, text);
+        let mut all = pool::version_fragments(plan.nginx.version, text);
         if let Some(lines) = &own_lines {
             // The proxied locations are left out.
             all.retain(|fragment| !fragment.text.contains(" /p/"));
             all.retain(|fragment| plan.mode != Mode::Documents || !documents::is_left_out(fragment.text));
-            all.extend(pool::of(lines, plan.nginx.version, text));
+            all.extend(pool::line_fragments(lines, plan.nginx.version, text));
         }
         all
     };
     let pool = all(plan.only.as_deref());
     let with = match (plan.with.as_deref(), &own_lines) {
-        (None, Some(lines)) => pool::of(lines, plan.nginx.version, plan.only.as_deref()),
+        (None, Some(lines)) => pool::line_fragments(lines, plan.nginx.version, plan.only.as_deref()),
         (with, _) => all(with),
     };
     if pool.is_empty() || with.is_empty() {
@@ -224,7 +224,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         let first = if plan.with.is_some() || own_lines.is_some() { &with } else { &pool };
         let mut puts = draw(&mut dice, &pool, first);
         if plan.mutate {
-            mutate::mutate(&mut dice, &mut puts);
+            mutate::mutate_puts(&mut dice, &mut puts);
         }
         if has_streams {
             puts.retain(|put| !is_of_http1(put));
@@ -247,7 +247,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             continue;
         }
         let is_known_mistake = match puts.as_slice() {
-            [put] => plan.mutate && mutate::known(put.text).is_some(),
+            [put] => plan.mutate && mutate::known_difference(put.text).is_some(),
             _ => false,
         };
         if is_known_mistake || is_deliberate(&puts, &words) {
@@ -255,7 +255,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             continue;
         }
         let lines: Vec<String> = puts.iter().map(|put| format!("    {put}")).collect();
-        let documents = if plan.mode == Mode::Documents { documents::shown(seed) } else { String::new() };
+        let documents = if plan.mode == Mode::Documents { documents::shown_documents(seed) } else { String::new() };
         differences.push(format!("seed {seed}:\n{}\n{words}{documents}", lines.join("\n")));
     }
     let summary = format!(
@@ -276,9 +276,9 @@ const DELIBERATE: &[(&[&str], &str)] = &[
 ];
 
 /// Tells whether directives to which a difference was reduced cause a deliberate one.
-fn is_deliberate(puts: &[Put], words: &str) -> bool {
+fn is_deliberate(puts: &[PlacedFragment], words: &str) -> bool {
     DELIBERATE.iter().any(|(starts, shown)| {
-        let causes = |put: &Put| starts.iter().any(|start| put.text.starts_with(start));
+        let causes = |put: &PlacedFragment| starts.iter().any(|start| put.text.starts_with(start));
         puts.iter().all(causes) && words.contains(shown)
     })
 }
@@ -291,7 +291,7 @@ fn result(summary: String, differences: &[String]) -> Result<String, String> {
     }
 }
 
-struct Outcome {
+struct CompareOutcome {
     refused: bool,
     /// Errors that nginx reports when it merges levels.
     of_a_whole_block: bool,
@@ -299,25 +299,25 @@ struct Outcome {
     difference: Option<String>,
 }
 
-fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcome, String> {
+fn one(plan: &Plan, backend: &Backend, puts: &[PlacedFragment], seed: u64) -> Result<CompareOutcome, String> {
     let requests = match plan.mode {
         Mode::Gateways => gateways::REQUESTS.iter().collect(),
         Mode::Peers => peers::REQUESTS.iter().collect(),
         Mode::Documents => documents::REQUESTS.iter().collect(),
-        _ => pool::requests(plan.nginx.version),
+        _ => pool::version_requests(plan.nginx.version),
     };
     let run = |binary: &Binary| {
         backend.forget();
-        Run::of(
+        ServerRun::of(
             binary,
             &|dirs, port| {
                 if plan.mode == Mode::Documents
-                    && let Err(e) = documents::write(dirs, seed)
+                    && let Err(e) = documents::write_documents(dirs, seed)
                 {
                     // The comparison shows it: the server lacks its files.
                     eprintln!("documents: {e}");
                 }
-                site::text(puts, dirs, port, backend, binary, plan)
+                site::site_config(puts, dirs, port, backend, binary, plan)
             },
             &requests,
             plan.over,
@@ -359,11 +359,11 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcom
     let refused = theirs.refused.is_some() && ours.refused.is_some();
     let of_a_whole_block =
         refused && theirs.refused.as_ref().is_some_and(|words| normal::line_of(words) == Some(theirs.last_line));
-    Ok(Outcome {
+    Ok(CompareOutcome {
         refused,
         of_a_whole_block,
         answers: theirs.answers.len(),
-        difference: normal::difference(&requests, &theirs, &ours),
+        difference: normal::first_difference(&requests, &theirs, &ours),
     })
 }
 
@@ -371,10 +371,10 @@ fn one(plan: &Plan, backend: &Backend, puts: &[Put], seed: u64) -> Result<Outcom
 fn reduce(
     plan: &Plan,
     backend: &Backend,
-    mut puts: Vec<Put>,
+    mut puts: Vec<PlacedFragment>,
     mut words: String,
     seed: u64,
-) -> Result<(Vec<Put>, String), String> {
+) -> Result<(Vec<PlacedFragment>, String), String> {
     let mut at = 0;
     while at < puts.len() && puts.len() > 1 {
         let mut fewer = puts.clone();

@@ -1,7 +1,7 @@
 //! Directives as people get them wrong: twice, without a value, with a word that is none, with a block, in another block.
 
-use crate::place::Place;
-use crate::{Dice, Put};
+use crate::place::BlockPlace;
+use crate::{Dice, PlacedFragment};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
@@ -47,30 +47,30 @@ const KNOWN: &[(&str, &str, &str)] = &[
 ];
 
 /// Returns the reason for a known difference of this line.
-pub fn known(text: &str) -> Option<&'static str> {
+pub fn known_difference(text: &str) -> Option<&'static str> {
     let words = words(text.trim_end_matches(';'));
     let (first, last) = (words.first()?, words.last()?);
     KNOWN.iter().find(|(name, word, _)| name == first && word == last).map(|(_, _, why)| *why)
 }
 
-pub fn mutate(dice: &mut Dice, puts: &mut [Put]) {
+pub fn mutate_puts(dice: &mut Dice, puts: &mut [PlacedFragment]) {
     if puts.is_empty() {
         return;
     }
     let which = dice.below(puts.len());
     let mutation = Mutation::ALL[dice.below(Mutation::ALL.len())];
-    let (place, word) = (Place::ALL[dice.below(Place::ALL.len())], dice.below(8));
+    let (place, word) = (BlockPlace::ALL[dice.below(BlockPlace::ALL.len())], dice.below(8));
     let put = &mut puts[which];
     if mutation == Mutation::Misplaced {
         put.place = place;
         return;
     }
     // Leaked: the program is short-lived.
-    put.text = Box::leak(mutated(put.text, mutation, word).into_boxed_str());
+    put.text = Box::leak(mutate_line(put.text, mutation, word).into_boxed_str());
 }
 
 /// `word`: index of the affected word, modulo their number.
-pub fn mutated(text: &str, mutation: Mutation, word: usize) -> String {
+pub fn mutate_line(text: &str, mutation: Mutation, word: usize) -> String {
     let words = words(text.trim_end_matches(';'));
     let replaced = |with: &str| {
         if words.len() < 2 {
@@ -129,11 +129,11 @@ mod tests {
             (Mutation::Block, 0, "return 200 'a b' { }"),
             (Mutation::InValues, 0, "types { text/html html { return 200 'a b'; } }"),
         ] {
-            assert_eq!(mutated(text, mutation, word), want);
+            assert_eq!(mutate_line(text, mutation, word), want);
         }
-        assert!(known("error_page 404 '';").is_some() && known("error_page 404 /x;").is_none());
-        assert!(known("modern_browser bogus;").is_some());
-        assert_eq!(mutated("internal;", Mutation::Empty, 3), "internal;");
-        assert_eq!(mutated("types { }", Mutation::Block, 0), "types { }");
+        assert!(known_difference("error_page 404 '';").is_some() && known_difference("error_page 404 /x;").is_none());
+        assert!(known_difference("modern_browser bogus;").is_some());
+        assert_eq!(mutate_line("internal;", Mutation::Empty, 3), "internal;");
+        assert_eq!(mutate_line("types { }", Mutation::Block, 0), "types { }");
     }
 }

@@ -1,11 +1,11 @@
 //! Normalizes irrelevant differences: ports, folders, dates, chunk sizes, version names.
 
-use crate::server::Run;
+use crate::server::ServerRun;
 use observe::clock::parse_http_time;
 use std::path::Path;
 
 /// Replaces ports and directories, which differ between runs.
-pub fn text(text: &str, folder: &Path, port: u16, backend: Option<u16>) -> String {
+pub fn normal_text(text: &str, folder: &Path, port: u16, backend: Option<u16>) -> String {
     let mut out = text.replace(&folder.display().to_string(), "DIR").replace(&format!(":{port}"), ":PORT");
     if let Some(backend) = backend {
         out = out.replace(&backend.to_string(), "BACKEND");
@@ -73,7 +73,7 @@ const INVALID_LINE: &str = "client sent invalid header line: ";
 const STATUS: &[u8] = b"Active connections: ";
 
 /// An answer with fixed dates, and its chunks put together.
-pub fn answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
+pub fn normal_answer(bytes: &[u8], clean: &dyn Fn(&str) -> String) -> Vec<u8> {
     let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else {
         return clean(&unversioned(&String::from_utf8_lossy(bytes))).into();
     };
@@ -193,10 +193,10 @@ pub fn unchunked(mut rest: &[u8]) -> Vec<u8> {
 }
 
 /// The first thing that differs, in words.
-pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run) -> Option<String> {
+pub fn first_difference(requests: &[impl std::fmt::Display], theirs: &ServerRun, ours: &ServerRun) -> Option<String> {
     if theirs.refused != ours.refused {
         let last_line = theirs.last_line;
-        let shown = |run: &Run| run.refused.clone().unwrap_or_else(|| "starts".into());
+        let shown = |run: &ServerRun| run.refused.clone().unwrap_or_else(|| "starts".into());
         // A directive that Tidegate rejects is not a difference.
         if ours.refused.as_ref().is_some_and(|words| words.contains("is not supported by")) {
             return None;
@@ -223,7 +223,8 @@ pub fn difference(requests: &[impl std::fmt::Display], theirs: &Run, ours: &Run)
             return Some(format!("  {ask}\n  nginx:    {}\n  tidegate: {}", shown(theirs), shown(ours)));
         }
     }
-    lines("access log", &theirs.access, &ours.access).or_else(|| lines("error log", &theirs.errors, &ours.errors))
+    line_difference("access log", &theirs.access, &ours.access)
+        .or_else(|| line_difference("error log", &theirs.errors, &ours.errors))
 }
 
 /// Ignores a deliberate difference: responses in memory have a length, where nginx sends chunks.
@@ -270,7 +271,7 @@ pub fn line_of(words: &str) -> Option<u32> {
 }
 
 /// The first line that differs.
-pub fn lines(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
+pub fn line_difference(what: &str, theirs: &[String], ours: &[String]) -> Option<String> {
     let most = theirs.len().max(ours.len());
     let at = (0..most).find(|at| theirs.get(*at) != ours.get(*at))?;
     let shown = |lines: &[String]| lines.get(at).cloned().unwrap_or_else(|| "(no more lines)".into());

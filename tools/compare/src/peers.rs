@@ -4,7 +4,7 @@
 //! Left out: what nginx sends over HTTP/2 although the protocol forbids it (`Connection`, a second `:authority`, a `Content-Length`
 //! without the body).
 
-use crate::pool::{Ask, ask};
+use crate::pool::{PoolRequest, make_ask};
 use crate::server::Binary;
 use std::fs;
 use std::net::TcpStream;
@@ -119,7 +119,7 @@ const LINES: &[&str] = &[
 ];
 
 /// All lines. They are few, and live as long as the process.
-pub fn lines() -> Vec<&'static str> {
+pub fn peer_lines() -> Vec<&'static str> {
     let of_each = [("proxy", "http"), ("grpc", "grpc")].into_iter().flat_map(|(name, scheme)| {
         OF_EACH.iter().map(move |line| {
             let line = line.replace("@g", name).replace("@schemes", &format!("{scheme}s://"));
@@ -130,7 +130,7 @@ pub fn lines() -> Vec<&'static str> {
 }
 
 /// The blocks: HTTP/2 in clear and in TLS, HTTP/1 in TLS, gRPC in clear and in TLS.
-pub fn locations(location: &str, nested: &str, in_if: &str) -> String {
+pub fn peer_locations(location: &str, nested: &str, in_if: &str) -> String {
     let one = |path: &str, version: &str, pass: &str| {
         let version = if location.contains("proxy_http_version") { "" } else { version };
         format!(
@@ -151,7 +151,7 @@ pub fn locations(location: &str, nested: &str, in_if: &str) -> String {
 }
 
 /// Groups, in the `http` block.
-pub fn groups() -> String {
+pub fn peer_groups() -> String {
     "upstream two { server 127.0.0.1:@plain; server 127.0.0.1:@plain max_fails=0; }\n".into()
 }
 
@@ -214,7 +214,7 @@ impl Peer {
         let folder = std::env::temp_dir().join(format!("compare-peer-{}", std::process::id()));
         let say = |e: std::io::Error| format!("{}: {e}", folder.display());
         fs::create_dir_all(folder.join("logs")).map_err(say)?;
-        identity(&folder)?;
+        write_identity(&folder)?;
         fs::write(folder.join("page.html"), "hello, page").map_err(say)?;
         fs::write(folder.join("large.html"), "0123456789abcdef".repeat(LARGE_BYTES / 16)).map_err(say)?;
         const AGE: Duration = Duration::from_secs(1_700_000_000);
@@ -259,8 +259,8 @@ impl Drop for Peer {
 ///
 /// # Errors
 /// The generation or a write failed.
-pub fn identity(folder: &Path) -> Result<(), String> {
-    let (certificate, key) = cases::identity()?;
+pub fn write_identity(folder: &Path) -> Result<(), String> {
+    let (certificate, key) = cases::test_identity()?;
     for (name, text) in [("one.crt", certificate), ("one.key", key)] {
         fs::write(folder.join(name), text).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
@@ -269,61 +269,61 @@ pub fn identity(folder: &Path) -> Result<(), String> {
 
 const GRPC: &str = "Content-Type: application/grpc\r\nTE: trailers\r\n";
 
-pub const REQUESTS: &[Ask] = &[
-    ask("GET", "/h/echo", "", ""),
-    ask("HEAD", "/h/echo", "", ""),
-    ask("GET", "/h/echo?i=1", "X-Own: o\r\nAccept-Encoding: gzip\r\nCookie: one=1\r\nX_Under: u\r\n", ""),
-    ask("GET", "/h/a%20b//c?d=e", "", ""),
-    ask("POST", "/h/echo", "Content-Type: text/plain\r\n", "abcd"),
-    ask("POST", "/h/echo", "", ""),
-    ask("DELETE", "/h/echo", "", ""),
-    ask("GET", "/h/in/echo", "TE: trailers\r\n", ""),
-    ask("GET", "/h/redirect", "", ""),
-    ask("GET", "/h/relative", "", ""),
-    ask("GET", "/h/cookie", "", ""),
-    ask("GET", "/h/error", "", ""),
-    ask("GET", "/h/missing", "", ""),
-    ask("GET", "/h/denied", "", ""),
-    ask("GET", "/h/status204", "", ""),
-    ask("GET", "/h/accel", "", ""),
-    ask("GET", "/h/trailer", "TE: trailers\r\n", ""),
-    ask("GET", "/h/closed", "", ""),
-    ask("GET", "/h/page", "", ""),
-    ask("GET", "/h/page", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/h/page", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
-    ask("GET", "/h/large", "", ""),
-    ask("HEAD", "/h/large", "", ""),
-    ask("GET", "/hs/echo", "X-Own: o\r\n", ""),
-    ask("POST", "/hs/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
-    ask("GET", "/hs/redirect", "", ""),
-    ask("GET", "/hs/error", "", ""),
-    ask("GET", "/hs/closed", "", ""),
-    ask("GET", "/hs/large", "", ""),
-    ask("GET", "/s/echo", "X-Own: o\r\n", ""),
-    ask("HEAD", "/s/page", "", ""),
-    ask("POST", "/s/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
-    ask("GET", "/s/in/echo", "", ""),
-    ask("GET", "/s/redirect", "", ""),
-    ask("GET", "/s/missing", "", ""),
-    ask("GET", "/s/closed", "", ""),
-    ask("GET", "/s/large", "", ""),
-    ask("POST", "/g/echo", GRPC, "abcd"),
-    ask("GET", "/g/echo?i=1", "X-Own: o\r\nConnection: keep-alive\r\n", ""),
-    ask("HEAD", "/g/echo", "", ""),
-    ask("POST", "/g/only", GRPC, "abcd"),
-    ask("POST", "/g/trailer", GRPC, "abcd"),
-    ask("POST", "/g/in/trailer", GRPC, ""),
-    ask("GET", "/g/redirect", "", ""),
-    ask("GET", "/g/cookie", "", ""),
-    ask("GET", "/g/error", "", ""),
-    ask("GET", "/g/missing", "", ""),
-    ask("GET", "/g/status204", "", ""),
-    ask("GET", "/g/accel", "", ""),
-    ask("GET", "/g/closed", "", ""),
-    ask("GET", "/g/page", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/g/large", "", ""),
-    ask("POST", "/gs/echo", GRPC, "abcd"),
-    ask("POST", "/gs/trailer?i=1", GRPC, "abcd"),
-    ask("GET", "/gs/error", "", ""),
-    ask("GET", "/gs/closed", "", ""),
+pub const REQUESTS: &[PoolRequest] = &[
+    make_ask("GET", "/h/echo", "", ""),
+    make_ask("HEAD", "/h/echo", "", ""),
+    make_ask("GET", "/h/echo?i=1", "X-Own: o\r\nAccept-Encoding: gzip\r\nCookie: one=1\r\nX_Under: u\r\n", ""),
+    make_ask("GET", "/h/a%20b//c?d=e", "", ""),
+    make_ask("POST", "/h/echo", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("POST", "/h/echo", "", ""),
+    make_ask("DELETE", "/h/echo", "", ""),
+    make_ask("GET", "/h/in/echo", "TE: trailers\r\n", ""),
+    make_ask("GET", "/h/redirect", "", ""),
+    make_ask("GET", "/h/relative", "", ""),
+    make_ask("GET", "/h/cookie", "", ""),
+    make_ask("GET", "/h/error", "", ""),
+    make_ask("GET", "/h/missing", "", ""),
+    make_ask("GET", "/h/denied", "", ""),
+    make_ask("GET", "/h/status204", "", ""),
+    make_ask("GET", "/h/accel", "", ""),
+    make_ask("GET", "/h/trailer", "TE: trailers\r\n", ""),
+    make_ask("GET", "/h/closed", "", ""),
+    make_ask("GET", "/h/page", "", ""),
+    make_ask("GET", "/h/page", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/h/page", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
+    make_ask("GET", "/h/large", "", ""),
+    make_ask("HEAD", "/h/large", "", ""),
+    make_ask("GET", "/hs/echo", "X-Own: o\r\n", ""),
+    make_ask("POST", "/hs/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("GET", "/hs/redirect", "", ""),
+    make_ask("GET", "/hs/error", "", ""),
+    make_ask("GET", "/hs/closed", "", ""),
+    make_ask("GET", "/hs/large", "", ""),
+    make_ask("GET", "/s/echo", "X-Own: o\r\n", ""),
+    make_ask("HEAD", "/s/page", "", ""),
+    make_ask("POST", "/s/echo?i=1", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("GET", "/s/in/echo", "", ""),
+    make_ask("GET", "/s/redirect", "", ""),
+    make_ask("GET", "/s/missing", "", ""),
+    make_ask("GET", "/s/closed", "", ""),
+    make_ask("GET", "/s/large", "", ""),
+    make_ask("POST", "/g/echo", GRPC, "abcd"),
+    make_ask("GET", "/g/echo?i=1", "X-Own: o\r\nConnection: keep-alive\r\n", ""),
+    make_ask("HEAD", "/g/echo", "", ""),
+    make_ask("POST", "/g/only", GRPC, "abcd"),
+    make_ask("POST", "/g/trailer", GRPC, "abcd"),
+    make_ask("POST", "/g/in/trailer", GRPC, ""),
+    make_ask("GET", "/g/redirect", "", ""),
+    make_ask("GET", "/g/cookie", "", ""),
+    make_ask("GET", "/g/error", "", ""),
+    make_ask("GET", "/g/missing", "", ""),
+    make_ask("GET", "/g/status204", "", ""),
+    make_ask("GET", "/g/accel", "", ""),
+    make_ask("GET", "/g/closed", "", ""),
+    make_ask("GET", "/g/page", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/g/large", "", ""),
+    make_ask("POST", "/gs/echo", GRPC, "abcd"),
+    make_ask("POST", "/gs/trailer?i=1", GRPC, "abcd"),
+    make_ask("GET", "/gs/error", "", ""),
+    make_ask("GET", "/gs/closed", "", ""),
 ];

@@ -4,7 +4,7 @@ use conf_schema::Contexts;
 
 /// A kind of block; those that stand for several are written into each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum BlockPlace {
     Http,
     Server,
     /// All locations of the server's own level.
@@ -18,37 +18,37 @@ pub enum Place {
     Named,
 }
 
-impl Place {
-    pub const ALL: [Place; 8] = [
-        Place::Http,
-        Place::Server,
-        Place::Location,
-        Place::Nested,
-        Place::If,
-        Place::IfInServer,
-        Place::LimitExcept,
-        Place::Named,
+impl BlockPlace {
+    pub const ALL: [BlockPlace; 8] = [
+        BlockPlace::Http,
+        BlockPlace::Server,
+        BlockPlace::Location,
+        BlockPlace::Nested,
+        BlockPlace::If,
+        BlockPlace::IfInServer,
+        BlockPlace::LimitExcept,
+        BlockPlace::Named,
     ];
     pub fn name(self) -> &'static str {
         match self {
-            Place::Http => "http",
-            Place::Server => "server",
-            Place::Location => "location",
-            Place::Nested => "nested",
-            Place::If => "if",
-            Place::IfInServer => "server if",
-            Place::LimitExcept => "limit_except",
-            Place::Named => "named",
+            BlockPlace::Http => "http",
+            BlockPlace::Server => "server",
+            BlockPlace::Location => "location",
+            BlockPlace::Nested => "nested",
+            BlockPlace::If => "if",
+            BlockPlace::IfInServer => "server if",
+            BlockPlace::LimitExcept => "limit_except",
+            BlockPlace::Named => "named",
         }
     }
     pub fn context(self) -> Contexts {
         match self {
-            Place::Http => Contexts::http,
-            Place::Server => Contexts::server,
-            Place::Location | Place::Nested | Place::Named => Contexts::location,
-            Place::If => Contexts::if_in_location,
-            Place::IfInServer => Contexts::if_in_server,
-            Place::LimitExcept => Contexts::limit_except,
+            BlockPlace::Http => Contexts::http,
+            BlockPlace::Server => Contexts::server,
+            BlockPlace::Location | BlockPlace::Nested | BlockPlace::Named => Contexts::location,
+            BlockPlace::If => Contexts::if_in_location,
+            BlockPlace::IfInServer => Contexts::if_in_server,
+            BlockPlace::LimitExcept => Contexts::limit_except,
         }
     }
 }

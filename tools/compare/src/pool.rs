@@ -1,12 +1,12 @@
 //! Directives and requests that comparisons are made of.
 
-use crate::place::Place;
+use crate::place::BlockPlace;
 use conf_schema::vocabulary;
 
 /// A directive with arguments, and where it may stand.
-pub struct Fragment {
+pub struct PoolFragment {
     pub text: &'static str,
-    pub places: Vec<Place>,
+    pub places: Vec<BlockPlace>,
 }
 
 /// Lines of every core, access, headers and proxy directive whose effect shows in an answer or a log at once, and of their neighbours.
@@ -404,12 +404,12 @@ const OTHERWISE: &[&str] = &["proxy_pass ", "gzip_static ", "mirror /p", "post_a
 pub const WHOLE: (u32, u32) = (1, 29);
 
 /// The fragments for a version of nginx, with the places that the language allows.
-pub fn all(version: (u32, u32), only: Option<&str>) -> Vec<Fragment> {
-    of(LINES, version, only)
+pub fn version_fragments(version: (u32, u32), only: Option<&str>) -> Vec<PoolFragment> {
+    line_fragments(LINES, version, only)
 }
 
 /// The fragments of lines, with the places that the language allows.
-pub fn of(lines: &[&'static str], version: (u32, u32), only: Option<&str>) -> Vec<Fragment> {
+pub fn line_fragments(lines: &[&'static str], version: (u32, u32), only: Option<&str>) -> Vec<PoolFragment> {
     let mut all = Vec::new();
     for text in lines.iter().copied().filter(|text| only.is_none_or(|only| text.contains(only))) {
         let name = text.split([' ', ';']).next().unwrap_or(text);
@@ -417,38 +417,40 @@ pub fn of(lines: &[&'static str], version: (u32, u32), only: Option<&str>) -> Ve
         if version < WHOLE && (otherwise || NEWER.contains(&name)) {
             continue;
         }
-        let contexts = vocabulary::find(name);
-        let places: Vec<Place> =
-            Place::ALL.into_iter().filter(|place| contexts.iter().any(|k| k.contexts.has(place.context()))).collect();
+        let contexts = vocabulary::find_directives(name);
+        let places: Vec<BlockPlace> = BlockPlace::ALL
+            .into_iter()
+            .filter(|place| contexts.iter().any(|k| k.contexts.has(place.context())))
+            .collect();
         if !places.is_empty() {
-            all.push(Fragment { text, places });
+            all.push(PoolFragment { text, places });
         }
     }
     all
 }
 
 /// One request: method, target, fields and body.
-pub struct Ask {
+pub struct PoolRequest {
     pub method: &'static str,
     pub target: &'static str,
     pub fields: &'static str,
     pub body: &'static str,
 }
 
-impl Ask {
+impl PoolRequest {
     pub fn bytes(&self) -> Vec<u8> {
         let length = if self.body.is_empty() && self.method != "POST" {
             String::new()
         } else {
             format!("Content-Length: {}\r\n", self.body.len())
         };
-        let Ask { method, target, fields, body } = self;
+        let PoolRequest { method, target, fields, body } = self;
         format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{fields}{length}Connection: close\r\n\r\n{body}")
             .into()
     }
 }
 
-impl Ask {
+impl PoolRequest {
     /// Converts the request for HTTP/2.
     pub fn request(&self) -> cases::Request {
         let field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_string(), value.to_string()));
@@ -462,90 +464,95 @@ impl Ask {
     }
 }
 
-impl std::fmt::Display for Ask {
+impl std::fmt::Display for PoolRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {} {}", self.method, self.target, self.fields.replace("\r\n", "; "))
     }
 }
 
-pub const fn ask(method: &'static str, target: &'static str, fields: &'static str, body: &'static str) -> Ask {
-    Ask { method, target, fields, body }
+pub const fn make_ask(
+    method: &'static str,
+    target: &'static str,
+    fields: &'static str,
+    body: &'static str,
+) -> PoolRequest {
+    PoolRequest { method, target, fields, body }
 }
 
 const JOE: &str = "Authorization: Basic am9lOnNlY3JldA==\r\n";
 
 /// Requests for every configuration; the first letter of a path names the location (see `site.rs`).
-const REQUESTS: &[Ask] = &[
-    ask("GET", "/a/x.html", "", ""),
-    ask("HEAD", "/a/x.html", "", ""),
-    ask("POST", "/a/x.html", "", "abcd"),
-    ask("GET", "/a/none", "", ""),
-    ask("GET", "/a/", "", ""),
-    ask("GET", "/a/folder", "", ""),
-    ask("GET", "/a/none/", "", ""),
-    ask("GET", "/a/x.html/", "", ""),
-    ask("GET", "/a//x.html", "", ""),
-    ask("GET", "/a/x.html?arg=1", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/a/x.html", "Range: bytes=900-\r\n", ""),
-    ask("GET", "/a/x.html", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
-    ask("GET", "/a/x.html", "If-None-Match: \"6553f100-c\"\r\n", ""),
-    ask("GET", "/a/x.html", "If-Match: \"other\"\r\n", ""),
-    ask("GET", "/a/x.html", JOE, ""),
-    ask("GET", "/a/x.html", "User-Agent: Mozilla/4.0 (compatible; MSIE 6.0)\r\n", ""),
-    ask("GET", "/a/x.css", "Accept-Encoding: gzip\r\n", ""),
-    ask("GET", "/n/x.html", "", ""),
-    ask("GET", "/n/in/x.html", "", ""),
-    ask("GET", "/n/in/none", "", ""),
-    ask("GET", "/n/re.html", "", ""),
-    ask("GET", "/i/x.html", "", ""),
-    ask("GET", "/i/x.html?i=1", "", ""),
-    ask("GET", "/i/none?i=1", "", ""),
-    ask("GET", "/a/x.html?s=1", "", ""),
-    ask("GET", "/l/x.html", "", ""),
-    ask("DELETE", "/l/x.html", "", ""),
-    ask("DELETE", "/l/x.html", JOE, ""),
-    ask("GET", "/m/x.html", "", ""),
-    ask("GET", "/m/none", "", ""),
-    ask("GET", "/t/x", "", ""),
-    ask("HEAD", "/t/x", "", ""),
-    ask("GET", "/r/x", "", ""),
-    ask("GET", "/e/x.html", "", ""),
-    ask("GET", "/a/x.html", "X-Forwarded-For: 192.0.2.1, 10.1.2.3, 127.0.0.1\r\nX-Real-IP: 192.0.2.9\r\n", ""),
-    ask("GET", "/t/x", "X-Forwarded-For: 192.0.2.1, bad\r\nX-Real-IP: [::1]:80\r\n", ""),
-    ask("GET", "/a/x.html", "Referer: https://www.example.com/page\r\nCookie: one=1; two=2\r\n", ""),
-    ask("GET", "/t/x", "Referer: bad\r\nX-Own: o\r\n", ""),
-    ask("GET", "/t/x?md5=AAAAAAAAAAAAAAAAAAAAAA&expires=1&ip=10.0.0.7", "", ""),
-    ask("PUT", "/l/new/y.html", "", "abcd"),
-    ask("GET", "/l/new/y.html", "", ""),
-    ask("DELETE", "/l/new/", "", ""),
-    ask("MKCOL", "/l/made/", "", ""),
-    ask("OPTIONS", "/a/x.html", "", ""),
-    ask("GET", "/a/%2e%2e/%61/x.html?%20", "", ""),
-    ask("GET", "http://other.example/a/x.html", "", ""),
+const REQUESTS: &[PoolRequest] = &[
+    make_ask("GET", "/a/x.html", "", ""),
+    make_ask("HEAD", "/a/x.html", "", ""),
+    make_ask("POST", "/a/x.html", "", "abcd"),
+    make_ask("GET", "/a/none", "", ""),
+    make_ask("GET", "/a/", "", ""),
+    make_ask("GET", "/a/folder", "", ""),
+    make_ask("GET", "/a/none/", "", ""),
+    make_ask("GET", "/a/x.html/", "", ""),
+    make_ask("GET", "/a//x.html", "", ""),
+    make_ask("GET", "/a/x.html?arg=1", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/a/x.html", "Range: bytes=900-\r\n", ""),
+    make_ask("GET", "/a/x.html", "If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n", ""),
+    make_ask("GET", "/a/x.html", "If-None-Match: \"6553f100-c\"\r\n", ""),
+    make_ask("GET", "/a/x.html", "If-Match: \"other\"\r\n", ""),
+    make_ask("GET", "/a/x.html", JOE, ""),
+    make_ask("GET", "/a/x.html", "User-Agent: Mozilla/4.0 (compatible; MSIE 6.0)\r\n", ""),
+    make_ask("GET", "/a/x.css", "Accept-Encoding: gzip\r\n", ""),
+    make_ask("GET", "/n/x.html", "", ""),
+    make_ask("GET", "/n/in/x.html", "", ""),
+    make_ask("GET", "/n/in/none", "", ""),
+    make_ask("GET", "/n/re.html", "", ""),
+    make_ask("GET", "/i/x.html", "", ""),
+    make_ask("GET", "/i/x.html?i=1", "", ""),
+    make_ask("GET", "/i/none?i=1", "", ""),
+    make_ask("GET", "/a/x.html?s=1", "", ""),
+    make_ask("GET", "/l/x.html", "", ""),
+    make_ask("DELETE", "/l/x.html", "", ""),
+    make_ask("DELETE", "/l/x.html", JOE, ""),
+    make_ask("GET", "/m/x.html", "", ""),
+    make_ask("GET", "/m/none", "", ""),
+    make_ask("GET", "/t/x", "", ""),
+    make_ask("HEAD", "/t/x", "", ""),
+    make_ask("GET", "/r/x", "", ""),
+    make_ask("GET", "/e/x.html", "", ""),
+    make_ask("GET", "/a/x.html", "X-Forwarded-For: 192.0.2.1, 10.1.2.3, 127.0.0.1\r\nX-Real-IP: 192.0.2.9\r\n", ""),
+    make_ask("GET", "/t/x", "X-Forwarded-For: 192.0.2.1, bad\r\nX-Real-IP: [::1]:80\r\n", ""),
+    make_ask("GET", "/a/x.html", "Referer: https://www.example.com/page\r\nCookie: one=1; two=2\r\n", ""),
+    make_ask("GET", "/t/x", "Referer: bad\r\nX-Own: o\r\n", ""),
+    make_ask("GET", "/t/x?md5=AAAAAAAAAAAAAAAAAAAAAA&expires=1&ip=10.0.0.7", "", ""),
+    make_ask("PUT", "/l/new/y.html", "", "abcd"),
+    make_ask("GET", "/l/new/y.html", "", ""),
+    make_ask("DELETE", "/l/new/", "", ""),
+    make_ask("MKCOL", "/l/made/", "", ""),
+    make_ask("OPTIONS", "/a/x.html", "", ""),
+    make_ask("GET", "/a/%2e%2e/%61/x.html?%20", "", ""),
+    make_ask("GET", "http://other.example/a/x.html", "", ""),
 ];
 
 /// Those that go through the proxy.
-const PROXIED: &[Ask] = &[
-    ask("GET", "/p/echo", "", ""),
-    ask("HEAD", "/p/echo", "", ""),
-    ask("GET", "/p/echo?i=1", "X-Own: o\r\nAccept-Encoding: gzip\r\n", ""),
-    ask("GET", "/p/a%20b//c?d=e", "", ""),
-    ask("POST", "/p/echo", "Content-Type: text/plain\r\n", "abcd"),
-    ask("DELETE", "/p/echo", "", ""),
-    ask("GET", "/p/in/echo", "", ""),
-    ask("GET", "/p/redirect", "", ""),
-    ask("GET", "/p/relative", "", ""),
-    ask("GET", "/p/cookie", "", ""),
-    ask("GET", "/p/error", "", ""),
-    ask("GET", "/p/missing", "", ""),
-    ask("GET", "/p/page", "Range: bytes=1-3\r\n", ""),
-    ask("GET", "/p/page", "If-None-Match: \"page\"\r\n", ""),
-    ask("GET", "/p/chunked", "", ""),
-    ask("GET", "/p/accel", "", ""),
-    ask("GET", "/p", "", ""),
+const PROXIED: &[PoolRequest] = &[
+    make_ask("GET", "/p/echo", "", ""),
+    make_ask("HEAD", "/p/echo", "", ""),
+    make_ask("GET", "/p/echo?i=1", "X-Own: o\r\nAccept-Encoding: gzip\r\n", ""),
+    make_ask("GET", "/p/a%20b//c?d=e", "", ""),
+    make_ask("POST", "/p/echo", "Content-Type: text/plain\r\n", "abcd"),
+    make_ask("DELETE", "/p/echo", "", ""),
+    make_ask("GET", "/p/in/echo", "", ""),
+    make_ask("GET", "/p/redirect", "", ""),
+    make_ask("GET", "/p/relative", "", ""),
+    make_ask("GET", "/p/cookie", "", ""),
+    make_ask("GET", "/p/error", "", ""),
+    make_ask("GET", "/p/missing", "", ""),
+    make_ask("GET", "/p/page", "Range: bytes=1-3\r\n", ""),
+    make_ask("GET", "/p/page", "If-None-Match: \"page\"\r\n", ""),
+    make_ask("GET", "/p/chunked", "", ""),
+    make_ask("GET", "/p/accel", "", ""),
+    make_ask("GET", "/p", "", ""),
 ];
 
 /// The requests for a version: older ones talk to servers in another way.
-pub fn requests(version: (u32, u32)) -> Vec<&'static Ask> {
+pub fn version_requests(version: (u32, u32)) -> Vec<&'static PoolRequest> {
     REQUESTS.iter().chain(PROXIED.iter().filter(|_| version >= WHOLE)).collect()
 }

@@ -1,6 +1,6 @@
 //! One server with one configuration: start, requests, stop; with its responses and logs.
 
-use crate::pool::Ask;
+use crate::pool::PoolRequest;
 use crate::{normal, peers, site};
 use cases::Over;
 use std::fs;
@@ -32,7 +32,7 @@ pub struct Dirs {
 }
 
 /// Result of a run.
-pub struct Run {
+pub struct ServerRun {
     /// Messages of a server that did not start.
     pub refused: Option<String>,
     pub answers: Vec<Vec<u8>>,
@@ -44,7 +44,7 @@ pub struct Run {
     pub last_line: u32,
 }
 
-impl Run {
+impl ServerRun {
     /// Starts the server, sends all requests, and stops it.
     ///
     /// # Errors
@@ -52,34 +52,34 @@ impl Run {
     pub fn of(
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
-        requests: &[&Ask],
+        requests: &[&PoolRequest],
         over: Over,
         backend: Option<u16>,
-    ) -> Result<Run, String> {
+    ) -> Result<ServerRun, String> {
         let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
-            let one = |one: &&Ask| match over {
+            let one = |one: &&PoolRequest| match over {
                 Over::H2c => ask_h2c(port, one),
                 Over::H3 => ask_h3(port, one),
                 _ => ask(port, &one.bytes(), false),
             };
             requests.iter().map(one).collect()
         };
-        Run::with(binary, conf, &all, backend)
+        ServerRun::with(binary, conf, &all, backend)
     }
 
     /// `of` for raw requests; `half`: the client closes its sending side after them.
     ///
     /// # Errors
-    /// As [`Run::of`].
+    /// As [`ServerRun::of`].
     pub fn of_bytes(
         binary: &Binary,
         conf: &dyn Fn(&Dirs, u16) -> String,
         requests: &[Vec<u8>],
         half: bool,
         backend: Option<u16>,
-    ) -> Result<Run, String> {
+    ) -> Result<ServerRun, String> {
         let all = |port: u16| requests.iter().map(|one| ask(port, one, half)).collect();
-        Run::with(binary, conf, &all, backend)
+        ServerRun::with(binary, conf, &all, backend)
     }
 
     pub(crate) fn with(
@@ -87,7 +87,7 @@ impl Run {
         conf: &dyn Fn(&Dirs, u16) -> String,
         ask: &dyn Fn(u16) -> Result<Vec<Vec<u8>>, String>,
         backend: Option<u16>,
-    ) -> Result<Run, String> {
+    ) -> Result<ServerRun, String> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // Both have names of the same length: they stand in answers and logs.
@@ -106,11 +106,11 @@ fn run(
     conf: &dyn Fn(&Dirs, u16) -> String,
     ask: &dyn Fn(u16) -> Result<Vec<Vec<u8>>, String>,
     backend: Option<u16>,
-) -> Result<Run, String> {
+) -> Result<ServerRun, String> {
     let say = |e: std::io::Error| format!("{}: {e}", dirs.folder.display());
     fs::create_dir_all(dirs.folder.join("logs")).map_err(say)?;
-    site::files(dirs).map_err(say)?;
-    peers::identity(&dirs.folder)?;
+    site::make_files(dirs).map_err(say)?;
+    peers::write_identity(&dirs.folder)?;
     let port = cases::free_port();
     let path = dirs.folder.join("compare.conf");
     let text = conf(dirs, port);
@@ -124,7 +124,7 @@ fn run(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| format!("{}: {e}", binary.path.display()))?;
-    let clean = |text: &str| normal::text(text, &dirs.folder, port, backend);
+    let clean = |text: &str| normal::normal_text(text, &dirs.folder, port, backend);
     if !up(&mut child, port)? {
         let mut text = String::new();
         if let Some(mut stderr) = child.stderr.take() {
@@ -133,7 +133,7 @@ fn run(
         let _ = child.wait();
         let first = text.lines().find(|line| line.contains("[emerg]")).unwrap_or(&text);
         let said = first.split_once("[emerg] ").map_or(first, |(_, words)| words);
-        return Ok(Run {
+        return Ok(ServerRun {
             refused: Some(clean(said)),
             answers: Vec::new(),
             access: Vec::new(),
@@ -142,7 +142,7 @@ fn run(
             last_line,
         });
     }
-    let answers = ask(port)?.iter().map(|bytes| normal::answer(bytes, &clean)).collect();
+    let answers = ask(port)?.iter().map(|bytes| normal::normal_answer(bytes, &clean)).collect();
     // The end of the process is the end of its log lines.
     let _ = Command::new("kill").args(["-QUIT", &child.id().to_string()]).status();
     let until = Instant::now() + PATIENCE;
@@ -160,7 +160,7 @@ fn run(
     let log: Vec<String> = read("error.log").lines().map(clean).collect();
     let errors = log.iter().filter_map(|line| normal::log_line(line)).collect();
     let connections = log.iter().filter_map(|line| normal::connection_line(line)).collect();
-    Ok(Run { refused: None, answers, access, errors, connections, last_line })
+    Ok(ServerRun { refused: None, answers, access, errors, connections, last_line })
 }
 
 /// Waits for the start; `false`: the server has ended.
@@ -183,13 +183,13 @@ fn up(child: &mut Child, port: u16) -> Result<bool, String> {
 }
 
 /// Sends one request over a cleartext HTTP/2 connection. Returns the response in HTTP/1 form.
-fn ask_h2c(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
+fn ask_h2c(port: u16, ask: &PoolRequest) -> Result<Vec<u8>, String> {
     let mut client = cases::Http2::new(cases::Wire::connect(port, None, PATIENCE)?);
     Ok(as_http1("HTTP/2", client.ask(&ask.request())))
 }
 
 /// Sends one request over a new HTTP/3 connection. Returns the response in HTTP/1 form.
-fn ask_h3(port: u16, ask: &Ask) -> Result<Vec<u8>, String> {
+fn ask_h3(port: u16, ask: &PoolRequest) -> Result<Vec<u8>, String> {
     let mut client = cases::Http3::to(port, PATIENCE)?;
     Ok(as_http1("HTTP/3", client.ask(&ask.request())))
 }

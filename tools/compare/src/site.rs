@@ -1,9 +1,9 @@
 //! The configuration with all kinds of blocks, and the files it serves.
 
 use crate::backend::Backend;
-use crate::place::Place;
+use crate::place::BlockPlace;
 use crate::server::{Binary, Dirs};
-use crate::{Mode, Plan, Put, documents, gateways, peers, pool};
+use crate::{Mode, PlacedFragment, Plan, documents, gateways, peers, pool};
 use cases::Over;
 use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
@@ -34,7 +34,7 @@ const FILES: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// As the file system gives them.
-pub fn files(dirs: &Dirs) -> std::io::Result<()> {
+pub fn make_files(dirs: &Dirs) -> std::io::Result<()> {
     const AGE: Duration = Duration::from_secs(1_700_000_000);
     for (name, content) in FILES {
         let path = dirs.folder.join(name);
@@ -53,24 +53,31 @@ pub fn files(dirs: &Dirs) -> std::io::Result<()> {
 }
 
 /// The configuration with the directives in their places.
-pub fn text(puts: &[Put], dirs: &Dirs, port: u16, backend: &Backend, binary: &Binary, plan: &Plan) -> String {
-    let put = |place: Place| -> String {
+pub fn site_config(
+    puts: &[PlacedFragment],
+    dirs: &Dirs,
+    port: u16,
+    backend: &Backend,
+    binary: &Binary,
+    plan: &Plan,
+) -> String {
+    let put = |place: BlockPlace| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
     };
     let (http, server, location, nested) =
-        (put(Place::Http), put(Place::Server), put(Place::Location), put(Place::Nested));
+        (put(BlockPlace::Http), put(BlockPlace::Server), put(BlockPlace::Location), put(BlockPlace::Nested));
     let (if_, server_if, limit, named) =
-        (put(Place::If), put(Place::IfInServer), put(Place::LimitExcept), put(Place::Named));
+        (put(BlockPlace::If), put(BlockPlace::IfInServer), put(BlockPlace::LimitExcept), put(BlockPlace::Named));
     let (params, others) = match plan.mode {
-        Mode::Gateways => (gateways::params(), gateways::locations(&location, &nested, &if_)),
-        Mode::Peers => (peers::groups(), peers::locations(&location, &nested, &if_)),
-        Mode::Documents => (documents::maps().into(), documents::locations(&location, &nested, &if_)),
+        Mode::Gateways => (gateways::gateway_params(), gateways::gateway_locations(&location, &nested, &if_)),
+        Mode::Peers => (peers::peer_groups(), peers::peer_locations(&location, &nested, &if_)),
+        Mode::Documents => (documents::document_maps().into(), documents::document_locations(&location, &nested, &if_)),
         _ => Default::default(),
     };
     let proxied = if plan.own_lines().is_some() {
         String::new()
-    } else if pool::requests(binary.version).iter().any(|ask| ask.target.starts_with("/p")) {
+    } else if pool::version_requests(binary.version).iter().any(|ask| ask.target.starts_with("/p")) {
         format!(
             "location /p/ {{
         {location}
@@ -121,7 +128,7 @@ http {{
     }}
 }}
 ",
-        head = head(),
+        head = main_lines(),
         quic = if plan.over == Over::H3 {
             "listen 127.0.0.1:@port quic; ssl_certificate @dir/one.crt; ssl_certificate_key @dir/one.key;"
         } else {
@@ -141,6 +148,6 @@ http {{
 }
 
 /// Returns the lines before the http block.
-pub fn head() -> &'static str {
+pub fn main_lines() -> &'static str {
     "daemon off;\nmaster_process off;\npid @dir/pid;\nerror_log @dir/error.log info;\nevents { }"
 }

@@ -1,7 +1,7 @@
 //! Several servers on one TLS listener: which server's rules apply while a request is read, if the handshake and the
 //! request name different ones.
 
-use crate::server::{Binary, Run};
+use crate::server::{Binary, ServerRun};
 use crate::{Dice, Plan, normal, site};
 use cases::Wire;
 use std::time::Duration;
@@ -71,7 +71,7 @@ http {{
     {servers}
 }}
 ",
-        head = site::head(),
+        head = site::main_lines(),
         own = if binary.nginx { "" } else { "server_identity nginx;" },
         certificate = identity.0,
         key = identity.1,
@@ -101,8 +101,8 @@ fn ask(port: u16, name: &str, request: &[u8]) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// Lists the differences with their servers, or says why the servers could not run.
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let identity = cases::identity()?;
+pub fn compare_sni(plan: &Plan) -> Result<String, String> {
+    let identity = cases::test_identity()?;
     let (mut differences, mut answers) = (Vec::new(), 0);
     for index in 0..plan.count {
         if differences.len() >= plan.differences_max {
@@ -129,7 +129,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
             .collect();
         let of = |binary: &Binary| {
             let all = |port: u16| asks.iter().map(|(name, text)| ask(port, name, text.as_bytes())).collect();
-            Run::with(
+            ServerRun::with(
                 binary,
                 &|dirs, port| conf(&servers, identity, binary, &dirs.folder.display().to_string(), port),
                 &all,
@@ -139,7 +139,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         let (theirs, ours) = (of(&plan.nginx)?, of(&plan.ours)?);
         answers += theirs.answers.len();
         let shown: Vec<String> = asks.iter().map(|(name, text)| format!("SNI {name}: {:.100?}", text)).collect();
-        if let Some(words) = normal::difference(&shown, &theirs, &ours) {
+        if let Some(words) = normal::first_difference(&shown, &theirs, &ours) {
             let lines = servers.iter().map(|server| format!("    {}: {}\n", server.name, server.lines.join(" ")));
             differences.push(format!("seed {}:\n{}{words}", plan.seed.wrapping_add(index), lines.collect::<String>()));
         }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 /// Returns the folder of the text files.
 #[must_use]
-pub fn folder() -> PathBuf {
+pub fn corpora_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora")
 }
 
 /// Prints inputs, shortest first: small inputs start a run of libFuzzer.
 #[must_use]
-pub fn print(inputs: &[Vec<u8>]) -> String {
+pub fn print_inputs(inputs: &[Vec<u8>]) -> String {
     let mut sorted: Vec<&Vec<u8>> = inputs.iter().collect();
     sorted.sort_by_key(|input| (input.len(), *input));
     sorted.into_iter().map(|input| format!("{}\n", input.escape_ascii())).collect()
@@ -21,7 +21,7 @@ pub fn print(inputs: &[Vec<u8>]) -> String {
 ///
 /// # Errors
 /// The number of a line that contains an unknown or an incomplete escape sequence.
-pub fn parse(text: &str) -> Result<Vec<Vec<u8>>, String> {
+pub fn parse_inputs(text: &str) -> Result<Vec<Vec<u8>>, String> {
     let lines = text.lines().enumerate();
     lines.map(|(at, line)| unescape(line).ok_or(format!("line {}: invalid escape sequence", at + 1))).collect()
 }
@@ -58,16 +58,16 @@ mod tests {
     fn every_byte_is_printed_and_parsed() {
         let all: Vec<u8> = (0..=255).collect();
         let inputs = [b"GET / HTTP/1.1\r\n\r\n".to_vec(), Vec::new(), all];
-        let text = print(&inputs);
+        let text = print_inputs(&inputs);
         assert!(text.bytes().all(|byte| byte == b'\n' || byte.is_ascii_graphic() || byte == b' '), "{text}");
-        let parsed = parse(&text).expect("printed");
+        let parsed = parse_inputs(&text).expect("printed");
         assert_eq!(parsed, [inputs[1].clone(), inputs[0].clone(), inputs[2].clone()]);
     }
 
     #[test]
     fn invalid_lines_are_errors() {
         for (text, line) in [("a\n\\q\n", 2), ("\\x1", 1), ("\\", 1), ("\\xgg", 1)] {
-            assert_eq!(parse(text), Err(format!("line {line}: invalid escape sequence")), "{text}");
+            assert_eq!(parse_inputs(text), Err(format!("line {line}: invalid escape sequence")), "{text}");
         }
     }
 }

@@ -16,7 +16,7 @@ use kube::{Client, Error};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use crate::Run;
+use crate::RunSettings;
 use crate::cluster::Cluster;
 use crate::environment::{self, Data};
 use crate::logs::{PodLogs, serve_logs};
@@ -28,7 +28,7 @@ use crate::slices::{MANAGER, is_ours, slice_of};
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs until the end of the standard input.
-pub async fn run_kubelet(options: &Run) -> Result<(), String> {
+pub async fn run_kubelet(options: &RunSettings) -> Result<(), String> {
     let client = Client::try_default().await.map_err(|error| error.to_string())?;
     register_node(&client, options).await.map_err(|error| format!("Node: {error}"))?;
     let mut kubelet = Kubelet {
@@ -51,7 +51,7 @@ pub async fn run_kubelet(options: &Run) -> Result<(), String> {
     }
 }
 
-async fn register_node(client: &Client, options: &Run) -> Result<(), Error> {
+async fn register_node(client: &Client, options: &RunSettings) -> Result<(), Error> {
     let address = options.node.ip().to_string();
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE_NAME } });
@@ -74,7 +74,7 @@ fn now() -> String {
 }
 
 struct Kubelet<'a> {
-    options: &'a Run,
+    options: &'a RunSettings,
     client: Client,
     cluster: Cluster,
     processes: HashMap<PodKey, PodProcess>,

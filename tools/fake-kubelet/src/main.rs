@@ -23,15 +23,15 @@ use std::process::ExitCode;
 /// Parts of a cluster for tests.
 #[derive(clap::Parser, Debug)]
 #[command(name = "fake-kubelet", max_term_width = 100)]
-struct Arguments {
+struct KubeletArguments {
     #[command(subcommand)]
-    command: Command,
+    command: KubeletCommand,
 }
 
 #[derive(clap::Subcommand, Debug)]
-enum Command {
+enum KubeletCommand {
     /// Runs Pods of Deployments, and writes EndpointSlices of Services, until the end of the standard input.
-    Run(Run),
+    Run(RunSettings),
     /// Applies manifests (files or folders), definitions first.
     Apply {
         #[arg(required = true)]
@@ -51,7 +51,7 @@ enum Command {
 
 /// Settings of `run`.
 #[derive(clap::Args, Debug)]
-struct Run {
+struct RunSettings {
     /// Program of all containers, except of name servers.
     #[arg(long)]
     echo: PathBuf,
@@ -68,17 +68,17 @@ struct Run {
 
 fn main() -> ExitCode {
     use clap::Parser as _;
-    let arguments = Arguments::parse();
+    let arguments = KubeletArguments::parse();
     // An error means that there is a provider already.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(async {
             match arguments.command {
-                Command::Run(options) => kubelet::run_kubelet(&options).await,
-                Command::Apply { paths, skip } => apply::apply_manifests(&paths, &skip).await,
-                Command::Delete { paths } => apply::delete_manifests(&paths).await,
-                Command::Dns => dns::answer_queries().await,
+                KubeletCommand::Run(options) => kubelet::run_kubelet(&options).await,
+                KubeletCommand::Apply { paths, skip } => apply::apply_manifests(&paths, &skip).await,
+                KubeletCommand::Delete { paths } => apply::delete_manifests(&paths).await,
+                KubeletCommand::Dns => dns::answer_queries().await,
             }
         }),
         Err(error) => Err(error.to_string()),

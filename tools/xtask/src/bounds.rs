@@ -13,7 +13,7 @@ release build, prints the memory and CPU time that they cost as a table, and fai
   cargo xtask bounds
 ";
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn measure_bounds(_: &[String]) -> Result<(), String> {
     println!("| Protocol, attacker, attack | KB sent | KB held | allowed | CPU ms | allowed |");
     println!("|---|---:|---:|---:|---:|---:|");
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

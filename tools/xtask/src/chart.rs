@@ -17,7 +17,7 @@ compares the first rendering with packaging/kubernetes/tidegate.yaml.
 
 const MODULE: &str = "helm.sh/helm/v3/cmd/helm@v3.22.0";
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn check_chart(arguments: &[String]) -> Result<(), String> {
     let (mut helm, mut writes) = (None, false);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {

@@ -40,7 +40,7 @@ const PEERS: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/jwcrypto", "python3-jwcrypto"),
 ];
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn run_ci(_: &[String]) -> Result<(), String> {
     // Read before the file is replaced by a build, which keeps its path.
     let own = std::env::current_exe().map_err(|e| format!("the path of xtask: {e}"))?;
     // The download of peers takes about as long as the checks.
@@ -54,7 +54,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
         return Err(format!("peers are missing: {} (TIDEGATE_PEERS=optional tests without them)", peers.join(", ")));
     }
     eprintln!("==> cargo test --workspace, two programs at a time");
-    suite::run()?;
+    suite::run_suite()?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI, crate::compare::APACHE_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
         own_step(&own, &compared)?;

@@ -21,7 +21,7 @@ const KNOWN: &[(&str, usize)] = &[("stream-features", 8)];
 /// In other crates.
 const FILES_MAX: usize = 3;
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn print_circles(_: &[String]) -> Result<(), String> {
     for (name, files, circle) in all() {
         if circle.len() > 1 {
             println!("{name:<18} {:>2} of {files:>2}  {}", circle.len(), circle.join(" "));
@@ -30,7 +30,7 @@ pub fn run(_: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-pub fn complaints() -> Vec<String> {
+pub fn circle_complaints() -> Vec<String> {
     let limit = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map_or(FILES_MAX, |(_, max)| *max);
     let grown = all().into_iter().filter(|(name, _, circle)| circle.len() > limit(name));
     grown
@@ -41,7 +41,7 @@ pub fn complaints() -> Vec<String> {
 }
 
 fn all() -> Vec<(String, usize, Vec<String>)> {
-    let mut found: Vec<_> = crate::crates::all()
+    let mut found: Vec<_> = crate::crates::all_crates()
         .into_iter()
         .filter_map(|(name, folder)| {
             let modules = modules(&folder.join("src"));

@@ -57,7 +57,7 @@ pub const STREAM_CI: &[&str] = &["--stream", "--seed", "1", "--count", "12"];
 /// The oldest supported version: Debian's. Directives that it lacks or treats differently are left out (`pool.rs`).
 const OLDEST: (u32, u32) = (1, 22);
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_compare(arguments: &[String]) -> Result<(), String> {
     let (mut seed, mut count, mut only, mut with, mut ours) = (1, 500, None, None, None);
     let (mut source, mut nginx, mut differences_max, mut in_ci) = (None, None, 20, false);
     let (mut mode, mut over, mut mutate) = (Mode::Http, Over::H1, false);
@@ -100,14 +100,14 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if mode == Mode::Apache {
         return with_apache(seed, count, differences_max, ours, in_ci);
     }
-    let Some(nginx) = oracle::nginx(source.as_deref(), nginx.as_deref())? else {
+    let Some(nginx) = oracle::newest_nginx(source.as_deref(), nginx.as_deref())? else {
         if in_ci {
             eprintln!("no nginx here: nothing is compared");
             return Ok(());
         }
         return Err("no nginx: name a checkout of its source with --source, or a binary with --nginx".into());
     };
-    let shown = oracle::version(&nginx).ok_or(format!("{}: no version", nginx.display()))?;
+    let shown = oracle::nginx_version(&nginx).ok_or(format!("{}: no version", nginx.display()))?;
     let mut numbers = shown.trim_start_matches("nginx/").split('.').map(|n| n.parse().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if in_ci && version < OLDEST {
@@ -136,7 +136,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         mode,
         mutate,
     };
-    println!("{}", compare::run(&plan)?);
+    println!("{}", compare::compare_http(&plan)?);
     Ok(())
 }
 
@@ -174,7 +174,7 @@ fn with_apache(
         mode: Mode::Apache,
         mutate: false,
     };
-    println!("{}", compare::run(&plan)?);
+    println!("{}", compare::compare_http(&plan)?);
     Ok(())
 }
 

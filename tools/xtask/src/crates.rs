@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-pub fn all() -> Vec<(String, PathBuf)> {
+pub fn all_crates() -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     collect(Path::new("crates"), &mut found);
     found.sort();
@@ -22,7 +22,7 @@ fn collect(folder: &Path, found: &mut Vec<(String, PathBuf)>) {
 }
 
 /// Includes tools.
-pub fn of(file: &Path) -> Option<(String, PathBuf)> {
+pub fn crate_of(file: &Path) -> Option<(String, PathBuf)> {
     let folder = file.ancestors().skip(1).find(|folder| folder.join("Cargo.toml").is_file())?;
     Some((folder.file_name()?.to_string_lossy().into_owned(), folder.to_path_buf()))
 }

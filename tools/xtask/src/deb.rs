@@ -54,13 +54,13 @@ const CONFFILES: &str = "/etc/logrotate.d/tidegate\n/etc/logrotate.d/httpd-prero
 
 const BINARY: &str = "usr/sbin/tidegate";
 
-pub fn run(_: &[String]) -> Result<(), String> {
-    println!("{}", build(true)?.display());
+pub fn run_deb(_: &[String]) -> Result<(), String> {
+    println!("{}", build_deb(true)?.display());
     Ok(())
 }
 
 /// Builds the package; returns its path. Without `release` it contains the debug build, in a separate directory.
-pub fn build(release: bool) -> Result<PathBuf, String> {
+pub fn build_deb(release: bool) -> Result<PathBuf, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = target_folder();
     let (target, built) = if release {

@@ -20,7 +20,7 @@ const DOCUMENTS: [(&str, &str); 4] = [
     ("metrics", "docs/metrics.md"),
 ];
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn write_docs(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let server = build_server()?;
     for (what, path) in DOCUMENTS {

@@ -44,7 +44,7 @@ const MEMORY_MB: u32 = 2048;
 const SECONDS_MAX: u32 = 20;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Options {
+struct FuzzOptions {
     minutes: u64,
     /// At once.
     jobs: usize,
@@ -52,7 +52,7 @@ struct Options {
     only: Vec<String>,
 }
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_fuzz(arguments: &[String]) -> Result<(), String> {
     let options = parse(arguments)?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
     let mut targets = targets(&folder)?;
@@ -75,7 +75,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             let word = if output.status.success() { "ok" } else { "FAILED" };
             println!("{name:<20} {:>14} {:>9} {:>9}  {word}", stats.executions, stats.coverage, stats.inputs);
             if output.status.success() && options.keep {
-                kept::replace(&folder, &built.join(name), name)?;
+                kept::replace_corpus(&folder, &built.join(name), name)?;
             } else if !output.status.success() {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).push(describe(name, &output));
             }
@@ -91,8 +91,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options { minutes: 1, jobs: 1, ..Options::default() };
+fn parse(arguments: &[String]) -> Result<FuzzOptions, String> {
+    let mut options = FuzzOptions { minutes: 1, jobs: 1, ..FuzzOptions::default() };
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut number = || {
@@ -142,7 +142,7 @@ fn start(folder: &Path, built: &Path, name: &str, minutes: u64) -> Result<std::p
     for folder in [&corpus, &artifacts] {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
-    kept::unpack(folder, name, &corpus)?;
+    kept::unpack_corpus(folder, name, &corpus)?;
     let seconds = Duration::from_secs(minutes * 60).as_secs();
     let mut command = target_command(&built.join(name));
     command.arg(&corpus).args([
@@ -211,7 +211,7 @@ mod tests {
     fn options_are_read() {
         let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
         let options = parse(&words("jwt --minutes 60 --jobs 2 --keep")).expect("valid");
-        assert_eq!(options, Options { minutes: 60, jobs: 2, keep: true, only: vec!["jwt".into()] });
+        assert_eq!(options, FuzzOptions { minutes: 60, jobs: 2, keep: true, only: vec!["jwt".into()] });
         assert!(parse(&words("--minutes 0")).is_err() && parse(&words("--hours 1")).is_err());
     }
 

@@ -43,7 +43,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ),
 ];
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_h2spec(arguments: &[String]) -> Result<(), String> {
     let (in_ci, rest) = match arguments.split_first() {
         Some((first, rest)) if first == "--in-ci" => (true, rest),
         _ => (false, arguments),
@@ -71,7 +71,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     let say = |e: std::io::Error| e.to_string();
     fs::create_dir_all(folder.join("logs")).map_err(say)?;
     fs::write(folder.join("index.html"), "hello, hello\n").map_err(say)?;
-    let (certificate, key) = cases::identity()?;
+    let (certificate, key) = cases::test_identity()?;
     fs::write(folder.join("s.crt"), certificate).map_err(say)?;
     fs::write(folder.join("s.key"), key).map_err(say)?;
     let [clear, tls, origin] = std::array::from_fn(|_| cases::free_port());
@@ -113,10 +113,10 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
 }
 
 /// Section, text, and `true` for a known failure.
-type Failed = (String, String, bool);
+type FailedCase = (String, String, bool);
 
 /// Number of cases, and the failed ones.
-fn one(program: &Path, report: &Path, options: &[&str], port: u16) -> Result<(usize, Vec<Failed>), String> {
+fn one(program: &Path, report: &Path, options: &[&str], port: u16) -> Result<(usize, Vec<FailedCase>), String> {
     let status = Command::new(program)
         .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-o", "2", "-j"])
         .arg(report)

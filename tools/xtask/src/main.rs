@@ -27,7 +27,7 @@ mod wording;
 
 use std::process::ExitCode;
 
-struct Command {
+struct XtaskCommand {
     name: &'static str,
     summary: &'static str,
     /// Arguments, options with their defaults, and an example.
@@ -36,109 +36,114 @@ struct Command {
 }
 
 /// In alphabetical order.
-const COMMANDS: &[Command] = &[
-    Command {
+const COMMANDS: &[XtaskCommand] = &[
+    XtaskCommand {
         name: "bench",
         summary: "measure CPU time and memory against nginx, in pairs",
         help: bench::HELP,
-        run: bench::run,
+        run: bench::run_bench,
     },
-    Command {
+    XtaskCommand {
         name: "book",
         summary: "write the documents and the reference as static pages with a search",
         help: book::HELP,
-        run: book::run,
+        run: book::build_book,
     },
-    Command {
+    XtaskCommand {
         name: "bounds",
         summary: "measure the cost of attacks on the release build against the bounds of docs/attacks.md",
         help: bounds::HELP,
-        run: bounds::run,
+        run: bounds::measure_bounds,
     },
-    Command {
+    XtaskCommand {
         name: "chart",
         summary: "check the Helm chart with Helm, and compare it with the manifests",
         help: chart::HELP,
-        run: chart::run,
+        run: chart::check_chart,
     },
-    Command {
+    XtaskCommand {
         name: "ci",
         summary: "run the checks that a change must pass: format, lints, tests",
         help: ci::HELP,
-        run: ci::run,
+        run: ci::run_ci,
     },
-    Command {
+    XtaskCommand {
         name: "circles",
         summary: "list circular imports between files, per crate",
         help: circles::HELP,
-        run: circles::run,
+        run: circles::print_circles,
     },
-    Command {
+    XtaskCommand {
         name: "compare",
         summary: "compare generated configurations with a real nginx",
         help: compare::HELP,
-        run: compare::run,
+        run: compare::run_compare,
     },
-    Command { name: "deb", summary: "build a Debian package of the release binary", help: deb::HELP, run: deb::run },
-    Command {
+    XtaskCommand {
+        name: "deb",
+        summary: "build a Debian package of the release binary",
+        help: deb::HELP,
+        run: deb::run_deb,
+    },
+    XtaskCommand {
         name: "docs",
         summary: "write the generated documents: reference, compatibility, lint, metrics",
         help: docs::HELP,
-        run: docs::run,
+        run: docs::write_docs,
     },
-    Command {
+    XtaskCommand {
         name: "fuzz",
         summary: "run fuzz targets under libFuzzer and the address sanitizer",
         help: fuzz::HELP,
-        run: fuzz::run,
+        run: fuzz::run_fuzz,
     },
-    Command {
+    XtaskCommand {
         name: "h2spec",
         summary: "run h2spec, the HTTP/2 conformance test, against the debug build",
         help: h2spec::HELP,
-        run: h2spec::run,
+        run: h2spec::run_h2spec,
     },
-    Command {
+    XtaskCommand {
         name: "kubernetes",
         summary: "run the conformance suite of Gateway API with a real API server",
         help: kubernetes::HELP,
-        run: kubernetes::run,
+        run: kubernetes::run_kubernetes,
     },
-    Command {
+    XtaskCommand {
         name: "names",
         summary: "count names of one word, common type names, participles and vague test names",
         help: names::HELP,
         run: names::print_names,
     },
-    Command {
+    XtaskCommand {
         name: "oracle",
         summary: "run the .case files against a real nginx",
         help: oracle::HELP,
-        run: oracle::run,
+        run: oracle::run_oracle,
     },
-    Command {
+    XtaskCommand {
         name: "package",
         summary: "build the Debian package, install it below a directory, start, query and remove it",
         help: package::HELP,
-        run: package::run,
+        run: package::run_package,
     },
-    Command {
+    XtaskCommand {
         name: "reproducible",
         summary: "build the release binary in two directories and compare the bytes",
         help: reproducible::HELP,
-        run: reproducible::run,
+        run: reproducible::check_reproducible,
     },
-    Command {
+    XtaskCommand {
         name: "sbom",
         summary: "write the bill of materials of the binary as CycloneDX",
         help: sbom::HELP,
-        run: sbom::run,
+        run: sbom::write_sbom,
     },
-    Command {
+    XtaskCommand {
         name: "tidy",
         summary: "check the invariants of ARCHITECTURE.md and the wording of comments",
         help: tidy::HELP,
-        run: tidy::run,
+        run: tidy::run_tidy,
     },
 ];
 
@@ -181,7 +186,7 @@ fn overview() -> String {
 }
 
 /// Refuses arguments of a command whose help names none.
-fn check(command: &Command, arguments: &[String]) -> Result<(), String> {
+fn check(command: &XtaskCommand, arguments: &[String]) -> Result<(), String> {
     let usage = command.help.lines().next().unwrap_or_default();
     match arguments.first() {
         Some(word) if !usage.contains('[') => {

@@ -55,7 +55,7 @@ const WITH: &[&str] = &[
 ];
 
 #[derive(Default)]
-struct Asked {
+struct OracleOptions {
     source: Option<PathBuf>,
     nginx: Option<PathBuf>,
     /// Filters by path.
@@ -64,9 +64,9 @@ struct Asked {
     ours: Option<PathBuf>,
 }
 
-impl Asked {
-    fn read(arguments: &[String]) -> Result<Asked, String> {
-        let mut asked = Asked::default();
+impl OracleOptions {
+    fn read(arguments: &[String]) -> Result<OracleOptions, String> {
+        let mut asked = OracleOptions::default();
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().cloned().ok_or(format!("{word} wants a value"));
@@ -85,18 +85,18 @@ impl Asked {
     }
 }
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
-    let asked = Asked::read(arguments)?;
+pub fn run_oracle(arguments: &[String]) -> Result<(), String> {
+    let asked = OracleOptions::read(arguments)?;
     let server = match &asked.ours {
         Some(ours) => cases::Server { binary: ours.clone(), nginx: false, env: Vec::new() },
         None => {
-            let binary = nginx(asked.source.as_deref(), asked.nginx.as_deref())?;
+            let binary = newest_nginx(asked.source.as_deref(), asked.nginx.as_deref())?;
             let binary =
                 binary.ok_or("no nginx: name a checkout of its source with --source, or a binary with --nginx")?;
             cases::Server { binary, nginx: true, env: Vec::new() }
         }
     };
-    let shown = version(&server.binary).unwrap_or_else(|| server.binary.display().to_string());
+    let shown = nginx_version(&server.binary).unwrap_or_else(|| server.binary.display().to_string());
     let mut paths = Vec::new();
     collect(Path::new("crates"), &mut paths);
     collect(Path::new("tests/cases"), &mut paths);
@@ -112,7 +112,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
             continue;
         }
         let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let case = cases::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let case = cases::parse_case(&text).map_err(|e| format!("{}: {e}", path.display()))?;
         if case.differs.is_some() && server.nginx {
             skipped += 1;
             continue;
@@ -125,7 +125,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         let can = |over: &&cases::Over| {
             (http2 || !over.is_h2()) && (tls || !over.is_tls()) && (http3 || **over != cases::Over::H3)
         };
-        let runs = case.over.iter().filter(can).map(|over| cases::run(&server, &case, &name, *over));
+        let runs = case.over.iter().filter(can).map(|over| cases::run_case(&server, &case, &name, *over));
         let failed: Vec<String> = runs.filter_map(Result::err).collect();
         if failed.is_empty() {
             agree += 1;
@@ -143,7 +143,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 ///
 /// # Errors
 /// The named nginx does not exist or cannot be built.
-pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<PathBuf>, String> {
+pub fn newest_nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<PathBuf>, String> {
     if let Some(binary) = binary {
         return if binary.is_file() {
             Ok(Some(binary.into()))
@@ -159,7 +159,7 @@ pub fn nginx(source: Option<&Path>, binary: Option<&Path>) -> Result<Option<Path
 }
 
 /// `nginx/1.31.6`
-pub fn version(binary: &Path) -> Option<String> {
+pub fn nginx_version(binary: &Path) -> Option<String> {
     told(binary, "-v").split_whitespace().find(|word| word.starts_with("nginx/")).map(ToString::to_string)
 }
 

@@ -28,7 +28,7 @@ const PROGRAMS: &[&str] = &["sh", "mkdir", "cp", "ln", "readlink", "rm", "ldconf
 /// Above the duration of any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_package(arguments: &[String]) -> Result<(), String> {
     let release = match arguments {
         [] => true,
         [one] if one == "--in-ci" => false,
@@ -39,7 +39,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         eprintln!("xtask package: needs root and dpkg: nothing is installed");
         return Ok(());
     }
-    let package = deb::build(release)?;
+    let package = deb::build_deb(release)?;
     let root = std::env::temp_dir().join(format!("tidegate-package-{}", std::process::id()));
     let result = check(&package, &root);
     let log = fs::read_to_string(root.join("var/log/tidegate/error.log")).unwrap_or_default();
@@ -86,7 +86,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
     };
     succeed(&mut installed("tidegate", &["-t"]))?;
     let started = installed("tidegate", &[]).stdin(Stdio::null()).spawn();
-    let mut server = Running(started.map_err(|e| format!("the installed binary: {e}"))?);
+    let mut server = RunningProgram(started.map_err(|e| format!("the installed binary: {e}"))?);
     answers(port, &mut server, "/", "installed\n")?;
     let listen = format!("listen 127.0.0.1:{port};");
     let reloaded = format!("{listen} location = /reloaded {{ return 200 \"reloaded\\n\"; }}");
@@ -122,9 +122,9 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
 }
 
 /// Killed on drop.
-struct Running(Child);
+struct RunningProgram(Child);
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -132,7 +132,7 @@ impl Drop for Running {
 }
 
 /// Asks until the server answers with this body: it may not have started, or may still have its old configuration.
-fn answers(port: u16, server: &mut Running, path: &str, body: &str) -> Result<(), String> {
+fn answers(port: u16, server: &mut RunningProgram, path: &str, body: &str) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
         let asked = TcpStream::connect(("127.0.0.1", port)).and_then(|mut stream| {

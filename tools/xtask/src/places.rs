@@ -10,11 +10,11 @@ const FOLDERS: &[&str] = &["benches", "crates", "docs", "examples", "fuzz", "pac
 const LIMITS: &str = "docs/attacks.md";
 
 /// `sources` are the Rust files below crates/, tools/ and fuzz/.
-pub fn complaints(sources: &[(String, String)]) -> Vec<String> {
+pub fn place_complaints(sources: &[(String, String)]) -> Vec<String> {
     let mut paths: Vec<String> = FOLDERS.iter().map(ToString::to_string).collect();
     FOLDERS.iter().for_each(|folder| collect(Path::new(folder), &mut paths));
     let mut out = Vec::new();
-    for document in wording::documents() {
+    for document in wording::written_documents() {
         let text = fs::read_to_string(&document).unwrap_or_default();
         let missing = named(&text).into_iter().filter(|name| !paths.iter().any(|path| ends_with(path, name)));
         out.extend(missing.map(|name| format!("{document}: there is no file {name}")));

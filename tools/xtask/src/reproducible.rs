@@ -16,7 +16,7 @@ Builds the release binary in two directories and compares the bytes. Takes as lo
 const SOURCES: &str = "/tidegate";
 const CARGO: &str = "/cargo";
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn check_reproducible(_: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let base = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let base = base.join("reproducible");

@@ -21,7 +21,7 @@ const ROOT: &str = "tidegate";
 /// Targets of releases: dependencies of other systems are left out.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn write_sbom(arguments: &[String]) -> Result<(), String> {
     let out = match arguments {
         [] => None,
         [option, file] if option == "--out" => Some(file),

@@ -39,14 +39,14 @@ const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quin
 /// Most packages of which Cargo.lock has several versions: each is compiled as often.
 const SEVERAL_VERSIONS_MAX: usize = 8;
 
-pub fn run(_: &[String]) -> Result<(), String> {
+pub fn run_tidy(_: &[String]) -> Result<(), String> {
     let mut complaints = Vec::new();
     let mut sources = rust_sources();
     for (file, text) in &sources {
         check(Path::new(file), text, &mut complaints);
     }
     complaints.extend(crate::names::name_complaints(&sources));
-    let crates = crate::crates::all();
+    let crates = crate::crates::all_crates();
     for name in SANS_IO {
         let folder =
             crates.iter().find(|(known, _)| known == name).map(|(_, folder)| folder.clone()).unwrap_or_default();
@@ -62,15 +62,15 @@ pub fn run(_: &[String]) -> Result<(), String> {
             }
         }
     }
-    complaints.extend(crate::circles::complaints());
+    complaints.extend(crate::circles::circle_complaints());
     let mut targets = Vec::new();
     collect(Path::new("fuzz/fuzz_targets"), &mut targets);
     for file in targets {
         let text = fs::read_to_string(&file).unwrap_or_default();
         sources.push((file.display().to_string(), text));
     }
-    complaints.extend(crate::wording::complaints(&sources));
-    complaints.extend(crate::places::complaints(&sources));
+    complaints.extend(crate::wording::wording_complaints(&sources));
+    complaints.extend(crate::places::place_complaints(&sources));
     complaints.extend(unlisted_decisions());
     complaints.extend(several_versions(&fs::read_to_string("Cargo.lock").unwrap_or_default()));
     if complaints.is_empty() {
@@ -84,7 +84,8 @@ pub fn rust_sources() -> Vec<(String, String)> {
     let mut files = Vec::new();
     collect(Path::new("crates"), &mut files);
     collect(Path::new("tools"), &mut files);
-    let texts = files.into_iter().filter_map(|file| Some((file.display().to_string(), fs::read_to_string(&file).ok()?)));
+    let texts =
+        files.into_iter().filter_map(|file| Some((file.display().to_string(), fs::read_to_string(&file).ok()?)));
     texts.collect()
 }
 
@@ -126,7 +127,7 @@ fn collect(folder: &Path, out: &mut Vec<PathBuf>) {
 
 fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
     let shown = file.display();
-    let (crate_name, folder) = crate::crates::of(file).unwrap_or_default();
+    let (crate_name, folder) = crate::crates::crate_of(file).unwrap_or_default();
     let module = file.strip_prefix(folder.join("src")).ok().and_then(|rest| rest.components().next());
     let module = module.map(|part| part.as_os_str().to_string_lossy().into_owned()).unwrap_or_default();
     let is_test = shown.to_string().contains("test") || shown.to_string().contains("/benches/");

@@ -20,13 +20,13 @@ const ROOT_DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 const CEILINGS: &[(&str, usize)] = &[];
 
 /// Reports every area above its ceiling. `sources` are the Rust files below crates/, tools/ and fuzz/.
-pub fn complaints(sources: &[(String, String)]) -> Vec<String> {
+pub fn wording_complaints(sources: &[(String, String)]) -> Vec<String> {
     let mut areas: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
     for (path, text) in sources {
-        let area = crate::crates::of(Path::new(path)).map_or_else(|| path.clone(), |(name, _)| name);
+        let area = crate::crates::crate_of(Path::new(path)).map_or_else(|| path.clone(), |(name, _)| name);
         *areas.entry(area).or_default() += in_comments(text);
     }
-    for path in documents() {
+    for path in written_documents() {
         let text = fs::read_to_string(&path).unwrap_or_default();
         areas.insert(path, text.lines().filter(|line| is_telltale(line)).count());
     }
@@ -45,7 +45,7 @@ pub fn complaints(sources: &[(String, String)]) -> Vec<String> {
 }
 
 /// Hand-written documents: those of the root, docs/*.md without the generated ones, and the recipes.
-pub fn documents() -> Vec<String> {
+pub fn written_documents() -> Vec<String> {
     let mut found: Vec<String> = ROOT_DOCUMENTS.iter().map(ToString::to_string).collect();
     let folders = ["docs", "docs/recipes"].into_iter().flat_map(fs::read_dir);
     for entry in folders.flatten().flatten() {

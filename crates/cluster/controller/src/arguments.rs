@@ -10,16 +10,16 @@ use crate::discovery_arguments::{DiscoveryArguments, ProviderName, SourceArgumen
 /// Runs Tidegate in Kubernetes, beside Docker or Podman, and with Consul.
 #[derive(clap::Parser, Debug)]
 #[command(name = "tidegate-controller", version, about, max_term_width = 100)]
-pub struct Arguments {
+pub struct ControllerArguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: ControllerCommand,
 }
 
 #[derive(clap::Subcommand, Debug)]
-pub enum Command {
+pub enum ControllerCommand {
     Render(Box<Render>),
     ConvertIngress(ConvertIngress),
-    Run(Box<Run>),
+    Run(Box<RunArguments>),
     Bootstrap(Bootstrap),
 }
 
@@ -182,7 +182,7 @@ pub struct Render {
 /// The server keeps on serving if the cluster, the engine, Consul or the controller is gone. SIGTERM gives the Lease back and ends.
 #[derive(clap::Args, Debug)]
 #[command(after_help = RUN_EXAMPLES)]
-pub struct Run {
+pub struct RunArguments {
     /// Socket of the server's API.
     #[arg(long, value_name = "unix:PATH", default_value = "unix:/run/tidegate/api.sock", value_parser = parse_socket)]
     pub api: PathBuf,
@@ -307,7 +307,7 @@ pub struct Bootstrap {
     pub probe_port: Option<u16>,
 }
 
-impl Run {
+impl RunArguments {
     /// Returns an argument that has no meaning for the provider.
     pub fn misplaced(&self) -> Option<&'static str> {
         let of_kubernetes = [
@@ -415,15 +415,15 @@ mod tests {
     #[test]
     fn the_definition_of_the_arguments_is_consistent() {
         use clap::CommandFactory as _;
-        super::Arguments::command().debug_assert();
+        super::ControllerArguments::command().debug_assert();
     }
 
     #[test]
     fn arguments_of_another_provider_are_named() {
         use clap::Parser as _;
-        let misplaced = |words: &[&str]| match super::Arguments::try_parse_from(words).unwrap().command {
-            super::Command::Run(run) => run.misplaced(),
-            super::Command::Render(render) => render.misplaced(),
+        let misplaced = |words: &[&str]| match super::ControllerArguments::try_parse_from(words).unwrap().command {
+            super::ControllerCommand::Run(run) => run.misplaced(),
+            super::ControllerCommand::Render(render) => render.misplaced(),
             _ => panic!("{words:?}"),
         };
         let run = ["tidegate-controller", "run"];
@@ -439,8 +439,8 @@ mod tests {
         let render = ["tidegate-controller", "render", "--input", "x", "--provider", "podman", "--status", "y"];
         assert_eq!(misplaced(&render), Some("--status"));
         let acme = [&run[..], &["--provider", "docker", "--acme-state", "/a", "--acme-accept-terms"]].concat();
-        assert!(super::Arguments::try_parse_from(&acme).is_err(), "the authority has a name");
-        assert!(super::Arguments::try_parse_from([&acme[..], &["--resolver", "127.0.0.1"]].concat()).is_ok());
+        assert!(super::ControllerArguments::try_parse_from(&acme).is_err(), "the authority has a name");
+        assert!(super::ControllerArguments::try_parse_from([&acme[..], &["--resolver", "127.0.0.1"]].concat()).is_ok());
     }
 
     #[test]

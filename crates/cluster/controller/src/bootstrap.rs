@@ -11,12 +11,12 @@ use crate::render::write_file;
 const FIRST_LINE: &str = "# First configuration, by tidegate-controller bootstrap.\n";
 
 /// Runs the command: 0 if the file exists afterwards.
-pub fn run(options: &Bootstrap) -> ExitCode {
+pub fn write_bootstrap(options: &Bootstrap) -> ExitCode {
     if options.output.exists() {
         eprintln!("tidegate-controller: {} exists and stays", options.output.display());
         return ExitCode::SUCCESS;
     }
-    match write_file(&options.output, text(&options.run_folder, options.probe_port).as_bytes(), 0o644) {
+    match write_file(&options.output, bootstrap_config(&options.run_folder, options.probe_port).as_bytes(), 0o644) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tidegate-controller: {error}");
@@ -26,10 +26,10 @@ pub fn run(options: &Bootstrap) -> ExitCode {
 }
 
 /// Returns the configuration without any listener of a Gateway.
-pub fn text(run_folder: &str, probe_port: Option<u16>) -> String {
+pub fn bootstrap_config(run_folder: &str, probe_port: Option<u16>) -> String {
     let settings =
         cluster_render::Settings { run_folder: run_folder.into(), probe_port, ..cluster_render::Settings::default() };
-    let text = cluster_render::render(&Model::default(), &settings).main;
+    let text = cluster_render::render_model(&Model::default(), &settings).main;
     let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
     format!("{FIRST_LINE}{rest}")
 }

@@ -13,16 +13,16 @@ use crate::arguments::ConvertIngress;
 use crate::{input, render};
 
 /// Runs the command: 0 if everything was translated, 1 if something was not, 2 if a file cannot be read.
-pub fn run(options: &ConvertIngress) -> ExitCode {
+pub fn convert_ingresses(options: &ConvertIngress) -> ExitCode {
     let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
-    if let Err(error) = input::read(&options.files, &mut set, &mut complaints) {
+    if let Err(error) = input::read_inputs(&options.files, &mut set, &mut complaints) {
         eprintln!("tidegate-controller: {error}");
         return ExitCode::from(2);
     }
     let settings = render::ingress_settings(&options.ingress, true);
-    let translation = cluster_ingress::translate(&set, &settings);
+    let translation = cluster_ingress::translate_ingresses(&set, &settings);
     complaints.extend(translation.complaints);
-    let findings = cluster_ingress::report(&set, &settings, &complaints);
+    let findings = cluster_ingress::report_annotations(&set, &settings, &complaints);
     let is_complete = complaints.is_empty() && !findings.iter().any(has_no_effect);
     let text = if options.json { json_text(&findings, &complaints) } else { table(&findings, &complaints) };
     if let Err(error) = io::stdout().lock().write_all(text.as_bytes()) {

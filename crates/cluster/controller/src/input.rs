@@ -13,7 +13,7 @@ const FOLDER_DEPTH_MAX: usize = 32;
 ///
 /// # Errors
 /// If a path cannot be read.
-pub fn read(paths: &[PathBuf], set: &mut ObjectSet, complaints: &mut Vec<Complaint>) -> Result<(), String> {
+pub fn read_inputs(paths: &[PathBuf], set: &mut ObjectSet, complaints: &mut Vec<Complaint>) -> Result<(), String> {
     for (source, text) in read_bytes(paths)? {
         add(&source, text, set, complaints);
     }

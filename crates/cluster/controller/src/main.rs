@@ -19,13 +19,13 @@ static ALLOCATOR: net::allocator::Allocator = net::allocator::Allocator;
 
 use clap::Parser as _;
 
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{ControllerArguments, ControllerCommand};
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::Render(options) => render::run(&options),
-        Command::ConvertIngress(options) => convert_ingress::run(&options),
-        Command::Run(options) => run::run(&options),
-        Command::Bootstrap(options) => bootstrap::run(&options),
+    match ControllerArguments::parse().command {
+        ControllerCommand::Render(options) => render::render_manifests(&options),
+        ControllerCommand::ConvertIngress(options) => convert_ingress::convert_ingresses(&options),
+        ControllerCommand::Run(options) => run::run_controller(&options),
+        ControllerCommand::Bootstrap(options) => bootstrap::write_bootstrap(&options),
     }
 }

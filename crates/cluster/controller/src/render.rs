@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cluster_discovery::{Catalog, Provider, read_recorded};
-use cluster_gateway::translate;
-use cluster_model::{Model, Origin};
+use cluster_gateway::translate_gateways;
+use cluster_model::{Model, ObjectOrigin};
 use cluster_objects::{Complaint, ObjectSet};
 use cluster_render::RenderedConfig;
 
@@ -18,7 +18,7 @@ use crate::arguments::{IngressArguments, Render};
 use crate::input;
 
 /// Runs the command: 0 if something is served, 1 for errors, and with `--strict` for complaints.
-pub fn run(options: &Render) -> ExitCode {
+pub fn render_manifests(options: &Render) -> ExitCode {
     if let Some(argument) = options.misplaced() {
         return fail(&format!("{argument} has no meaning for this provider"));
     }
@@ -26,20 +26,21 @@ pub fn run(options: &Render) -> ExitCode {
         return run_recorded(options, provider);
     }
     let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
-    if let Err(error) = input::read(&options.input, &mut set, &mut complaints) {
+    if let Err(error) = input::read_inputs(&options.input, &mut set, &mut complaints) {
         return fail(&error);
     }
-    let translation = translate(&set, &gateway_settings(options));
+    let translation = translate_gateways(&set, &gateway_settings(options));
     complaints.extend(translation.complaints);
-    let ingress = cluster_ingress::translate(&set, &ingress_settings(&options.ingress, options.resolver.is_some()));
+    let ingress =
+        cluster_ingress::translate_ingresses(&set, &ingress_settings(&options.ingress, options.resolver.is_some()));
     complaints.extend(ingress.complaints);
     let mut model = translation.model;
     for conflict in model.merge(ingress.model) {
-        complaints.push(about(&conflict.origin, &conflict.to_string()));
+        complaints.push(complain_about(&conflict.origin, &conflict.to_string()));
     }
-    let config = cluster_render::render(&model, &render_settings(options));
+    let config = cluster_render::render_model(&model, &render_settings(options));
     for (origin, reason) in &config.complaints {
-        complaints.push(about(origin, reason));
+        complaints.push(complain_about(origin, reason));
     }
     for complaint in &complaints {
         eprintln!("{complaint}");
@@ -81,10 +82,10 @@ fn run_recorded(options: &Render, provider: Provider) -> ExitCode {
         let reasons = read_recorded(&text, provider, &mut catalog).err().unwrap_or_default();
         complaints.extend(reasons.into_iter().map(|reason| Complaint { subject: source.clone(), reason }));
     }
-    let translation = cluster_discovery::translate(&catalog, &settings, &BTreeSet::new());
+    let translation = cluster_discovery::translate_catalog(&catalog, &settings, &BTreeSet::new());
     complaints.extend(translation.complaints);
-    let config = cluster_render::render(&translation.model, &render_settings(options));
-    complaints.extend(config.complaints.iter().map(|(origin, reason)| about(origin, reason)));
+    let config = cluster_render::render_model(&translation.model, &render_settings(options));
+    complaints.extend(config.complaints.iter().map(|(origin, reason)| complain_about(origin, reason)));
     for complaint in &complaints {
         eprintln!("{complaint}");
     }
@@ -101,7 +102,7 @@ fn run_recorded(options: &Render, provider: Provider) -> ExitCode {
 }
 
 /// Returns a complaint about the object of a part of the model.
-pub fn about(origin: &Origin, reason: &str) -> Complaint {
+pub fn complain_about(origin: &ObjectOrigin, reason: &str) -> Complaint {
     let subject = format!("{}/{} {}", origin.namespace, origin.kind, origin.name);
     let reason = if origin.part.is_empty() { reason.to_owned() } else { format!("{}: {reason}", origin.part) };
     Complaint { subject, reason }

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster_model::{
-    Action, Conditions, Endpoint, FileName, Filters, Group, GroupName, HostName, HttpListener, Location, Model, Origin,
-    PathMatch, Policies, Redirect, ServerTls, Socket, VirtualHost,
+    Action, Conditions, Endpoint, EndpointGroup, FileName, Filters, GroupName, HostName, HttpListener, ListenSocket,
+    Location, Model, ModelRedirect, ObjectOrigin, PathMatch, Policies, ServerTls, VirtualHost,
 };
 use cluster_objects::Complaint;
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::locations;
-use crate::routes::{HostSettings, HttpsMode, Route, RouteSettings};
+use crate::routes::{HostRoute, HostSettings, HttpsMode, RouteSettings};
 use crate::settings::{AcmeSettings, Settings};
 
 /// Makes the model of all routes: those that stand first decide about the settings of their host and their path.
-pub fn model(routes: Vec<Route>, settings: &Settings, complaints: &mut Vec<Complaint>) -> Model {
-    let mut hosts: BTreeMap<HostName, Vec<Route>> = BTreeMap::new();
+pub fn build_model(routes: Vec<HostRoute>, settings: &Settings, complaints: &mut Vec<Complaint>) -> Model {
+    let mut hosts: BTreeMap<HostName, Vec<HostRoute>> = BTreeMap::new();
     for route in routes {
         hosts.entry(route.host.clone()).or_default().push(route);
     }
@@ -30,7 +30,7 @@ pub fn model(routes: Vec<Route>, settings: &Settings, complaints: &mut Vec<Compl
     }
     assembly.default_host(&mut listeners);
     let [plain, secure] = listeners;
-    let socket = |port| Socket { port, address: settings.address };
+    let socket = |port| ListenSocket { port, address: settings.address };
     // Without any host, requests get 404. Authorities ask for their tokens in cleartext.
     assembly.model.http.insert(socket(settings.http_port), plain);
     if !secure.hosts.is_empty() {
@@ -51,15 +51,15 @@ struct Assembly<'a> {
 /// Certificates of a host, and the directives of those that the server orders.
 struct HostCertificate {
     tls: ServerTls,
-    lines: Vec<Node>,
+    lines: Vec<WriteNode>,
 }
 
 impl Assembly<'_> {
-    fn complain(&mut self, origin: &Origin, reason: impl Into<String>) {
+    fn complain(&mut self, origin: &ObjectOrigin, reason: impl Into<String>) {
         self.complaints.push(crate::complaint(origin, reason));
     }
 
-    fn host(&mut self, name: &HostName, routes: &[Route], listeners: &mut [HttpListener; 2]) {
+    fn host(&mut self, name: &HostName, routes: &[HostRoute], listeners: &mut [HttpListener; 2]) {
         let Some(origin) = routes.iter().map(|route| &route.origin).min() else { return };
         let of_host = self.host_settings(name, routes);
         let certificate = self.certificate(name, origin, &of_host);
@@ -97,7 +97,7 @@ impl Assembly<'_> {
     }
 
     /// Joins the settings of a host: of each one, the first value counts.
-    fn host_settings(&mut self, name: &HostName, routes: &[Route]) -> HostSettings {
+    fn host_settings(&mut self, name: &HostName, routes: &[HostRoute]) -> HostSettings {
         let mut joined = HostSettings::default();
         for route in routes {
             let own = &route.host_settings;
@@ -119,7 +119,7 @@ impl Assembly<'_> {
         joined
     }
 
-    fn certificate(&mut self, name: &HostName, origin: &Origin, host: &HostSettings) -> Option<HostCertificate> {
+    fn certificate(&mut self, name: &HostName, origin: &ObjectOrigin, host: &HostSettings) -> Option<HostCertificate> {
         if host.certificate.is_none()
             && let Some(contact) = &host.acme
         {
@@ -157,14 +157,14 @@ impl Assembly<'_> {
         }
     }
 
-    fn redirect(&self, origin: &Origin) -> Location {
+    fn redirect(&self, origin: &ObjectOrigin) -> Location {
         let port = Some(self.settings.https_port).filter(|port| *port != 443);
-        let redirect = Redirect { scheme: Some("https".into()), host: None, port, path: None, status: 301 };
+        let redirect = ModelRedirect { scheme: Some("https".into()), host: None, port, path: None, status: 301 };
         location(origin, PathMatch::Prefix("/".into()), Vec::new(), Action::Redirect(redirect))
     }
 
-    fn locations(&mut self, host: &HostName, routes: &[Route]) -> Vec<Location> {
-        let mut paths: Vec<Vec<&Route>> = Vec::new();
+    fn locations(&mut self, host: &HostName, routes: &[HostRoute]) -> Vec<Location> {
+        let mut paths: Vec<Vec<&HostRoute>> = Vec::new();
         for route in routes {
             let known =
                 paths.iter_mut().find(|known| known.first().is_some_and(|first| is_one(&first.path, &route.path)));
@@ -178,10 +178,10 @@ impl Assembly<'_> {
             let (Some(first), Some(origin)) = (routes.first(), routes.iter().map(|route| &route.origin).min()) else {
                 continue;
             };
-            let served: Vec<&Route> = routes.iter().copied().filter(|route| self.agrees(first, route)).collect();
+            let served: Vec<&HostRoute> = routes.iter().copied().filter(|route| self.agrees(first, route)).collect();
             let group = self.group(host, origin, &first.settings, &first.path, &served);
-            let (filters, action) = locations::action(&first.settings, &first.path, group);
-            let extra = locations::access(&first.settings);
+            let (filters, action) = locations::route_action(&first.settings, &first.path, group);
+            let extra = locations::access_lines(&first.settings);
             locations.push(Location { filters, ..location(origin, first.path.clone(), extra, action) });
         }
         locations
@@ -189,7 +189,7 @@ impl Assembly<'_> {
 
     /// Tells whether a route may have requests of the location of another one. One with other settings has none: a container that is for few
     /// clients, or speaks another protocol, must not get those of others.
-    fn agrees(&mut self, first: &Route, route: &Route) -> bool {
+    fn agrees(&mut self, first: &HostRoute, route: &HostRoute) -> bool {
         let differences = first.settings.differences(&route.settings);
         if differences.is_empty() {
             return true;
@@ -209,10 +209,10 @@ impl Assembly<'_> {
     fn group(
         &mut self,
         host: &HostName,
-        origin: &Origin,
+        origin: &ObjectOrigin,
         settings: &RouteSettings,
         path: &PathMatch,
-        routes: &[&Route],
+        routes: &[&HostRoute],
     ) -> GroupName {
         let (provider, host) = (self.settings.provider.name(), host.to_string());
         let path = format!("{}{}", modifier(path), path.text());
@@ -223,7 +223,7 @@ impl Assembly<'_> {
         let mut endpoints: Vec<Endpoint> = routes.iter().filter_map(|route| route.endpoint.clone()).collect();
         endpoints.sort();
         endpoints.dedup_by(|a, b| (&a.host, a.port) == (&b.host, b.port));
-        let group = Group {
+        let group = EndpointGroup {
             origin: origin.clone(),
             endpoints,
             settings: settings.group.clone(),
@@ -265,7 +265,7 @@ impl Assembly<'_> {
 /// Names the certificate of a copied host: a block without names of its own orders none.
 fn with_names(mut host: VirtualHost, name: &str) -> VirtualHost {
     for node in &mut host.extra {
-        if let Node::Directive(directive) = node
+        if let WriteNode::Directive(directive) = node
             && directive.name == Argument::plain("acme_certificate")
         {
             directive.args.push(Argument::plain(name.to_ascii_lowercase()));
@@ -274,7 +274,7 @@ fn with_names(mut host: VirtualHost, name: &str) -> VirtualHost {
     host
 }
 
-fn location(origin: &Origin, path: PathMatch, extra: Vec<Node>, action: Action) -> Location {
+fn location(origin: &ObjectOrigin, path: PathMatch, extra: Vec<WriteNode>, action: Action) -> Location {
     Location {
         origin: origin.clone(),
         path,
@@ -308,10 +308,10 @@ fn issuer_name(contact: Option<&str>) -> String {
     }
 }
 
-fn issuer_block(acme: &AcmeSettings, contact: Option<&str>) -> Node {
+fn issuer_block(acme: &AcmeSettings, contact: Option<&str>) -> WriteNode {
     let name = issuer_name(contact);
     let folder = format!("{}/{name}", acme.state_folder.trim_end_matches('/'));
-    let mut lines: Vec<Node> = vec![NewDirective::new("uri").arg(Argument::plain(&acme.directory)).into()];
+    let mut lines: Vec<WriteNode> = vec![NewDirective::new("uri").arg(Argument::plain(&acme.directory)).into()];
     if let Some(contact) = contact {
         lines.push(NewDirective::new("contact").arg(Argument::plain(contact)).into());
     }

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use cluster_ingress::parse_location_snippet;
 use cluster_model::{HostName, PathMatch};
-use conf_schema::suggest::nearest;
+use conf_schema::suggest::nearest_word;
 
-use crate::routes::{HostSettings, HttpsMode, Protocol, RouteSettings};
+use crate::routes::{EndpointProtocol, HostSettings, HttpsMode, RouteSettings};
 use crate::values;
 
 /// Begin of all labels.
@@ -104,7 +104,7 @@ pub struct Labels {
 }
 
 /// Reads labels; those without [`PREFIX`] belong to others.
-pub fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>, allows_snippets: bool) -> Labels {
+pub fn read_labels<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>, allows_snippets: bool) -> Labels {
     let mut found = Labels::default();
     let mut routers: BTreeMap<&str, BTreeMap<&'static str, &str>> = BTreeMap::new();
     for (label, value) in labels {
@@ -123,7 +123,7 @@ pub fn read<'a>(labels: impl Iterator<Item = (&'a str, &'a str)>, allows_snippet
                     format!("{}: names of routers have letters, digits, hyphens and underscores", shown(label));
                 found.problems.push((String::new(), reason));
             }
-            Some(key) if key.name == "enable" => match values::switch(value) {
+            Some(key) if key.name == "enable" => match values::parse_switch(value) {
                 Ok(value) => found.enable = Some(value),
                 Err(reason) => {
                     // The container was meant to be switched: not served is the safe side.
@@ -159,7 +159,7 @@ fn shown(label: &str) -> String {
 
 fn unknown(label: &str, name: &str, word: &str) -> String {
     let candidates = || KEYS.iter().filter(|key| name.is_empty() || key.is_of_router).map(|key| key.name);
-    let near = nearest(word, candidates()).or_else(|| candidates().find(|known| *known == word));
+    let near = nearest_word(word, candidates()).or_else(|| candidates().find(|known| *known == word));
     let hint = match (near, name) {
         (None, _) => String::new(),
         (Some(near), "") => format!(": did you mean \"{PREFIX}{near}\"?"),
@@ -209,18 +209,18 @@ fn router(
     let some = |result: Result<String, String>| result.map(Some);
     let mut path = PathMatch::Prefix("/".into());
     let (mut port, mut weight) = (None, None);
-    read!("path", |text| values::path(text, true), path);
-    read!("rewrite", |text| values::rewrite(text, &path), settings.rewrite);
-    read!("port", |text| values::port(text).map(Some), port);
-    read!("protocol", |text| values::word(text, Protocol::WORDS), settings.protocol);
-    read!("weight", |text| values::port(text).map(Some).map_err(|_| no_weight(text)), weight);
-    read!("balance", values::balance, settings.group);
-    read!("allow", values::networks, settings.allow);
-    read!("https", |text| values::word(text, HttpsMode::WORDS).map(Some), host_settings.https);
+    read!("path", |text| values::parse_path(text, true), path);
+    read!("rewrite", |text| values::parse_rewrite(text, &path), settings.rewrite);
+    read!("port", |text| values::parse_port(text).map(Some), port);
+    read!("protocol", |text| values::parse_word(text, EndpointProtocol::WORDS), settings.protocol);
+    read!("weight", |text| values::parse_port(text).map(Some).map_err(|_| no_weight(text)), weight);
+    read!("balance", values::parse_balance, settings.group);
+    read!("allow", values::parse_networks, settings.allow);
+    read!("https", |text| values::parse_word(text, HttpsMode::WORDS).map(Some), host_settings.https);
     read!("certificate", certificate, host_settings.certificate);
     read!("acme", acme, host_settings.acme);
-    read!("hsts", |text| some(values::hsts(text)), host_settings.hsts);
-    read!("root", |text| some(values::folder(text)), settings.root);
+    read!("hsts", |text| some(values::parse_hsts(text)), host_settings.hsts);
+    read!("root", |text| some(values::parse_folder(text)), settings.root);
     match text("snippet") {
         Some(_) if !allows_snippets => fails("snippet", "snippets are not allowed (--allow-snippets)".into()),
         Some(text) => match parse_location_snippet(text) {
@@ -259,14 +259,20 @@ pub(crate) fn host_list(text: &str) -> Vec<&str> {
 }
 
 /// Returns the reason for which requests of a path cannot be rewritten for a protocol, if there is one.
-pub(crate) fn rewrite_problem(protocol: Protocol, path: &PathMatch) -> Option<&'static str> {
+pub(crate) fn rewrite_problem(protocol: EndpointProtocol, path: &PathMatch) -> Option<&'static str> {
     match protocol {
-        Protocol::Http | Protocol::Https => None,
-        Protocol::Http2 | Protocol::Grpc | Protocol::Grpcs if matches!(path, PathMatch::Prefix(_)) => None,
-        Protocol::Http2 | Protocol::Grpc | Protocol::Grpcs => {
+        EndpointProtocol::Http | EndpointProtocol::Https => None,
+        EndpointProtocol::Http2 | EndpointProtocol::Grpc | EndpointProtocol::Grpcs
+            if matches!(path, PathMatch::Prefix(_)) =>
+        {
+            None
+        }
+        EndpointProtocol::Http2 | EndpointProtocol::Grpc | EndpointProtocol::Grpcs => {
             Some("with h2c, grpc and grpcs, only a path of whole elements has one")
         }
-        Protocol::FastCgi | Protocol::Uwsgi | Protocol::Scgi => Some("only http, https, h2c, grpc and grpcs have one"),
+        EndpointProtocol::FastCgi | EndpointProtocol::Uwsgi | EndpointProtocol::Scgi => {
+            Some("only http, https, h2c, grpc and grpcs have one")
+        }
     }
 }
 
@@ -283,10 +289,10 @@ fn certificate(text: &str) -> Result<Option<String>, String> {
 }
 
 fn acme(text: &str) -> Result<Option<Option<String>>, String> {
-    match values::switch(text) {
+    match values::parse_switch(text) {
         Ok(true) => Ok(Some(None)),
         Ok(false) => Ok(None),
-        Err(_) => values::mail(text).map(|mail| Some(Some(mail))),
+        Err(_) => values::parse_mail(text).map(|mail| Some(Some(mail))),
     }
 }
 
@@ -295,7 +301,7 @@ mod tests {
     use super::*;
 
     fn read_pairs(pairs: &[(&str, &str)]) -> Labels {
-        read(pairs.iter().copied(), true)
+        read_labels(pairs.iter().copied(), true)
     }
 
     #[test]
@@ -323,7 +329,7 @@ mod tests {
         assert_eq!(labels.problems, []);
         let names: Vec<&str> = labels.routers.iter().map(|router| router.name.as_str()).collect();
         assert_eq!(names, ["api", "web"]);
-        assert_eq!(labels.routers[1].settings.protocol, Protocol::Grpc);
+        assert_eq!(labels.routers[1].settings.protocol, EndpointProtocol::Grpc);
     }
 
     #[test]
@@ -372,7 +378,7 @@ mod tests {
     #[test]
     fn snippets_are_off_by_default() {
         let pairs = [("tidegate.host", "a.test"), ("tidegate.snippet", "add_header X-A b;")];
-        let labels = read(pairs.into_iter(), false);
+        let labels = read_labels(pairs.into_iter(), false);
         assert_eq!(labels.routers, []);
         assert!(labels.problems[0].1.contains("--allow-snippets"), "{:?}", labels.problems);
     }

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Labels (`tidegate.*`) and tags have one vocabulary, in [`labels`]; containers may have the variables of nginx-proxy beside
-//! it. Both become [`Route`]s: a host, a path, an endpoint and settings. Routes with one host and one path form a group.
+//! it. Both become [`HostRoute`]s: a host, a path, an endpoint and settings. Routes with one host and one path form a group.
 //!
-//! [`translate`] is a pure function of a [`Catalog`] and [`Settings`]: the order in which containers and services came to be
+//! [`translate_catalog`] is a pure function of a [`Catalog`] and [`Settings`]: the order in which containers and services came to be
 //! known does not matter.
 
 #![forbid(unsafe_code)]
@@ -29,14 +29,14 @@ mod values;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster_model::{Model, Origin};
+use cluster_model::{Model, ObjectOrigin};
 use cluster_objects::Complaint;
 
 pub use certificates::{CertificateFolder, FolderFile};
 pub use consul::{ServiceInstance, routes_services};
 pub use docker::{Container, ContainerState, VARIABLES, VariableUse};
 pub use recorded::read_recorded;
-pub use routes::{HttpsMode, Protocol, Route, RouteSettings};
+pub use routes::{EndpointProtocol, HostRoute, HttpsMode, RouteSettings};
 pub use settings::{AcmeSettings, Provider, Settings};
 
 /// Containers or services of one moment.
@@ -56,15 +56,15 @@ pub struct OwnerName {
     pub name: String,
 }
 
-impl From<&Origin> for OwnerName {
-    fn from(origin: &Origin) -> OwnerName {
+impl From<&ObjectOrigin> for OwnerName {
+    fn from(origin: &ObjectOrigin) -> OwnerName {
         OwnerName { kind: origin.kind.clone(), name: origin.name.clone() }
     }
 }
 
 /// Result of a translation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Translation {
+pub struct CatalogTranslation {
     pub model: Model,
     /// Labels and values that are left out, and why. Sorted, without duplicates.
     pub complaints: Vec<Complaint>,
@@ -73,22 +73,22 @@ pub struct Translation {
 }
 
 /// Translates a catalog without some containers and services.
-pub fn translate(catalog: &Catalog, settings: &Settings, without: &BTreeSet<OwnerName>) -> Translation {
+pub fn translate_catalog(catalog: &Catalog, settings: &Settings, without: &BTreeSet<OwnerName>) -> CatalogTranslation {
     let mut complaints = Vec::new();
     let mut routes = match settings.provider {
-        Provider::Docker | Provider::Podman => docker::routes(&catalog.containers, settings, &mut complaints),
-        Provider::Consul => consul::routes(&catalog.services, settings, &mut complaints),
+        Provider::Docker | Provider::Podman => docker::container_routes(&catalog.containers, settings, &mut complaints),
+        Provider::Consul => consul::service_routes(&catalog.services, settings, &mut complaints),
     };
     let owners = routes.iter().map(|route| OwnerName::from(&route.origin)).collect();
     routes.retain(|route| !without.contains(&OwnerName::from(&route.origin)));
-    let model = hosts::model(routes, settings, &mut complaints);
+    let model = hosts::build_model(routes, settings, &mut complaints);
     complaints.sort();
     complaints.dedup();
-    Translation { model, complaints, owners }
+    CatalogTranslation { model, complaints, owners }
 }
 
 /// Returns a complaint about the owner of a route.
-pub(crate) fn complaint(origin: &Origin, reason: impl Into<String>) -> Complaint {
+pub(crate) fn complaint(origin: &ObjectOrigin, reason: impl Into<String>) -> Complaint {
     let reason = reason.into();
     let reason = if origin.part.is_empty() { reason } else { format!("{}: {reason}", origin.part) };
     Complaint { subject: format!("{}/{} {}", origin.namespace, origin.kind, origin.name), reason }

@@ -3,18 +3,18 @@
 use std::fmt::Write as _;
 
 use cluster_model::{Action, Backend, BackendProtocol, Filters, GroupName, PathMatch, PathRewrite};
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
 use crate::params;
-use crate::routes::{Protocol, RouteSettings};
+use crate::routes::{EndpointProtocol, RouteSettings};
 
-fn line(name: &'static str, words: &[&str]) -> Node {
+fn line(name: &'static str, words: &[&str]) -> WriteNode {
     NewDirective::new(name).args(words.iter().map(Argument::plain)).into()
 }
 
-/// Returns the lines in front of those of [`action`].
-pub fn access(settings: &RouteSettings) -> Vec<Node> {
-    let mut lines: Vec<Node> = settings.allow.iter().map(|network| line("allow", &[network])).collect();
+/// Returns the lines in front of those of [`route_action`].
+pub fn access_lines(settings: &RouteSettings) -> Vec<WriteNode> {
+    let mut lines: Vec<WriteNode> = settings.allow.iter().map(|network| line("allow", &[network])).collect();
     if !lines.is_empty() {
         lines.push(line("deny", &["all"]));
     }
@@ -23,8 +23,8 @@ pub fn access(settings: &RouteSettings) -> Vec<Node> {
 }
 
 /// Returns the filters and the action that send a request to a group.
-pub fn action(settings: &RouteSettings, path: &PathMatch, group: GroupName) -> (Filters, Action) {
-    if settings.protocol == Protocol::Http2 {
+pub fn route_action(settings: &RouteSettings, path: &PathMatch, group: GroupName) -> (Filters, Action) {
+    if settings.protocol == EndpointProtocol::Http2 {
         // The fields towards such a backend are others.
         let rewrite = Some(&settings.rewrite).filter(|path| !path.is_empty());
         let filters = Filters { path: rewrite.cloned().map(PathRewrite::Prefix), ..Filters::default() };
@@ -35,12 +35,12 @@ pub fn action(settings: &RouteSettings, path: &PathMatch, group: GroupName) -> (
     (Filters::default(), Action::Lines { groups: vec![group], lines })
 }
 
-fn pass(settings: &RouteSettings, path: &PathMatch, group: &GroupName) -> Vec<Node> {
+fn pass(settings: &RouteSettings, path: &PathMatch, group: &GroupName) -> Vec<WriteNode> {
     let group = group.as_str();
     let mut lines = Vec::new();
     match settings.protocol {
-        Protocol::Http | Protocol::Https | Protocol::Http2 => {
-            let scheme = if settings.protocol == Protocol::Https { "https" } else { "http" };
+        EndpointProtocol::Http | EndpointProtocol::Https | EndpointProtocol::Http2 => {
+            let scheme = if settings.protocol == EndpointProtocol::Https { "https" } else { "http" };
             let mut target = format!("{scheme}://{group}");
             match path {
                 _ if settings.rewrite.is_empty() => {}
@@ -50,26 +50,26 @@ fn pass(settings: &RouteSettings, path: &PathMatch, group: &GroupName) -> Vec<No
             }
             lines.push(NewDirective::new("proxy_pass").arg(Argument::literal(target)).into());
         }
-        Protocol::Grpc | Protocol::Grpcs => {
+        EndpointProtocol::Grpc | EndpointProtocol::Grpcs => {
             if !settings.rewrite.is_empty() {
                 lines.push(line("rewrite_prefix", &[&settings.rewrite]));
             }
-            let scheme = if settings.protocol == Protocol::Grpcs { "grpcs" } else { "grpc" };
+            let scheme = if settings.protocol == EndpointProtocol::Grpcs { "grpcs" } else { "grpc" };
             lines.push(line("grpc_pass", &[&format!("{scheme}://{group}")]));
         }
-        Protocol::FastCgi => {
+        EndpointProtocol::FastCgi => {
             lines.push(root(settings));
             lines.push(line("fastcgi_index", &["index.php"]));
             lines.push(line("fastcgi_keep_conn", &["on"]));
             lines.extend(params::fastcgi());
             lines.push(line("fastcgi_pass", &[group]));
         }
-        Protocol::Scgi => {
+        EndpointProtocol::Scgi => {
             lines.push(root(settings));
             lines.extend(params::scgi());
             lines.push(line("scgi_pass", &[group]));
         }
-        Protocol::Uwsgi => {
+        EndpointProtocol::Uwsgi => {
             lines.extend(params::uwsgi());
             lines.push(line("uwsgi_pass", &[group]));
         }
@@ -77,9 +77,9 @@ fn pass(settings: &RouteSettings, path: &PathMatch, group: &GroupName) -> Vec<No
     lines
 }
 
-fn root(settings: &RouteSettings) -> Node {
+fn root(settings: &RouteSettings) -> WriteNode {
     let folder = settings.root.as_deref().unwrap_or(crate::docker::ROOT);
-    let folder = Argument::Template(vec![Part::Text(folder.as_bytes().to_vec())]);
+    let folder = Argument::Template(vec![TemplatePart::Text(folder.as_bytes().to_vec())]);
     NewDirective::new("root").arg(folder).into()
 }
 

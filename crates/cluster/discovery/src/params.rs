@@ -1,6 +1,6 @@
 //! Parameters of requests to FastCGI, SCGI and uwsgi applications (RFC 3875, and those that PHP reads).
 
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
 /// Names and variables of all three protocols.
 const COMMON: &[(&str, &str)] = &[
@@ -21,23 +21,23 @@ const COMMON: &[(&str, &str)] = &[
     ("DOCUMENT_URI", "document_uri"),
 ];
 
-fn param(directive: &'static str, name: &str, parts: Vec<Part>) -> Node {
+fn param(directive: &'static str, name: &str, parts: Vec<TemplatePart>) -> WriteNode {
     NewDirective::new(directive).arg(Argument::plain(name)).arg(Argument::Template(parts)).into()
 }
 
-fn variable(name: &str) -> Part {
-    Part::Variable(name.to_owned())
+fn variable(name: &str) -> TemplatePart {
+    TemplatePart::Variable(name.to_owned())
 }
 
-fn common(directive: &'static str) -> Vec<Node> {
-    let mut nodes: Vec<Node> =
+fn common(directive: &'static str) -> Vec<WriteNode> {
+    let mut nodes: Vec<WriteNode> =
         COMMON.iter().map(|(name, value)| param(directive, name, vec![variable(value)])).collect();
     nodes.push(NewDirective::new(directive).arg("HTTPS").arg(Argument::variable("https")).arg("if_not_empty").into());
     nodes
 }
 
 /// Returns the parameters of FastCGI.
-pub fn fastcgi() -> Vec<Node> {
+pub fn fastcgi() -> Vec<WriteNode> {
     let mut nodes = common("fastcgi_param");
     nodes.push(NewDirective::new("fastcgi_param").arg("GATEWAY_INTERFACE").arg("CGI/1.1").into());
     nodes.push(NewDirective::new("fastcgi_param").arg("REDIRECT_STATUS").arg("200").into());
@@ -48,7 +48,7 @@ pub fn fastcgi() -> Vec<Node> {
 }
 
 /// Returns the parameters of SCGI.
-pub fn scgi() -> Vec<Node> {
+pub fn scgi() -> Vec<WriteNode> {
     let mut nodes = common("scgi_param");
     nodes.push(NewDirective::new("scgi_param").arg("SCGI").arg("1").into());
     nodes.push(param("scgi_param", "SCRIPT_NAME", vec![variable("document_uri")]));
@@ -56,7 +56,7 @@ pub fn scgi() -> Vec<Node> {
 }
 
 /// Returns the parameters of uwsgi.
-pub fn uwsgi() -> Vec<Node> {
+pub fn uwsgi() -> Vec<WriteNode> {
     let mut nodes = common("uwsgi_param");
     nodes.push(param("uwsgi_param", "PATH_INFO", vec![variable("document_uri")]));
     nodes

@@ -1,11 +1,11 @@
 //! Routes: one host and path of a container or service, with its endpoint and its settings.
 
-use cluster_model::{Endpoint, HostName, Origin, PathMatch};
-use conf_syntax::writer::Node;
+use cluster_model::{Endpoint, HostName, ObjectOrigin, PathMatch};
+use conf_syntax::writer::WriteNode;
 
 /// Protocol towards an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum EndpointProtocol {
     #[default]
     Http,
     Https,
@@ -19,17 +19,17 @@ pub enum Protocol {
     Scgi,
 }
 
-impl Protocol {
+impl EndpointProtocol {
     /// Words of labels and of `VIRTUAL_PROTO`.
-    pub const WORDS: &'static [(&'static str, Protocol)] = &[
-        ("http", Protocol::Http),
-        ("https", Protocol::Https),
-        ("h2c", Protocol::Http2),
-        ("grpc", Protocol::Grpc),
-        ("grpcs", Protocol::Grpcs),
-        ("fastcgi", Protocol::FastCgi),
-        ("uwsgi", Protocol::Uwsgi),
-        ("scgi", Protocol::Scgi),
+    pub const WORDS: &'static [(&'static str, EndpointProtocol)] = &[
+        ("http", EndpointProtocol::Http),
+        ("https", EndpointProtocol::Https),
+        ("h2c", EndpointProtocol::Http2),
+        ("grpc", EndpointProtocol::Grpc),
+        ("grpcs", EndpointProtocol::Grpcs),
+        ("fastcgi", EndpointProtocol::FastCgi),
+        ("uwsgi", EndpointProtocol::Uwsgi),
+        ("scgi", EndpointProtocol::Scgi),
     ];
 }
 
@@ -60,7 +60,7 @@ impl HttpsMode {
 /// Settings of a location: those of the first route of a host and path are in force.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteSettings {
-    pub protocol: Protocol,
+    pub protocol: EndpointProtocol,
     /// Replaces the path that the route matches; empty for none.
     pub rewrite: String,
     /// Folder of scripts in the container (FastCGI, SCGI).
@@ -68,9 +68,9 @@ pub struct RouteSettings {
     /// Networks of clients; empty for all.
     pub allow: Vec<String>,
     /// Directives of the group: the way of balancing, kept connections.
-    pub group: Vec<Node>,
+    pub group: Vec<WriteNode>,
     /// Directives of the location.
-    pub snippet: Vec<Node>,
+    pub snippet: Vec<WriteNode>,
 }
 
 impl RouteSettings {
@@ -104,8 +104,8 @@ pub struct HostSettings {
 
 /// Path of one host, and an endpoint that serves it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Route {
-    pub origin: Origin,
+pub struct HostRoute {
+    pub origin: ObjectOrigin,
     pub host: HostName,
     pub path: PathMatch,
     /// `None` while the container is stopped or unhealthy, or has no address: the route exists and gets 503.

@@ -1,8 +1,8 @@
 //! Values of labels, tags and variables.
 
 use cluster_model::{PathMatch, check_pattern, decode_path, is_field_value};
-use conf_syntax::writer::{Argument, NewDirective, Node};
-use conf_syntax::{FileId, directives, first_error};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
+use conf_syntax::{FileId, first_error, list_directives};
 
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 16 << 10;
@@ -15,7 +15,7 @@ const BALANCE_DIRECTIVES: &[&str] = &["ip_hash", "least_conn", "hash", "random",
 ///
 /// # Errors
 /// If the text is no word for on or off.
-pub fn switch(text: &str) -> Result<bool, String> {
+pub fn parse_switch(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" | "1" | "" => Ok(true),
         "false" | "off" | "no" | "0" => Ok(false),
@@ -27,7 +27,7 @@ pub fn switch(text: &str) -> Result<bool, String> {
 ///
 /// # Errors
 /// If the text is no number from 1 to 65535.
-pub fn port(text: &str) -> Result<u16, String> {
+pub fn parse_port(text: &str) -> Result<u16, String> {
     match text.trim().parse::<u16>() {
         Ok(port) if port > 0 => Ok(port),
         _ => Err(format!("\"{}\" is no port", text.escape_debug())),
@@ -38,7 +38,7 @@ pub fn port(text: &str) -> Result<u16, String> {
 ///
 /// # Errors
 /// If the text is none of them: names them all.
-pub fn word<T: Copy>(text: &str, words: &[(&'static str, T)]) -> Result<T, String> {
+pub fn parse_word<T: Copy>(text: &str, words: &[(&'static str, T)]) -> Result<T, String> {
     let text = text.trim().to_ascii_lowercase();
     words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value).ok_or_else(|| {
         let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
@@ -47,7 +47,7 @@ pub fn word<T: Copy>(text: &str, words: &[(&'static str, T)]) -> Result<T, Strin
 }
 
 /// Splits a list at commas and white space.
-pub fn list(text: &str) -> impl Iterator<Item = &str> {
+pub fn split_list(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ' ', '\t', '\n']).map(str::trim).filter(|part| !part.is_empty())
 }
 
@@ -56,7 +56,7 @@ pub fn list(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// If it is no path, or the regular expression is invalid.
-pub fn path(text: &str, by_elements: bool) -> Result<PathMatch, String> {
+pub fn parse_path(text: &str, by_elements: bool) -> Result<PathMatch, String> {
     let text = text.trim();
     let pattern = |pattern: &str, is_case_insensitive: bool| {
         check_pattern(pattern)?;
@@ -86,7 +86,7 @@ pub fn path(text: &str, by_elements: bool) -> Result<PathMatch, String> {
 ///
 /// # Errors
 /// If it is no path, or the path of the route is a regular expression.
-pub fn rewrite(text: &str, path: &PathMatch) -> Result<String, String> {
+pub fn parse_rewrite(text: &str, path: &PathMatch) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(String::new());
@@ -101,9 +101,9 @@ pub fn rewrite(text: &str, path: &PathMatch) -> Result<String, String> {
 ///
 /// # Errors
 /// If one of them is none.
-pub fn networks(text: &str) -> Result<Vec<String>, String> {
+pub fn parse_networks(text: &str) -> Result<Vec<String>, String> {
     let mut found = Vec::new();
-    for part in list(text) {
+    for part in split_list(text) {
         match part {
             "internal" => found.extend(INTERNAL_NETWORKS.iter().map(|network| (*network).to_owned())),
             "all" => return Ok(Vec::new()),
@@ -126,7 +126,7 @@ pub fn networks(text: &str) -> Result<Vec<String>, String> {
 ///
 /// # Errors
 /// If it cannot stand in a field.
-pub fn hsts(text: &str) -> Result<String, String> {
+pub fn parse_hsts(text: &str) -> Result<String, String> {
     let text = text.trim();
     if text.is_empty() || !is_field_value(text) || text.len() > VALUE_BYTES_MAX {
         return Err(format!("\"{}\" is no value of Strict-Transport-Security", text.escape_debug()));
@@ -139,17 +139,17 @@ pub fn hsts(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// If it is another directive.
-pub fn balance(text: &str) -> Result<Vec<Node>, String> {
+pub fn parse_balance(text: &str) -> Result<Vec<WriteNode>, String> {
     let text = text.trim().trim_end_matches(';');
     if matches!(text, "" | "round_robin") {
         return Ok(Vec::new());
     }
-    let items = conf_syntax::parse(FileId(0), format!("{text};").as_bytes());
+    let items = conf_syntax::parse_file(FileId(0), format!("{text};").as_bytes());
     if let Some(error) = first_error(&items) {
         return Err(error.text.to_string());
     }
     let mut nodes = Vec::new();
-    for directive in directives(&items) {
+    for directive in list_directives(&items) {
         let name = String::from_utf8_lossy(&directive.name.bytes).into_owned();
         if !BALANCE_DIRECTIVES.contains(&name.as_str()) || directive.block.is_some() {
             let known = BALANCE_DIRECTIVES.join(", ");
@@ -165,7 +165,7 @@ pub fn balance(text: &str) -> Result<Vec<Node>, String> {
 ///
 /// # Errors
 /// If it is none of these.
-pub fn keepalive(text: &str) -> Result<Vec<Node>, String> {
+pub fn parse_keepalive(text: &str) -> Result<Vec<WriteNode>, String> {
     match text.trim() {
         "auto" => Ok(Vec::new()),
         "disabled" => Ok(vec![NewDirective::new("keepalive").arg("0").into()]),
@@ -180,7 +180,7 @@ pub fn keepalive(text: &str) -> Result<Vec<Node>, String> {
 ///
 /// # Errors
 /// If it is none.
-pub fn folder(text: &str) -> Result<String, String> {
+pub fn parse_folder(text: &str) -> Result<String, String> {
     let text = text.trim();
     match text.starts_with('/') && !text.chars().any(char::is_control) && text.len() < 4096 {
         true => Ok(text.to_owned()),
@@ -192,7 +192,7 @@ pub fn folder(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// If it is none.
-pub fn mail(text: &str) -> Result<String, String> {
+pub fn parse_mail(text: &str) -> Result<String, String> {
     let text = text.trim();
     let is_mail = text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty());
     match is_mail && text.len() < 255 && text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -207,34 +207,37 @@ mod tests {
 
     #[test]
     fn paths_have_the_modifiers_of_locations() {
-        assert_eq!(path("/api/", true), Ok(PathMatch::Prefix("/api".into())));
-        assert_eq!(path("/api/", false), Ok(PathMatch::Text("/api/".into())));
-        assert_eq!(path("= /x", true), Ok(PathMatch::Exact("/x".into())));
-        assert_eq!(path("^~ /x", true), Ok(PathMatch::Text("/x".into())));
+        assert_eq!(parse_path("/api/", true), Ok(PathMatch::Prefix("/api".into())));
+        assert_eq!(parse_path("/api/", false), Ok(PathMatch::Text("/api/".into())));
+        assert_eq!(parse_path("= /x", true), Ok(PathMatch::Exact("/x".into())));
+        assert_eq!(parse_path("^~ /x", true), Ok(PathMatch::Text("/x".into())));
         let regex = |is_case_insensitive| PathMatch::Regex { pattern: "^/(a|b)/".into(), is_case_insensitive };
-        assert_eq!(path("~^/(a|b)/", false), Ok(regex(false)));
-        assert_eq!(path("~* ^/(a|b)/", false), Ok(regex(true)));
+        assert_eq!(parse_path("~^/(a|b)/", false), Ok(regex(false)));
+        assert_eq!(parse_path("~* ^/(a|b)/", false), Ok(regex(true)));
         for text in ["", "api", "/a?b", "~(", "/%0a", "= x"] {
-            assert!(path(text, true).is_err(), "{text}");
+            assert!(parse_path(text, true).is_err(), "{text}");
         }
     }
 
     #[test]
     fn networks_are_checked() {
-        assert_eq!(networks("internal").unwrap().len(), 4);
-        assert_eq!(networks("10.1.0.0/16, fd00::/8 192.0.2.1").unwrap(), ["10.1.0.0/16", "fd00::/8", "192.0.2.1"]);
-        assert_eq!(networks("all").unwrap(), Vec::<String>::new());
+        assert_eq!(parse_networks("internal").unwrap().len(), 4);
+        assert_eq!(
+            parse_networks("10.1.0.0/16, fd00::/8 192.0.2.1").unwrap(),
+            ["10.1.0.0/16", "fd00::/8", "192.0.2.1"]
+        );
+        assert_eq!(parse_networks("all").unwrap(), Vec::<String>::new());
         for text in ["10.0.0.0/33", "example.com", "10.0.0.0/8;deny all"] {
-            assert!(networks(text).is_err(), "{text}");
+            assert!(parse_networks(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn balance_takes_directives_of_groups_only() {
-        assert_eq!(balance("hash $remote_addr consistent;").unwrap().len(), 1);
-        assert_eq!(balance("round_robin").unwrap().len(), 0);
+        assert_eq!(parse_balance("hash $remote_addr consistent;").unwrap().len(), 1);
+        assert_eq!(parse_balance("round_robin").unwrap().len(), 0);
         for text in ["server 10.0.0.1", "least_conn; } http {", "least_conn {}", "lua_code x"] {
-            assert!(balance(text).is_err(), "{text}");
+            assert!(parse_balance(text).is_err(), "{text}");
         }
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cluster_discovery::{Catalog, Container, Provider, Settings, labels, translate};
-use cluster_render::{render, render_tree};
+use cluster_discovery::{Catalog, Container, Provider, Settings, labels, translate_catalog};
+use cluster_render::{render_model, render_tree};
 use conf_syntax::writer::first_difference;
-use conf_syntax::{FileId, parse};
+use conf_syntax::{FileId, parse_file};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -80,10 +80,10 @@ proptest! {
     #[test]
     fn values_stay_in_their_arguments(values in prop::collection::vec(container(), 0..6)) {
         let settings = Settings { provider: Provider::Docker, allows_snippets: true, ..Settings::default() };
-        let translation = translate(&catalog(values.iter()), &settings, &BTreeSet::new());
-        let config = render(&translation.model, &cluster_render::Settings::default());
+        let translation = translate_catalog(&catalog(values.iter()), &settings, &BTreeSet::new());
+        let config = render_model(&translation.model, &cluster_render::Settings::default());
         let tree = render_tree(&translation.model, &cluster_render::Settings::default());
-        prop_assert_eq!(first_difference(&tree, &parse(FileId(0), config.main.as_bytes())), None);
+        prop_assert_eq!(first_difference(&tree, &parse_file(FileId(0), config.main.as_bytes())), None);
         // One container of each identifier: the last one counts in both orders.
         let mut unique: Vec<&Value> = Vec::new();
         for value in values.iter().rev() {
@@ -91,7 +91,7 @@ proptest! {
                 unique.push(value);
             }
         }
-        let again = translate(&catalog(unique.into_iter()), &settings, &BTreeSet::new());
+        let again = translate_catalog(&catalog(unique.into_iter()), &settings, &BTreeSet::new());
         prop_assert_eq!(again, translation);
     }
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use cluster_discovery::{
     AcmeSettings, Catalog, CertificateFolder, FolderFile, HttpsMode, Provider, Settings, VARIABLES, VariableUse,
-    labels, read_recorded, translate,
+    labels, read_recorded, translate_catalog,
 };
-use cluster_render::{ConfigText, render};
+use cluster_render::{ConfigText, render_model};
 use testkit::expected::{assert_files, folders_of};
 
 fn cases() -> Vec<PathBuf> {
@@ -80,9 +80,9 @@ fn run(case: &Path) -> (String, String) {
     let mut catalog = Catalog::default();
     let text = fs::read_to_string(case.join("input.json")).unwrap();
     let errors = read_recorded(&text, settings.provider, &mut catalog).err().unwrap_or_default();
-    let translation = translate(&catalog, &settings, &BTreeSet::new());
+    let translation = translate_catalog(&catalog, &settings, &BTreeSet::new());
     let render_settings = cluster_render::Settings { resolver, ..cluster_render::Settings::default() };
-    let config = render(&translation.model, &render_settings);
+    let config = render_model(&translation.model, &render_settings);
     let text = ConfigText::new(&config);
     assert_eq!(text.with_servers(&config.groups, &render_settings), config.main, "{}", case.display());
     let mut lines = errors;

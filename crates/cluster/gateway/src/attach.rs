@@ -4,8 +4,8 @@ use cluster_model::HostName;
 use cluster_objects::{Kind, ObjectName, ObjectSet};
 
 use crate::api::GROUP;
-use crate::conditions::Fault;
-use crate::listeners::State;
+use crate::conditions::ConditionFault;
+use crate::listeners::ListenersState;
 use crate::status::ParentReference;
 
 /// A parent of a route, with the listeners that take it.
@@ -17,13 +17,13 @@ pub(crate) struct Attachment {
     /// Index of each listener, with the hosts that it shares with the route.
     pub listeners: Vec<(usize, Vec<HostName>)>,
     /// Reason why no listener takes the route.
-    pub fault: Option<Fault>,
+    pub fault: Option<ConditionFault>,
 }
 
 /// Finds the listeners of each parent that is ours. `hosts` is empty for routes without names and for those that name none.
 pub(crate) fn attach(
     set: &ObjectSet,
-    state: &State,
+    state: &ListenersState,
     kind: Kind,
     route: &ObjectName,
     parents: &[ParentReference],
@@ -34,7 +34,7 @@ pub(crate) fn attach(
 
 fn attach_to(
     set: &ObjectSet,
-    state: &State,
+    state: &ListenersState,
     kind: Kind,
     route: &ObjectName,
     parent: &ParentReference,
@@ -65,7 +65,7 @@ fn attach_to(
         .map(|(index, _)| index)
         .collect();
     if named.is_empty() {
-        attachment.fault = Some(Fault::new("NoMatchingParent", "no listener has this name and port"));
+        attachment.fault = Some(ConditionFault::new("NoMatchingParent", "no listener has this name and port"));
         return Some(attachment);
     }
     let mut is_allowed = false;
@@ -88,8 +88,8 @@ fn attach_to(
     }
     if attachment.listeners.is_empty() {
         attachment.fault = Some(match is_allowed {
-            true => Fault::new("NoMatchingListenerHostname", "no listener has one of the hosts"),
-            false => Fault::new("NotAllowedByListeners", "no listener allows this kind and namespace"),
+            true => ConditionFault::new("NoMatchingListenerHostname", "no listener has one of the hosts"),
+            false => ConditionFault::new("NotAllowedByListeners", "no listener allows this kind and namespace"),
         });
     }
     Some(attachment)

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use cluster_model::{Backend, BackendProtocol, BackendTls, Endpoint, EndpointSource, Group, GroupName, Model, Origin};
+use cluster_model::{
+    Backend, BackendProtocol, BackendTls, Endpoint, EndpointGroup, EndpointSource, GroupName, Model, ObjectOrigin,
+};
 use cluster_objects::types::{EndpointSlice, Service, ServicePort};
 use cluster_objects::{
     Complaint, Kind, ObjectName, ObjectSet, Referent, Referrer, endpoint_slices_by_service, ready_endpoints,
@@ -10,7 +12,7 @@ use cluster_objects::{
 
 use crate::Settings;
 use crate::api::{BackendRef, GROUP};
-use crate::conditions::Fault;
+use crate::conditions::ConditionFault;
 use crate::policies::Policies;
 use crate::status::PolicyAncestor;
 
@@ -20,14 +22,14 @@ pub(crate) struct Backends<'a> {
     slices: BTreeMap<ObjectName, Vec<&'a EndpointSlice>>,
     /// Without any slice in the set, groups have the services' names in the cluster.
     has_slices: bool,
-    groups: BTreeMap<GroupName, Group>,
+    groups: BTreeMap<GroupName, EndpointGroup>,
     policies: Policies<'a>,
     pub complaints: Vec<Complaint>,
 }
 
 /// Route that uses a backend.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Referring<'a> {
+pub(crate) struct BackendReferrer<'a> {
     pub kind: Kind,
     pub namespace: &'a str,
     /// Gateways that the route is attached to.
@@ -46,7 +48,7 @@ impl<'a> Backends<'a> {
         }
     }
 
-    pub fn take_groups(&mut self) -> BTreeMap<GroupName, Group> {
+    pub fn take_groups(&mut self) -> BTreeMap<GroupName, EndpointGroup> {
         std::mem::take(&mut self.groups)
     }
 
@@ -60,7 +62,7 @@ impl<'a> Backends<'a> {
     }
 
     /// Returns the backend of a reference. With a fault, the backend has no group: its share is answered with an error.
-    pub fn resolve(&mut self, route: Referring<'_>, reference: &BackendRef) -> (Backend, Option<Fault>) {
+    pub fn resolve(&mut self, route: BackendReferrer<'_>, reference: &BackendRef) -> (Backend, Option<ConditionFault>) {
         let mut backend = Backend::new(None);
         backend.weight = u32::try_from(reference.weight).unwrap_or(0);
         match self.find(route, reference, &mut backend) {
@@ -69,10 +71,15 @@ impl<'a> Backends<'a> {
         }
     }
 
-    fn find(&mut self, route: Referring<'_>, reference: &BackendRef, backend: &mut Backend) -> Result<(), Fault> {
+    fn find(
+        &mut self,
+        route: BackendReferrer<'_>,
+        reference: &BackendRef,
+        backend: &mut Backend,
+    ) -> Result<(), ConditionFault> {
         let BackendRef { group, kind, name, .. } = reference;
         if !group.is_empty() || kind != "Service" {
-            return Err(Fault::new(
+            return Err(ConditionFault::new(
                 "InvalidKind",
                 format!("backends of the kind {} are not supported", kind.escape_debug()),
             ));
@@ -81,18 +88,19 @@ impl<'a> Backends<'a> {
         let from = Referrer { group: GROUP, kind: route.kind.name(), namespace: route.namespace };
         if !self.set.permits(from, Referent { group, kind, namespace, name }) {
             let words = format!("no ReferenceGrant in {namespace} permits Service {name}");
-            return Err(Fault::new("RefNotPermitted", words));
+            return Err(ConditionFault::new("RefNotPermitted", words));
         }
-        let missing = |words: &str| Fault::new("BackendNotFound", format!("Service {namespace}/{name}: {words}"));
+        let missing =
+            |words: &str| ConditionFault::new("BackendNotFound", format!("Service {namespace}/{name}: {words}"));
         let service = self.set.get::<Service>(namespace, name).ok_or_else(|| missing("does not exist"))?;
         let spec = service.spec.as_ref();
         if spec.and_then(|spec| spec.type_.as_deref()) == Some("ExternalName") {
-            return Err(Fault::new(
+            return Err(ConditionFault::new(
                 "InvalidKind",
                 format!("Service {namespace}/{name}: ExternalName is not supported"),
             ));
         }
-        let number = reference.port.ok_or_else(|| Fault::new("UnsupportedValue", "a Service needs a port"))?;
+        let number = reference.port.ok_or_else(|| ConditionFault::new("UnsupportedValue", "a Service needs a port"))?;
         let is_udp = route.kind == Kind::UdpRoute;
         let has_protocol = |port: &&ServicePort| (port.protocol.as_deref() == Some("UDP")) == is_udp;
         let ports = spec.and_then(|spec| spec.ports.as_ref());
@@ -116,7 +124,7 @@ impl<'a> Backends<'a> {
             }
             if tls.is_none() && matches!(port.app_protocol.as_deref(), Some("kubernetes.io/wss" | "https")) {
                 let words = format!("Service {namespace}/{name}: TLS needs a BackendTLSPolicy");
-                return Err(Fault::new("UnsupportedProtocol", words));
+                return Err(ConditionFault::new("UnsupportedProtocol", words));
             }
         }
         backend.tls = tls;
@@ -132,7 +140,7 @@ impl<'a> Backends<'a> {
         }
         let name = GroupName::new(&parts);
         if !self.groups.contains_key(&name) {
-            let origin = Origin::new("Service", &service.namespace, &service.name).part(format!("port {number}"));
+            let origin = ObjectOrigin::new("Service", &service.namespace, &service.name).part(format!("port {number}"));
             let source = EndpointSource {
                 namespace: service.namespace.clone(),
                 service: service.name.clone(),
@@ -141,13 +149,19 @@ impl<'a> Backends<'a> {
             };
             let (endpoints, has_unusable) = self.endpoints(service, port, &source);
             let source = Some(source);
-            self.groups.insert(name.clone(), Group { origin, endpoints, settings: Vec::new(), source, has_unusable });
+            self.groups
+                .insert(name.clone(), EndpointGroup { origin, endpoints, settings: Vec::new(), source, has_unusable });
         }
         name
     }
 
     /// Adds a group with the endpoints of a known one and other settings.
-    pub fn add_variant(&mut self, known: &GroupName, name: &GroupName, change: impl FnOnce(&Group) -> Group) {
+    pub fn add_variant(
+        &mut self,
+        known: &GroupName,
+        name: &GroupName,
+        change: impl FnOnce(&EndpointGroup) -> EndpointGroup,
+    ) {
         if let (Some(group), false) = (self.groups.get(known), self.groups.contains_key(name)) {
             let variant = change(group);
             self.groups.insert(name.clone(), variant);

@@ -6,7 +6,7 @@ use cluster_objects::types::{Gateway, GatewayClass};
 use cluster_objects::{ObjectName, ObjectSet};
 
 use crate::Settings;
-use crate::conditions::{Condition, Fault};
+use crate::conditions::{ConditionFault, ObjectCondition};
 use crate::status::ClassStatus;
 
 /// Features of Gateway API (`pkg/features`) that are translated, in alphabetical order.
@@ -88,11 +88,11 @@ pub(crate) fn statuses(set: &ObjectSet, settings: &Settings) -> BTreeMap<String,
         }
         let generation = class.metadata.generation.unwrap_or(0);
         let fault = class.spec.parameters_ref.as_ref().map(|reference| {
-            Fault::new("InvalidParameters", format!("parametersRef: {} is not supported", reference.kind))
+            ConditionFault::new("InvalidParameters", format!("parametersRef: {} is not supported", reference.kind))
         });
         let conditions = vec![
-            Condition::of("Accepted", "Accepted", fault.as_ref(), generation),
-            Condition::good("SupportedVersion", "SupportedVersion", generation),
+            ObjectCondition::of("Accepted", "Accepted", fault.as_ref(), generation),
+            ObjectCondition::good("SupportedVersion", "SupportedVersion", generation),
         ];
         let status = ClassStatus { conditions, supported_features: SUPPORTED_FEATURES.to_vec() };
         statuses.insert(name.to_string(), status);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use cluster_objects::Complaint;
 
-use crate::compiled::Route;
-use crate::conditions::Condition;
+use crate::compiled::CompiledRoute;
+use crate::conditions::ObjectCondition;
 use crate::status::Statuses;
 
 /// Conditions that are good news when they do not hold.
@@ -16,11 +16,11 @@ const GOOD_WHEN_FALSE: &[&str] =
 pub(crate) fn collect(
     statuses: &Statuses,
     listeners: Vec<Complaint>,
-    routes: &[Route],
+    routes: &[CompiledRoute],
     backends: Vec<Complaint>,
 ) -> Vec<Complaint> {
     let mut found: BTreeSet<Complaint> = listeners.into_iter().chain(backends).collect();
-    let mut add = |kind: &str, name: &str, place: &str, conditions: &[Condition]| {
+    let mut add = |kind: &str, name: &str, place: &str, conditions: &[ObjectCondition]| {
         for condition in conditions {
             let is_bad = match condition.r#type {
                 "PartiallyInvalid" => condition.is_true(),
@@ -35,7 +35,7 @@ pub(crate) fn collect(
                 Some((namespace, name)) => format!("{namespace}/{kind} {name}"),
                 None => format!("{kind} {name}"),
             };
-            let Condition { reason, message, .. } = condition;
+            let ObjectCondition { reason, message, .. } = condition;
             let words = if message.is_empty() { (*reason).to_owned() } else { format!("{reason}: {message}") };
             found.insert(Complaint { subject, reason: format!("{place}{words}") });
         }
@@ -45,7 +45,7 @@ pub(crate) fn collect(
     }
     for (name, status) in &statuses.gateways {
         // Listeners say it themselves.
-        let own: Vec<Condition> = status
+        let own: Vec<ObjectCondition> = status
             .conditions
             .iter()
             .filter(|condition| !matches!(condition.reason, "ListenersNotValid" | "ListenersNotResolved"))
@@ -57,7 +57,7 @@ pub(crate) fn collect(
         }
     }
     for (name, status) in &statuses.listener_sets {
-        let own: Vec<Condition> =
+        let own: Vec<ObjectCondition> =
             status.conditions.iter().filter(|condition| condition.reason != "ListenersNotValid").cloned().collect();
         add("ListenerSet", name, "", &own);
         for listener in &status.listeners {

@@ -3,26 +3,26 @@
 use std::time::Duration;
 
 use cluster_model::{
-    Cors, FieldEdits, Filters, HostName, Mirror, PathRewrite, Redirect, RedirectPath, check_field, decode_path,
+    Cors, FieldEdits, Filters, HostName, Mirror, ModelRedirect, PathRewrite, RedirectPath, check_field, decode_path,
     is_field_name, is_field_value,
 };
 
 use crate::api::{CorsFilter, Filter, HeaderEdits, PathChange, RedirectFilter};
-use crate::backends::{Backends, Referring};
-use crate::conditions::Fault;
+use crate::backends::{BackendReferrer, Backends};
+use crate::conditions::ConditionFault;
 
 /// Age of an answer to a preflight request, if a filter names none.
 const CORS_MAX_AGE: i32 = 5;
 
 /// Filters in the form of the model.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Compiled {
+pub(crate) struct CompiledFilters {
     pub filters: Filters,
-    pub redirect: Option<Redirect>,
+    pub redirect: Option<ModelRedirect>,
     /// The path of requests or redirects changes by its prefix.
     pub needs_prefix: bool,
     /// A reference of a mirror that does not resolve.
-    pub unresolved: Option<Fault>,
+    pub unresolved: Option<ConditionFault>,
 }
 
 /// Translates the filters of a rule or backend.
@@ -31,13 +31,13 @@ pub(crate) struct Compiled {
 /// If a filter is not supported or not valid, or two of them exclude each other (reason `IncompatibleFilters`).
 pub(crate) fn compile(
     filters: &[Filter],
-    route: Referring<'_>,
+    route: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-) -> Result<Compiled, Fault> {
-    let mut compiled = Compiled::default();
+) -> Result<CompiledFilters, ConditionFault> {
+    let mut compiled = CompiledFilters::default();
     let has = |test: fn(&Filter) -> bool| filters.iter().any(test);
     if has(|filter| matches!(filter, Filter::Redirect(_))) && has(|filter| matches!(filter, Filter::Rewrite { .. })) {
-        return Err(Fault::new("IncompatibleFilters", "RequestRedirect and URLRewrite exclude each other"));
+        return Err(ConditionFault::new("IncompatibleFilters", "RequestRedirect and URLRewrite exclude each other"));
     }
     let found = &mut compiled.filters;
     for filter in filters {
@@ -78,7 +78,10 @@ pub(crate) fn compile(
                 }
             }
             Filter::Unsupported(name) => {
-                return Err(Fault::new("UnsupportedValue", format!("filters of the type {name} are not supported")));
+                return Err(ConditionFault::new(
+                    "UnsupportedValue",
+                    format!("filters of the type {name} are not supported"),
+                ));
             }
         }
     }
@@ -88,11 +91,11 @@ pub(crate) fn compile(
     Ok(compiled)
 }
 
-fn unsupported(words: String) -> Fault {
-    Fault::new("UnsupportedValue", words)
+fn unsupported(words: String) -> ConditionFault {
+    ConditionFault::new("UnsupportedValue", words)
 }
 
-fn add_edits(out: &mut FieldEdits, edits: &HeaderEdits) -> Result<(), Fault> {
+fn add_edits(out: &mut FieldEdits, edits: &HeaderEdits) -> Result<(), ConditionFault> {
     for (name, value) in edits.set.iter().chain(&edits.add) {
         check_field(name, value).map_err(unsupported)?;
     }
@@ -105,14 +108,14 @@ fn add_edits(out: &mut FieldEdits, edits: &HeaderEdits) -> Result<(), Fault> {
     Ok(())
 }
 
-fn exact_host(host: &str) -> Result<String, Fault> {
+fn exact_host(host: &str) -> Result<String, ConditionFault> {
     match HostName::parse(host) {
         Ok(HostName::Exact(host)) => Ok(host),
         _ => Err(unsupported(format!("\"{}\" is no name of a host", host.escape_debug()))),
     }
 }
 
-fn redirect(filter: &RedirectFilter) -> Result<Redirect, Fault> {
+fn redirect(filter: &RedirectFilter) -> Result<ModelRedirect, ConditionFault> {
     let encoded = |path: &str| match decode_path(path) {
         Ok(_) if path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\') => {
             Ok(path.to_owned())
@@ -136,7 +139,7 @@ fn redirect(filter: &RedirectFilter) -> Result<Redirect, Fault> {
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {
         return Err(unsupported(format!("{status} is no status of a redirect")));
     }
-    Ok(Redirect {
+    Ok(ModelRedirect {
         scheme: filter.scheme.map(str::to_owned),
         host: filter.host.as_deref().map(exact_host).transpose()?,
         port,
@@ -146,7 +149,7 @@ fn redirect(filter: &RedirectFilter) -> Result<Redirect, Fault> {
 }
 
 /// Returns a share of requests in hundredths of a percent.
-fn share(percent: Option<i32>, fraction: Option<(i32, i32)>) -> Result<u32, Fault> {
+fn share(percent: Option<i32>, fraction: Option<(i32, i32)>) -> Result<u32, ConditionFault> {
     let share = match (percent, fraction) {
         (_, Some((part, whole))) if whole > 0 => i64::from(part) * 10_000 / i64::from(whole),
         (Some(percent), None) => i64::from(percent) * 100,
@@ -156,7 +159,7 @@ fn share(percent: Option<i32>, fraction: Option<(i32, i32)>) -> Result<u32, Faul
     u32::try_from(share).ok().filter(|share| *share <= 10_000).ok_or_else(|| unsupported("no share of requests".into()))
 }
 
-fn cors(filter: &CorsFilter) -> Result<Cors, Fault> {
+fn cors(filter: &CorsFilter) -> Result<Cors, ConditionFault> {
     let is_origin = |origin: &String| {
         origin == "*" || (origin.bytes().all(|byte| byte.is_ascii_graphic()) && origin.contains("://"))
     };

@@ -1,7 +1,7 @@
 //! Rules of `GRPCRoute`: a method is the path `/SERVICE/METHOD`.
 
 use cluster_model::{
-    Action, Conditions, Filters, Location, Origin, PathMatch, Policies, anchor_pattern, check_pattern,
+    Action, Conditions, Filters, Location, ObjectOrigin, PathMatch, Policies, anchor_pattern, check_pattern,
 };
 use cluster_objects::types::GrpcRoute;
 use cluster_objects::types::grpcroutes::{
@@ -11,9 +11,9 @@ use cluster_objects::types::grpcroutes::{
 use cluster_objects::{Kind, ObjectName};
 
 use crate::api::{BackendRef, Filter};
-use crate::backends::{Backends, Referring};
-use crate::compiled::Compiled;
-use crate::conditions::Fault;
+use crate::backends::{BackendReferrer, Backends};
+use crate::compiled::CompiledRules;
+use crate::conditions::ConditionFault;
 use crate::filters;
 use crate::http::{add_field, duration, note_partially, unsupported};
 use crate::sessions::keep_sessions;
@@ -25,12 +25,12 @@ const NO_BACKEND: u16 = 503;
 pub(crate) fn compile(
     route: &GrpcRoute,
     name: &ObjectName,
-    referring: Referring<'_>,
+    referring: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-) -> Compiled {
-    let origin = Origin::new(Kind::GrpcRoute.name(), &name.namespace, &name.name);
+) -> CompiledRules {
+    let origin = ObjectOrigin::new(Kind::GrpcRoute.name(), &name.namespace, &name.name);
     let rules = route.spec.rules.as_deref().unwrap_or_default();
-    Compiled::of_rules(
+    CompiledRules::of_rules(
         &origin,
         rules,
         |rule| rule.name.as_ref(),
@@ -40,11 +40,11 @@ pub(crate) fn compile(
 
 fn compile_rule(
     rule: &GrpcRouteRules,
-    origin: &Origin,
-    referring: Referring<'_>,
+    origin: &ObjectOrigin,
+    referring: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-    compiled: &mut Compiled,
-) -> Result<Vec<Location>, Fault> {
+    compiled: &mut CompiledRules,
+) -> Result<Vec<Location>, ConditionFault> {
     let everything = vec![GrpcRouteRulesMatches::default()];
     let listed = rule.matches.as_ref().filter(|matches| !matches.is_empty()).unwrap_or(&everything);
     let matches: Vec<(PathMatch, Conditions)> = listed.iter().map(compile_match).collect::<Result<_, _>>()?;
@@ -89,7 +89,7 @@ fn compile_rule(
     Ok(matches.into_iter().map(location).collect())
 }
 
-fn compile_match(found: &GrpcRouteRulesMatches) -> Result<(PathMatch, Conditions), Fault> {
+fn compile_match(found: &GrpcRouteRulesMatches) -> Result<(PathMatch, Conditions), ConditionFault> {
     let method = found.method.clone().unwrap_or_default();
     let service = method.service.as_deref().filter(|name| !name.is_empty());
     let name = method.method.as_deref().filter(|name| !name.is_empty());

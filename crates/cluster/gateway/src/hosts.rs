@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster_model::{
-    Action, Backend, FileName, HostName, HttpListener, Location, Model, Origin, ServerTls, Socket, StreamAction,
-    StreamHost, StreamListener, VirtualHost,
+    Action, Backend, FileName, HostName, HttpListener, ListenSocket, Location, Model, ObjectOrigin, ServerTls,
+    StreamAction, StreamHost, StreamListener, VirtualHost,
 };
 use cluster_objects::Kind;
 
-use crate::compiled::Route;
+use crate::compiled::CompiledRoute;
 use crate::http::with_port;
-use crate::listeners::{Listener, Protocol, State};
+use crate::listeners::{GatewayListener, ListenerProtocol, ListenersState};
 
 /// Listeners of each socket that share it by the names of their hosts.
-type Shared = BTreeMap<Socket, Vec<usize>>;
+type SocketListeners = BTreeMap<ListenSocket, Vec<usize>>;
 
 /// Builds the model, and leaves locations out that no request can reach, with a complaint.
-pub(crate) fn model(state: &mut State, routes: &[Route]) -> Model {
-    let mut builder = Builder {
+pub(crate) fn model(state: &mut ListenersState, routes: &[CompiledRoute]) -> Model {
+    let mut builder = HostsBuilder {
         shared: shared(state),
         hosts: BTreeMap::new(),
         streams: BTreeMap::new(),
@@ -35,19 +35,19 @@ pub(crate) fn model(state: &mut State, routes: &[Route]) -> Model {
     builder.finish(state)
 }
 
-struct Builder {
-    shared: Shared,
-    hosts: BTreeMap<(Socket, HostName), VirtualHost>,
-    streams: BTreeMap<(Socket, HostName), StreamHost>,
+struct HostsBuilder {
+    shared: SocketListeners,
+    hosts: BTreeMap<(ListenSocket, HostName), VirtualHost>,
+    streams: BTreeMap<(ListenSocket, HostName), StreamHost>,
     model: Model,
     /// Routes that were added to a listener's host.
     done: BTreeSet<(usize, usize, HostName)>,
 }
 
-fn shared(state: &State) -> Shared {
-    let mut shared = Shared::new();
+fn shared(state: &ListenersState) -> SocketListeners {
+    let mut shared = SocketListeners::new();
     for (index, listener) in state.listeners.iter().enumerate().filter(|(_, listener)| listener.is_served()) {
-        if matches!(listener.protocol, Some(Protocol::Http | Protocol::Https | Protocol::Tls)) {
+        if matches!(listener.protocol, Some(ListenerProtocol::Http | ListenerProtocol::Https | ListenerProtocol::Tls)) {
             for socket in &listener.sockets {
                 shared.entry(*socket).or_default().push(index);
             }
@@ -57,33 +57,33 @@ fn shared(state: &State) -> Shared {
 }
 
 /// Returns the listener of a socket that requests of a host belong to: the most specific one.
-fn best(shared: &Shared, state: &State, socket: Socket, host: &HostName) -> Option<usize> {
+fn best(shared: &SocketListeners, state: &ListenersState, socket: ListenSocket, host: &HostName) -> Option<usize> {
     let candidates = shared.get(&socket)?.iter().copied();
     candidates
         .filter(|index| state.listeners[*index].hostname.covers(host))
         .max_by_key(|index| state.listeners[*index].hostname.specificity())
 }
 
-fn server_tls(listener: &Listener) -> ServerTls {
+fn server_tls(listener: &GatewayListener) -> ServerTls {
     ServerTls { certificates: listener.certificates.clone(), client: listener.client.clone() }
 }
 
-fn listener_origin(listener: &Listener) -> Origin {
+fn listener_origin(listener: &GatewayListener) -> ObjectOrigin {
     let owner = &listener.owner;
-    let origin = Origin::new(owner.kind.name(), &owner.name.namespace, &owner.name.name);
+    let origin = ObjectOrigin::new(owner.kind.name(), &owner.name.namespace, &owner.name.name);
     origin.part(format!("listener {}", listener.spec.name))
 }
 
-impl Builder {
-    fn add_listeners(&mut self, state: &State) {
+impl HostsBuilder {
+    fn add_listeners(&mut self, state: &ListenersState) {
         for listener in state.listeners.iter().filter(|listener| listener.is_served()) {
             for socket in &listener.sockets {
                 match listener.protocol {
-                    Some(Protocol::Http | Protocol::Https) => {
+                    Some(ListenerProtocol::Http | ListenerProtocol::Https) => {
                         self.host(*socket, listener, &listener.hostname);
                     }
                     // Names of this listener must not fall to a less specific HTTPS listener.
-                    Some(Protocol::Tls) if self.has_https(state, *socket) => {
+                    Some(ListenerProtocol::Tls) if self.has_https(state, *socket) => {
                         let host = StreamHost {
                             origin: listener_origin(listener),
                             name: listener.hostname.clone(),
@@ -98,28 +98,35 @@ impl Builder {
         }
     }
 
-    fn has_https(&self, state: &State, socket: Socket) -> bool {
+    fn has_https(&self, state: &ListenersState, socket: ListenSocket) -> bool {
         let indexes = self.shared.get(&socket).into_iter().flatten();
-        indexes.into_iter().any(|index| state.listeners[*index].protocol == Some(Protocol::Https))
+        indexes.into_iter().any(|index| state.listeners[*index].protocol == Some(ListenerProtocol::Https))
     }
 
-    fn host(&mut self, socket: Socket, listener: &Listener, name: &HostName) -> &mut VirtualHost {
+    fn host(&mut self, socket: ListenSocket, listener: &GatewayListener, name: &HostName) -> &mut VirtualHost {
         self.hosts.entry((socket, name.clone())).or_insert_with(|| VirtualHost {
             origin: listener_origin(listener),
             name: name.clone(),
             listener: Some(listener.hostname.clone()),
-            tls: (listener.protocol == Some(Protocol::Https)).then(|| server_tls(listener)),
+            tls: (listener.protocol == Some(ListenerProtocol::Https)).then(|| server_tls(listener)),
             locations: Vec::new(),
             extra: Vec::new(),
         })
     }
 
-    fn add_route(&mut self, state: &State, number: usize, route: &Route, index: usize, hosts: &[HostName]) {
+    fn add_route(
+        &mut self,
+        state: &ListenersState,
+        number: usize,
+        route: &CompiledRoute,
+        index: usize,
+        hosts: &[HostName],
+    ) {
         let listener = &state.listeners[index];
         if !listener.is_served() {
             return;
         }
-        let origin = Origin::new(route.kind.name(), &route.name.namespace, &route.name.name);
+        let origin = ObjectOrigin::new(route.kind.name(), &route.name.namespace, &route.name.name);
         let backends = &route.compiled.backends;
         match route.kind {
             Kind::TcpRoute | Kind::UdpRoute => {
@@ -155,7 +162,14 @@ impl Builder {
         }
     }
 
-    fn add_tls(&mut self, socket: Socket, listener: &Listener, origin: &Origin, host: &HostName, backends: &[Backend]) {
+    fn add_tls(
+        &mut self,
+        socket: ListenSocket,
+        listener: &GatewayListener,
+        origin: &ObjectOrigin,
+        host: &HostName,
+        backends: &[Backend],
+    ) {
         let action = match listener.is_passthrough() {
             true => StreamAction::Passthrough,
             false => StreamAction::Terminate(server_tls(listener)),
@@ -168,7 +182,7 @@ impl Builder {
         }
     }
 
-    fn finish(mut self, state: &mut State) -> Model {
+    fn finish(mut self, state: &mut ListenersState) -> Model {
         for ((socket, _), mut host) in std::mem::take(&mut self.hosts) {
             host.sort_locations();
             drop_unreachable(socket, &mut host, state);
@@ -193,14 +207,14 @@ impl Builder {
 }
 
 /// Drops locations behind one of the same path without conditions: the precedence of routes gave it all requests.
-fn drop_unreachable(socket: Socket, host: &mut VirtualHost, state: &mut State) {
+fn drop_unreachable(socket: ListenSocket, host: &mut VirtualHost, state: &mut ListenersState) {
     let mut kept: Vec<Location> = Vec::with_capacity(host.locations.len());
     for location in std::mem::take(&mut host.locations) {
         let winner = kept.last().filter(|last| last.path == location.path && last.conditions.is_empty());
         match winner {
             None => kept.push(location),
             Some(winner) => {
-                let Origin { kind, namespace, name, part } = &location.origin;
+                let ObjectOrigin { kind, namespace, name, part } = &location.origin;
                 let path = location.path.text().escape_debug();
                 let reason =
                     format!("{part}: {path} of {} at port {socket} is served by {} already", host.name, winner.origin);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cluster_model::{
-    Action, Backend, Conditions, Filters, Location, Origin, PathMatch, Policies, Redirect, Retry, ValueMatch,
-    anchor_pattern, decode_path, is_field_name, is_field_value,
+    Action, Backend, Conditions, Filters, Location, ModelRedirect, ObjectOrigin, PathMatch, Policies, Retry,
+    ValueMatch, anchor_pattern, decode_path, is_field_name, is_field_value,
 };
 use cluster_objects::types::HttpRoute;
 use cluster_objects::types::httproutes::{
@@ -15,10 +15,10 @@ use cluster_objects::types::httproutes::{
 use cluster_objects::{Kind, ObjectName};
 
 use crate::api::{BackendRef, Filter};
-use crate::backends::{Backends, Referring};
-use crate::compiled::Compiled;
-use crate::conditions::Fault;
-use crate::filters::{self, Compiled as CompiledFilters};
+use crate::backends::{BackendReferrer, Backends};
+use crate::compiled::CompiledRules;
+use crate::conditions::ConditionFault;
+use crate::filters::{self, CompiledFilters};
 use crate::sessions::keep_sessions;
 
 /// Status of a rule without a backend.
@@ -28,12 +28,12 @@ const NO_BACKEND: u16 = 500;
 pub(crate) fn compile(
     route: &HttpRoute,
     name: &ObjectName,
-    referring: Referring<'_>,
+    referring: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-) -> Compiled {
-    let origin = Origin::new(Kind::HttpRoute.name(), &name.namespace, &name.name);
+) -> CompiledRules {
+    let origin = ObjectOrigin::new(Kind::HttpRoute.name(), &name.namespace, &name.name);
     let rules = route.spec.rules.as_deref().unwrap_or_default();
-    Compiled::of_rules(
+    CompiledRules::of_rules(
         &origin,
         rules,
         |rule| rule.name.as_ref(),
@@ -43,11 +43,11 @@ pub(crate) fn compile(
 
 fn compile_rule(
     rule: &HttpRouteRules,
-    origin: &Origin,
-    referring: Referring<'_>,
+    origin: &ObjectOrigin,
+    referring: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-    compiled: &mut Compiled,
-) -> Result<Vec<Location>, Fault> {
+    compiled: &mut CompiledRules,
+) -> Result<Vec<Location>, ConditionFault> {
     let everything = vec![HttpRouteRulesMatches::default()];
     let listed = rule.matches.as_ref().filter(|matches| !matches.is_empty()).unwrap_or(&everything);
     let matches: Vec<(PathMatch, Conditions)> = listed.iter().map(compile_match).collect::<Result<_, _>>()?;
@@ -92,12 +92,12 @@ fn compile_rule(
 
 fn rule_backends(
     rule: &HttpRouteRules,
-    origin: &Origin,
-    referring: Referring<'_>,
+    origin: &ObjectOrigin,
+    referring: BackendReferrer<'_>,
     backends: &mut Backends<'_>,
-    compiled: &mut Compiled,
+    compiled: &mut CompiledRules,
     matches: &[(PathMatch, Conditions)],
-) -> Result<Vec<Backend>, Fault> {
+) -> Result<Vec<Backend>, ConditionFault> {
     let mut found = Vec::new();
     for reference in rule.backend_refs.iter().flatten() {
         let listed: Vec<Filter> = reference.filters.iter().flatten().map(Filter::from).collect();
@@ -121,23 +121,23 @@ fn rule_backends(
     Ok(found)
 }
 
-pub(crate) fn note_partially(compiled: &mut Compiled, origin: &Origin, fault: &Fault) {
+pub(crate) fn note_partially(compiled: &mut CompiledRules, origin: &ObjectOrigin, fault: &ConditionFault) {
     let words = format!("{}: answered with {NO_BACKEND}: {}", origin.part, fault.message);
-    compiled.partially = compiled.partially.take().or(Some(Fault::new(fault.reason, words)));
+    compiled.partially = compiled.partially.take().or(Some(ConditionFault::new(fault.reason, words)));
 }
 
-fn check_prefix(needs_prefix: bool, matches: &[(PathMatch, Conditions)]) -> Result<(), Fault> {
+fn check_prefix(needs_prefix: bool, matches: &[(PathMatch, Conditions)]) -> Result<(), ConditionFault> {
     match needs_prefix && !matches.iter().all(|(path, _)| matches!(path, PathMatch::Prefix(_))) {
-        true => Err(Fault::new("UnsupportedValue", "ReplacePrefixMatch needs matches of the type PathPrefix")),
+        true => Err(ConditionFault::new("UnsupportedValue", "ReplacePrefixMatch needs matches of the type PathPrefix")),
         false => Ok(()),
     }
 }
 
-pub(crate) fn unsupported(words: String) -> Fault {
-    Fault::new("UnsupportedValue", words)
+pub(crate) fn unsupported(words: String) -> ConditionFault {
+    ConditionFault::new("UnsupportedValue", words)
 }
 
-fn compile_match(found: &HttpRouteRulesMatches) -> Result<(PathMatch, Conditions), Fault> {
+fn compile_match(found: &HttpRouteRulesMatches) -> Result<(PathMatch, Conditions), ConditionFault> {
     let path = found.path.clone().unwrap_or_default();
     let value = path.value.as_deref().unwrap_or("/");
     let path = match path.r#type {
@@ -172,7 +172,7 @@ pub(crate) fn add_field(
     name: &str,
     value: &str,
     is_regex: bool,
-) -> Result<(), Fault> {
+) -> Result<(), ConditionFault> {
     if !is_field_name(name) {
         return Err(unsupported(format!("\"{}\" is no name of a header field", name.escape_debug())));
     }
@@ -182,7 +182,7 @@ pub(crate) fn add_field(
     Ok(())
 }
 
-fn value_match(value: &str, is_regex: bool) -> Result<ValueMatch, Fault> {
+fn value_match(value: &str, is_regex: bool) -> Result<ValueMatch, ConditionFault> {
     if is_regex {
         return Ok(ValueMatch::Regex(anchor_pattern(value).map_err(unsupported)?));
     }
@@ -215,7 +215,7 @@ fn method(method: &Method) -> String {
     name.into()
 }
 
-fn policies(rule: &HttpRouteRules) -> Result<Policies, Fault> {
+fn policies(rule: &HttpRouteRules) -> Result<Policies, ConditionFault> {
     let timeouts = rule.timeouts.clone().unwrap_or_default();
     let retry = match &rule.retry {
         None => None,
@@ -238,7 +238,7 @@ fn policies(rule: &HttpRouteRules) -> Result<Policies, Fault> {
     })
 }
 
-pub(crate) fn duration(text: Option<&str>) -> Result<Option<Duration>, Fault> {
+pub(crate) fn duration(text: Option<&str>) -> Result<Option<Duration>, ConditionFault> {
     let Some(text) = text else { return Ok(None) };
     let parsed: gateway_api::Duration =
         text.parse().map_err(|_| unsupported(format!("\"{}\" is no duration", text.escape_debug())))?;
@@ -246,12 +246,12 @@ pub(crate) fn duration(text: Option<&str>) -> Result<Option<Duration>, Fault> {
 }
 
 /// Returns a redirect with the port that its `Location` needs: that of the listener, unless the scheme changes.
-pub(crate) fn with_port(redirect: &Redirect, listener: u16) -> Redirect {
+pub(crate) fn with_port(redirect: &ModelRedirect, listener: u16) -> ModelRedirect {
     let port = match (redirect.port, redirect.scheme.as_deref()) {
         (Some(port), _) => port,
         (None, Some("https")) => 443,
         (None, Some(_)) => 80,
         (None, None) => listener,
     };
-    Redirect { port: Some(port), ..redirect.clone() }
+    ModelRedirect { port: Some(port), ..redirect.clone() }
 }

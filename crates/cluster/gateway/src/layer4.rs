@@ -6,18 +6,18 @@ use cluster_objects::types::{TcpRoute, TlsRoute, UdpRoute};
 use cluster_objects::{Kind, ObjectName};
 
 use crate::api::BackendRef;
-use crate::backends::{Backends, Referring};
-use crate::compiled::{Compiled, Route};
+use crate::backends::{BackendReferrer, Backends};
+use crate::compiled::{CompiledRoute, CompiledRules};
 
 macro_rules! compile {
     ($($function:ident, $type:ident;)*) => {$(
         pub(crate) fn $function(
             route: &$type,
             _: &ObjectName,
-            referring: Referring<'_>,
+            referring: BackendReferrer<'_>,
             backends: &mut Backends<'_>,
-        ) -> Compiled {
-            let mut compiled = Compiled::default();
+        ) -> CompiledRules {
+            let mut compiled = CompiledRules::default();
             let rules = &route.spec.rules;
             for reference in rules.first().into_iter().flat_map(|rule| &rule.backend_refs) {
                 let (backend, fault) = backends.resolve(referring, &BackendRef::from(reference));
@@ -39,7 +39,7 @@ compile!(
 );
 
 /// Notes routes that are attached to listeners without names, and get none of their traffic: the oldest route has all of it.
-pub(crate) fn note_second(routes: &mut [Route]) {
+pub(crate) fn note_second(routes: &mut [CompiledRoute]) {
     let mut taken: BTreeMap<usize, ObjectName> = BTreeMap::new();
     for route in routes.iter_mut().filter(|route| matches!(route.kind, Kind::TcpRoute | Kind::UdpRoute)) {
         for (index, _) in route.attachments.iter().flat_map(|attachment| &attachment.listeners) {

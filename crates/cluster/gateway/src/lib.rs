@@ -1,6 +1,6 @@
 //! Translates objects of Gateway API to a [`Model`], and writes the outcome for each of them in conditions.
 //!
-//! [`translate`] is a pure function of a set of objects and [`Settings`]: it depends neither on the order in which the
+//! [`translate_gateways`] is a pure function of a set of objects and [`Settings`]: it depends neither on the order in which the
 //! objects came nor on the time.
 
 #![forbid(unsafe_code)]
@@ -33,7 +33,7 @@ use cluster_model::Model;
 use cluster_objects::{Complaint, ObjectName, ObjectSet};
 
 pub use classes::{SUPPORTED_FEATURES, is_ours};
-pub use conditions::{Condition, ConditionStatus};
+pub use conditions::{ConditionStatus, ObjectCondition};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ParentReference, ParentStatus, PolicyAncestor,
     RouteKindStatus, Statuses,
@@ -80,7 +80,7 @@ impl Default for Settings {
 
 /// Result of a translation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Translation {
+pub struct GatewayTranslation {
     pub model: Model,
     pub statuses: Statuses,
     /// Objects and parts that are left out.
@@ -88,7 +88,7 @@ pub struct Translation {
 }
 
 /// Translates the objects of Gateway API.
-pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
+pub fn translate_gateways(set: &ObjectSet, settings: &Settings) -> GatewayTranslation {
     let mut statuses = Statuses { classes: classes::statuses(set, settings), ..Statuses::default() };
     let mut state = listeners::collect(set, settings);
     let mut backends = backends::Backends::new(set, settings);
@@ -100,5 +100,5 @@ pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     routes::statuses(&routes, settings, &mut statuses);
     statuses.policies = backends.policy_statuses(settings);
     let complaints = complaints::collect(&statuses, state.complaints, &routes, backends.complaints);
-    Translation { model, statuses, complaints }
+    GatewayTranslation { model, statuses, complaints }
 }

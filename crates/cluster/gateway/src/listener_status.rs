@@ -7,40 +7,42 @@ use cluster_model::ClientMode;
 use cluster_objects::Kind;
 
 use crate::api::GROUP;
-use crate::conditions::{Condition, Fault};
-use crate::listeners::{GatewayState, Listener, SetState, State};
+use crate::conditions::{ConditionFault, ObjectCondition};
+use crate::listeners::{GatewayListener, GatewayState, ListenersState, SetState};
 use crate::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, RouteKindStatus, Statuses};
 
 /// Writes the conditions of Gateways, ListenerSets and listeners.
-pub(crate) fn write(state: &State, statuses: &mut Statuses) {
+pub(crate) fn write(state: &ListenersState, statuses: &mut Statuses) {
     for (index, gateway) in state.gateways.iter().enumerate() {
         let generation = gateway.object.metadata.generation.unwrap_or(0);
-        let own: Vec<&Listener> = state
+        let own: Vec<&GatewayListener> = state
             .listeners
             .iter()
             .filter(|listener| listener.gateway == index && listener.owner.kind == Kind::Gateway)
             .collect();
         let all = || state.listeners.iter().filter(|listener| listener.gateway == index);
         let mut conditions = vec![match &gateway.fault {
-            Some(fault) => Condition::bad("Accepted", fault, generation),
-            None => accepted(&own, generation, all().any(Listener::is_served)),
+            Some(fault) => ObjectCondition::bad("Accepted", fault, generation),
+            None => accepted(&own, generation, all().any(GatewayListener::is_served)),
         }];
-        let fault = gateway.fault.as_ref().map(|fault| Fault::new("Invalid", fault.message.clone()));
-        let fault = fault
-            .or_else(|| gateway.address_fault.clone())
-            .or_else(|| (!all().any(Listener::is_served)).then(|| Fault::new("Invalid", "no listener is served")));
-        conditions.push(Condition::of("Programmed", "Programmed", fault.as_ref(), generation));
+        let fault = gateway.fault.as_ref().map(|fault| ConditionFault::new("Invalid", fault.message.clone()));
+        let fault = fault.or_else(|| gateway.address_fault.clone()).or_else(|| {
+            (!all().any(GatewayListener::is_served)).then(|| ConditionFault::new("Invalid", "no listener is served"))
+        });
+        conditions.push(ObjectCondition::of("Programmed", "Programmed", fault.as_ref(), generation));
         let unresolved = own.iter().find(|listener| listener.resolved.is_some());
         let fault = gateway.certificate_fault.clone().or_else(|| {
-            unresolved.map(|listener| Fault::new("ListenersNotResolved", format!("listener {}", listener.spec.name)))
+            unresolved
+                .map(|listener| ConditionFault::new("ListenersNotResolved", format!("listener {}", listener.spec.name)))
         });
-        conditions.push(Condition::of("ResolvedRefs", "ResolvedRefs", fault.as_ref(), generation));
-        let is_insecure =
-            |listener: &Listener| listener.client.as_ref().is_some_and(|client| client.mode == ClientMode::Unverified);
+        conditions.push(ObjectCondition::of("ResolvedRefs", "ResolvedRefs", fault.as_ref(), generation));
+        let is_insecure = |listener: &GatewayListener| {
+            listener.client.as_ref().is_some_and(|client| client.mode == ClientMode::Unverified)
+        };
         if all().any(is_insecure) {
             let words = "clients without a valid certificate are accepted";
-            let fault = Fault::new("ConfigurationChanged", words);
-            conditions.push(Condition::raised("InsecureFrontendValidationMode", &fault, generation));
+            let fault = ConditionFault::new("ConfigurationChanged", words);
+            conditions.push(ObjectCondition::raised("InsecureFrontendValidationMode", &fault, generation));
         }
         let infrastructure = gateway.object.spec.infrastructure.clone().unwrap_or_default();
         let status = GatewayStatus {
@@ -58,19 +60,22 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
         statuses.gateways.insert(gateway.name.to_string(), status);
     }
     for found in &state.sets {
-        let own: Vec<&Listener> = set_listeners(state, found).collect();
+        let own: Vec<&GatewayListener> = set_listeners(state, found).collect();
         let generation = found.generation;
         let is_served = is_attached(state, found);
         let conditions = match &found.fault {
             Some(fault) => {
-                vec![Condition::bad("Accepted", fault, generation), Condition::bad("Programmed", fault, generation)]
+                vec![
+                    ObjectCondition::bad("Accepted", fault, generation),
+                    ObjectCondition::bad("Programmed", fault, generation),
+                ]
             }
             None => {
-                let fault = (!is_served).then(|| Fault::new("ListenersNotValid", "no listener is served"));
-                let programmed = Condition::of("Programmed", "Programmed", fault.as_ref(), generation);
+                let fault = (!is_served).then(|| ConditionFault::new("ListenersNotValid", "no listener is served"));
+                let programmed = ObjectCondition::of("Programmed", "Programmed", fault.as_ref(), generation);
                 // Also without a certificate: unlike a Gateway, a set is accepted for its listeners alone.
                 let accepted = match &fault {
-                    Some(fault) => Condition::bad("Accepted", fault, generation),
+                    Some(fault) => ObjectCondition::bad("Accepted", fault, generation),
                     None => accepted(&own, generation, true),
                 };
                 vec![accepted, programmed]
@@ -82,58 +87,60 @@ pub(crate) fn write(state: &State, statuses: &mut Statuses) {
     }
 }
 
-fn set_listeners<'a>(state: &'a State, set: &'a SetState) -> impl Iterator<Item = &'a Listener> {
-    let is_own = |listener: &&Listener| listener.owner.kind == Kind::ListenerSet && listener.owner.name == set.name;
+fn set_listeners<'a>(state: &'a ListenersState, set: &'a SetState) -> impl Iterator<Item = &'a GatewayListener> {
+    let is_own =
+        |listener: &&GatewayListener| listener.owner.kind == Kind::ListenerSet && listener.owner.name == set.name;
     state.listeners.iter().filter(is_own)
 }
 
 /// Tells whether a set is accepted: one of its listeners is served.
-fn is_attached(state: &State, set: &SetState) -> bool {
-    set.fault.is_none() && set_listeners(state, set).any(Listener::is_served)
+fn is_attached(state: &ListenersState, set: &SetState) -> bool {
+    set.fault.is_none() && set_listeners(state, set).any(GatewayListener::is_served)
 }
 
-fn accepted(listeners: &[&Listener], generation: i64, is_served: bool) -> Condition {
+fn accepted(listeners: &[&GatewayListener], generation: i64, is_served: bool) -> ObjectCondition {
     let broken: BTreeSet<&str> = listeners
         .iter()
         .filter(|listener| listener.accepted.is_some() || listener.conflict.is_some())
         .map(|listener| listener.spec.name.as_str())
         .collect();
     if broken.is_empty() {
-        return Condition::good("Accepted", "Accepted", generation);
+        return ObjectCondition::good("Accepted", "Accepted", generation);
     }
     let names: Vec<&str> = broken.into_iter().collect();
-    let fault = Fault::new("ListenersNotValid", format!("not valid: {}", names.join(", ")));
+    let fault = ConditionFault::new("ListenersNotValid", format!("not valid: {}", names.join(", ")));
     match is_served {
-        true => Condition::raised("Accepted", &fault, generation),
-        false => Condition::bad("Accepted", &fault, generation),
+        true => ObjectCondition::raised("Accepted", &fault, generation),
+        false => ObjectCondition::bad("Accepted", &fault, generation),
     }
 }
 
-fn listener_status(gateway: &GatewayState, listener: &Listener, generation: i64) -> ListenerStatus {
+fn listener_status(gateway: &GatewayState, listener: &GatewayListener, generation: i64) -> ListenerStatus {
     let mut conditions = Vec::new();
-    let invalid = |fault: &Fault| Fault::new("Invalid", fault.message.clone());
+    let invalid = |fault: &ConditionFault| ConditionFault::new("Invalid", fault.message.clone());
     match (&listener.conflict, &listener.accepted) {
         (Some(conflict), _) => {
-            conditions.push(Condition::bad("Accepted", conflict, generation));
-            conditions.push(Condition::raised("Conflicted", conflict, generation));
+            conditions.push(ObjectCondition::bad("Accepted", conflict, generation));
+            conditions.push(ObjectCondition::raised("Conflicted", conflict, generation));
         }
         (None, fault) => {
-            conditions.push(Condition::of("Accepted", "Accepted", fault.as_ref(), generation));
-            let none = Fault::new("NoConflicts", "");
-            conditions.push(Condition::bad("Conflicted", &none, generation));
+            conditions.push(ObjectCondition::of("Accepted", "Accepted", fault.as_ref(), generation));
+            let none = ConditionFault::new("NoConflicts", "");
+            conditions.push(ObjectCondition::bad("Conflicted", &none, generation));
         }
     }
-    conditions.push(Condition::of("ResolvedRefs", "ResolvedRefs", listener.resolved.as_ref(), generation));
-    let lacks_certificate = listener.lacks_certificate().then(|| Fault::new("Invalid", "no certificate"));
+    conditions.push(ObjectCondition::of("ResolvedRefs", "ResolvedRefs", listener.resolved.as_ref(), generation));
+    let lacks_certificate = listener.lacks_certificate().then(|| ConditionFault::new("Invalid", "no certificate"));
     let fault = listener.conflict.clone().or_else(|| listener.accepted.as_ref().map(invalid));
     let fault = fault
         .or(lacks_certificate)
         .or_else(|| gateway.fault.as_ref().map(invalid))
-        .or_else(|| gateway.address_fault.as_ref().map(|fault| Fault::new("Pending", fault.message.clone())));
-    conditions.push(Condition::of("Programmed", "Programmed", fault.as_ref(), generation));
+        .or_else(|| gateway.address_fault.as_ref().map(|fault| ConditionFault::new("Pending", fault.message.clone())));
+    conditions.push(ObjectCondition::of("Programmed", "Programmed", fault.as_ref(), generation));
     if listener.overlaps {
-        let fault = Fault::new("OverlappingHostnames", "another listener with TLS on this port has some of the hosts");
-        conditions.push(Condition::raised("OverlappingTLSConfig", &fault, generation));
+        let fault =
+            ConditionFault::new("OverlappingHostnames", "another listener with TLS on this port has some of the hosts");
+        conditions.push(ObjectCondition::raised("OverlappingTLSConfig", &fault, generation));
     }
     ListenerStatus {
         name: listener.spec.name.clone(),

@@ -9,9 +9,9 @@ use cluster_objects::{ObjectName, ObjectSet};
 
 use crate::Settings;
 use crate::api::{GROUP, SecretRef};
-use crate::conditions::{Condition, Fault};
+use crate::conditions::{ConditionFault, ObjectCondition};
 use crate::status::{ParentReference, PolicyAncestor};
-use crate::tls::{Files, Owner};
+use crate::tls::{Owner, TlsFiles};
 
 /// Policies by their targets.
 pub(crate) struct Policies<'a> {
@@ -24,17 +24,17 @@ pub(crate) struct Policies<'a> {
 struct Policy<'a> {
     name: ObjectName,
     object: &'a BackendTlsPolicy,
-    checked: Option<Checked>,
+    checked: Option<PolicyCheck>,
     /// A target that an older policy has already.
-    conflict: Option<Fault>,
+    conflict: Option<ConditionFault>,
     ancestors: BTreeSet<ObjectName>,
 }
 
 #[derive(Clone, Debug)]
-struct Checked {
+struct PolicyCheck {
     tls: Option<BackendTls>,
-    accepted: Option<Fault>,
-    resolved: Option<Fault>,
+    accepted: Option<ConditionFault>,
+    resolved: Option<ConditionFault>,
 }
 
 impl<'a> Policies<'a> {
@@ -53,7 +53,7 @@ impl<'a> Policies<'a> {
                 match known.iter().find(|(other, _)| *other == section) {
                     Some((_, older)) => {
                         let words = format!("{} has the target {} already", policies.all[*older].name, target.name);
-                        conflict = Some(Fault::new("Conflicted", words));
+                        conflict = Some(ConditionFault::new("Conflicted", words));
                     }
                     None => known.push((section, index)),
                 }
@@ -85,11 +85,11 @@ impl<'a> Policies<'a> {
         Some(tls.ok_or(()))
     }
 
-    fn check(&mut self, set: &ObjectSet, index: usize) -> Checked {
+    fn check(&mut self, set: &ObjectSet, index: usize) -> PolicyCheck {
         let Policy { name, object, .. } = &self.all[index];
         let validation = &object.spec.validation;
-        let refuse = |fault: Fault| Checked { tls: None, accepted: Some(fault), resolved: None };
-        let invalid = |words: String| refuse(Fault::new("Invalid", words));
+        let refuse = |fault: ConditionFault| PolicyCheck { tls: None, accepted: Some(fault), resolved: None };
+        let invalid = |words: String| refuse(ConditionFault::new("Invalid", words));
         if !matches!(HostName::parse(&validation.hostname), Ok(HostName::Exact(_))) {
             return invalid(format!("\"{}\" is no name of a host", validation.hostname.escape_debug()));
         }
@@ -114,7 +114,7 @@ impl<'a> Policies<'a> {
                 namespace: None,
                 name: reference.name.clone(),
             };
-            match Files::default().authority(set, owner, &reference, ["InvalidCACertificateRef", "InvalidKind"]) {
+            match TlsFiles::default().authority(set, owner, &reference, ["InvalidCACertificateRef", "InvalidKind"]) {
                 Ok(authority) => found.push(authority),
                 Err(error) => fault = fault.or(Some(error)),
             }
@@ -128,8 +128,8 @@ impl<'a> Policies<'a> {
             }
             (false, _) if found.is_empty() => {
                 let words = fault.as_ref().map(|fault| fault.message.clone()).unwrap_or_default();
-                let accepted = Some(Fault::new("NoValidCACertificate", words));
-                return Checked { tls: None, accepted, resolved: fault };
+                let accepted = Some(ConditionFault::new("NoValidCACertificate", words));
+                return PolicyCheck { tls: None, accepted, resolved: fault };
             }
             (false, _) => {
                 let file = FileName::new(&["policies", owner.namespace, owner.name]);
@@ -138,7 +138,7 @@ impl<'a> Policies<'a> {
             }
         };
         let tls = BackendTls { server_name: validation.hostname.clone(), names, trust, certificate: None };
-        Checked { tls: Some(tls), accepted: None, resolved: fault }
+        PolicyCheck { tls: Some(tls), accepted: None, resolved: fault }
     }
 
     pub fn add_authorities(&self, model: &mut Model) {
@@ -164,8 +164,8 @@ impl<'a> Policies<'a> {
                 },
                 controller_name: settings.controller_name.clone(),
                 conditions: vec![
-                    Condition::of("Accepted", "Accepted", accepted, generation),
-                    Condition::of("ResolvedRefs", "ResolvedRefs", resolved, generation),
+                    ObjectCondition::of("Accepted", "Accepted", accepted, generation),
+                    ObjectCondition::of("ResolvedRefs", "ResolvedRefs", resolved, generation),
                 ],
             };
             if !ancestors.is_empty() {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use cluster_model::{Backend, Group, GroupName, Origin};
+use cluster_model::{Backend, EndpointGroup, GroupName, ObjectOrigin};
 use cluster_objects::types::{grpcroutes, httproutes};
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::backends::Backends;
-use crate::compiled::Compiled;
-use crate::conditions::Fault;
+use crate::compiled::CompiledRules;
+use crate::conditions::ConditionFault;
 
 /// Cookie of rules that name none.
 const DEFAULT_COOKIE: &str = "tidegate-session";
@@ -57,11 +57,11 @@ impl<'a> From<&'a grpcroutes::GrpcRouteRulesSessionPersistence> for SessionPersi
 pub(crate) fn keep_sessions(
     persistence: &SessionPersistence<'_>,
     lifetime: Option<Duration>,
-    origin: &Origin,
+    origin: &ObjectOrigin,
     found: &mut [Backend],
     backends: &mut Backends<'_>,
-    compiled: &mut Compiled,
-) -> Result<(), Fault> {
+    compiled: &mut CompiledRules,
+) -> Result<(), ConditionFault> {
     if persistence.is_header {
         return Err(unsupported("sessionPersistence of the type Header: only cookies keep sessions".into()));
     }
@@ -105,11 +105,11 @@ fn sticky_group(group: &GroupName, cookie: &str, expires: Option<u64>, backends:
     if let Some(age) = &age {
         line = line.arg(Argument::plain(format!("expires={age}")));
     }
-    let line: Node = line.arg("path=/").arg("httponly").into();
-    backends.add_variant(group, &name, |group| Group { settings: vec![line], ..group.clone() });
+    let line: WriteNode = line.arg("path=/").arg("httponly").into();
+    backends.add_variant(group, &name, |group| EndpointGroup { settings: vec![line], ..group.clone() });
     name
 }
 
-fn unsupported(words: String) -> Fault {
-    Fault::new("UnsupportedValue", words)
+fn unsupported(words: String) -> ConditionFault {
+    ConditionFault::new("UnsupportedValue", words)
 }

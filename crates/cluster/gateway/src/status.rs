@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::conditions::Condition;
+use crate::conditions::ObjectCondition;
 
 /// Statuses by name; names are `NAMESPACE/NAME`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub struct Statuses {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassStatus {
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
     pub supported_features: Vec<&'static str>,
 }
 
@@ -31,7 +31,7 @@ pub struct GatewayStatus {
     /// Values of addresses of the type `IPAddress`.
     pub addresses: Vec<String>,
     pub attached_listener_sets: usize,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
     pub listeners: Vec<ListenerStatus>,
     /// `spec.infrastructure`, for objects that are made for the Gateway.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -43,7 +43,7 @@ pub struct GatewayStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerSetStatus {
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
     pub listeners: Vec<ListenerStatus>,
 }
 
@@ -53,7 +53,7 @@ pub struct ListenerStatus {
     pub name: String,
     pub attached_routes: usize,
     pub supported_kinds: Vec<RouteKindStatus>,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -68,7 +68,7 @@ pub struct RouteKindStatus {
 pub struct ParentStatus {
     pub parent_ref: ParentReference,
     pub controller_name: String,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
 }
 
 /// `parentRef` as the route has it, so that the status is found again.
@@ -94,5 +94,5 @@ pub struct ParentReference {
 pub struct PolicyAncestor {
     pub ancestor_ref: ParentReference,
     pub controller_name: String,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<ObjectCondition>,
 }

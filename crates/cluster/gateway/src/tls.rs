@@ -7,11 +7,11 @@ use cluster_objects::types::{ConfigMap, Gateway, Secret};
 use cluster_objects::{ObjectSet, Referent, Referrer};
 
 use crate::api::{ClientValidation, SecretRef};
-use crate::conditions::Fault;
+use crate::conditions::ConditionFault;
 
 /// Certificates and authorities by their files.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct TlsFiles {
     pub certificates: BTreeMap<FileName, Certificate>,
     pub authorities: BTreeMap<FileName, Authority>,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Owner<'a> {
     pub name: &'a str,
 }
 
-impl Files {
+impl TlsFiles {
     /// Resolves a reference to a Secret with `tls.crt` and `tls.key`.
     ///
     /// `invalid` is the reason of references that are permitted and lead to no certificate.
@@ -34,13 +34,13 @@ impl Files {
         owner: Owner<'_>,
         reference: &SecretRef,
         invalid: &'static str,
-    ) -> Result<FileName, Fault> {
+    ) -> Result<FileName, ConditionFault> {
         let SecretRef { group, kind, name, .. } = reference;
         if !group.is_empty() || kind != "Secret" {
-            return Err(Fault::new(invalid, format!("certificates of the kind {kind} are not supported")));
+            return Err(ConditionFault::new(invalid, format!("certificates of the kind {kind} are not supported")));
         }
         let namespace = permitted(set, owner, reference)?;
-        let fault = |words: String| Fault::new(invalid, format!("Secret {namespace}/{name}: {words}"));
+        let fault = |words: String| ConditionFault::new(invalid, format!("Secret {namespace}/{name}: {words}"));
         let file = FileName::new(&[namespace, name]);
         if self.certificates.contains_key(&file) {
             return Ok(file);
@@ -64,13 +64,13 @@ impl Files {
         owner: Owner<'_>,
         reference: &SecretRef,
         [invalid, invalid_kind]: [&'static str; 2],
-    ) -> Result<Authority, Fault> {
+    ) -> Result<Authority, ConditionFault> {
         let SecretRef { group, kind, name, .. } = reference;
         if !group.is_empty() || kind != "ConfigMap" {
-            return Err(Fault::new(invalid_kind, format!("authorities of the kind {kind} are not supported")));
+            return Err(ConditionFault::new(invalid_kind, format!("authorities of the kind {kind} are not supported")));
         }
         let namespace = permitted(set, owner, reference)?;
-        let fault = |words: String| Fault::new(invalid, format!("ConfigMap {namespace}/{name}: {words}"));
+        let fault = |words: String| ConditionFault::new(invalid, format!("ConfigMap {namespace}/{name}: {words}"));
         let map = set.get::<ConfigMap>(namespace, name).ok_or_else(|| fault("does not exist".into()))?;
         let text = map.data.as_ref().and_then(|data| data.get("ca.crt"));
         let text = text.ok_or_else(|| fault("has no ca.crt".into()))?;
@@ -85,7 +85,7 @@ impl Files {
         gateway: &Gateway,
         port: i32,
         validation: &ClientValidation,
-    ) -> (Option<ClientVerification>, Option<Fault>) {
+    ) -> (Option<ClientVerification>, Option<ConditionFault>) {
         let namespace = gateway.metadata.namespace.as_deref().unwrap_or("default");
         let name = gateway.metadata.name.as_deref().unwrap_or("");
         let owner = Owner { kind: "Gateway", namespace, name };
@@ -97,7 +97,10 @@ impl Files {
             }
         }
         if found.is_empty() {
-            return (None, fault.or_else(|| Some(Fault::new("InvalidCACertificateRef", "no authority is named"))));
+            return (
+                None,
+                fault.or_else(|| Some(ConditionFault::new("InvalidCACertificateRef", "no authority is named"))),
+            );
         }
         let authority = FileName::new(&["gateways", namespace, name, &port.to_string()]);
         self.authorities.insert(authority.clone(), Authority::join(&found));
@@ -107,13 +110,13 @@ impl Files {
 }
 
 /// Returns the namespace of a reference that stays in its own or has a grant.
-fn permitted<'a>(set: &ObjectSet, owner: Owner<'a>, reference: &'a SecretRef) -> Result<&'a str, Fault> {
+fn permitted<'a>(set: &ObjectSet, owner: Owner<'a>, reference: &'a SecretRef) -> Result<&'a str, ConditionFault> {
     let namespace = reference.namespace.as_deref().unwrap_or(owner.namespace);
     let from = Referrer { group: crate::api::GROUP, kind: owner.kind, namespace: owner.namespace };
     let to = Referent { group: &reference.group, kind: &reference.kind, namespace, name: &reference.name };
     match set.permits(from, to) {
         true => Ok(namespace),
-        false => Err(Fault::new(
+        false => Err(ConditionFault::new(
             "RefNotPermitted",
             format!("no ReferenceGrant in {namespace} permits {} {}", reference.kind, reference.name),
         )),

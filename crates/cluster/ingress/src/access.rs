@@ -1,20 +1,20 @@
 //! Networks, authentication, limits and TLS towards backends.
 
 use cluster_model::GroupName;
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::config::{Config, ExternalAuth};
-use crate::headers::Fields;
-use crate::hosts::{Host, Loc, Source};
+use crate::headers::LocationFields;
+use crate::hosts::{Host, IngressSource, Loc};
 use crate::lines::{cors_lines, inner_location};
 use crate::nodes::identifier;
-use crate::output::{HostParts, Output, directive, line};
+use crate::output::{HostParts, OutputState, directive, line};
 use crate::template::template;
 use crate::urls;
 
 /// Returns `deny` and `allow`.
-pub(crate) fn networks(config: &Config) -> Vec<Node> {
-    let mut lines: Vec<Node> = config.deny.iter().map(|network| line("deny", &[network])).collect();
+pub(crate) fn networks(config: &Config) -> Vec<WriteNode> {
+    let mut lines: Vec<WriteNode> = config.deny.iter().map(|network| line("deny", &[network])).collect();
     if !config.allow.is_empty() {
         lines.extend(config.allow.iter().map(|network| line("allow", &[network])));
         lines.push(line("deny", &["all"]));
@@ -23,7 +23,7 @@ pub(crate) fn networks(config: &Config) -> Vec<Node> {
 }
 
 /// Returns the directives of TLS towards the backend.
-pub(crate) fn proxy_ssl(source: &Source<'_>, is_grpc: bool) -> Vec<Node> {
+pub(crate) fn proxy_ssl(source: &IngressSource<'_>, is_grpc: bool) -> Vec<WriteNode> {
     let (Some(ssl), Some(credentials)) = (&source.config.proxy_ssl, &source.files.proxy_ssl) else { return Vec::new() };
     let mut lines = Vec::new();
     if let Some(authority) = &credentials.authority {
@@ -43,7 +43,7 @@ pub(crate) fn proxy_ssl(source: &Source<'_>, is_grpc: bool) -> Vec<Node> {
     }
     if is_grpc {
         for node in &mut lines {
-            if let Node::Directive(it) = node {
+            if let WriteNode::Directive(it) = node {
                 let name = String::from_utf8_lossy(&it.name.bytes()).replacen("proxy_", "grpc_", 1);
                 it.name = Argument::plain(name);
             }
@@ -52,7 +52,7 @@ pub(crate) fn proxy_ssl(source: &Source<'_>, is_grpc: bool) -> Vec<Node> {
     lines
 }
 
-impl Output<'_, '_> {
+impl OutputState<'_, '_> {
     /// Returns the lines that protect a location.
     ///
     /// # Errors
@@ -63,8 +63,8 @@ impl Output<'_, '_> {
         loc: &Loc,
         source: usize,
         host_parts: &mut HostParts,
-        fields: &mut Fields,
-    ) -> Result<(Vec<Node>, Vec<GroupName>), String> {
+        fields: &mut LocationFields,
+    ) -> Result<(Vec<WriteNode>, Vec<GroupName>), String> {
         let sources = self.sources;
         let owner = &sources[source];
         let mut lines = Vec::new();
@@ -90,8 +90,8 @@ impl Output<'_, '_> {
         source: usize,
         auth: &ExternalAuth,
         host_parts: &mut HostParts,
-        fields: &mut Fields,
-    ) -> Result<(Vec<Node>, Vec<GroupName>), String> {
+        fields: &mut LocationFields,
+    ) -> Result<(Vec<WriteNode>, Vec<GroupName>), String> {
         let sources = self.sources;
         let owner = &sources[source];
         let variables = crate::snippets::variables(&owner.snippets.auth);
@@ -185,7 +185,7 @@ impl Output<'_, '_> {
         signin: &str,
         own: &[String],
         host_parts: &mut HostParts,
-    ) -> Result<Vec<Node>, String> {
+    ) -> Result<Vec<WriteNode>, String> {
         let parameter = auth.redirect_param.as_deref().unwrap_or("rd");
         let query = signin.split_once('?').map(|(_, query)| query);
         let names = |query: &str| query.split('&').any(|pair| pair.split('=').next() == Some(parameter));
@@ -213,7 +213,7 @@ impl Output<'_, '_> {
     }
 
     /// Returns the limits of a location. Zones belong to the Ingress: its paths count together.
-    pub(crate) fn limits(&mut self, source: usize) -> Vec<Node> {
+    pub(crate) fn limits(&mut self, source: usize) -> Vec<WriteNode> {
         let sources = self.sources;
         let owner = &sources[source];
         let limits = &owner.config.limits;
@@ -222,7 +222,7 @@ impl Output<'_, '_> {
         let is_limited = limits.rps > 0 || limits.rpm > 0 || limits.connections > 0;
         if is_limited && self.is_new(&format!("limits {base}")) {
             let mut key = self.defaults.limit_key.clone();
-            let mut nodes = vec![Node::Blank, Node::Comment(format!("Ingress {}", owner.name))];
+            let mut nodes = vec![WriteNode::Blank, WriteNode::Comment(format!("Ingress {}", owner.name))];
             if !limits.allow.is_empty() {
                 let end = identifier(&base);
                 let (allowed, limited) = (self.unique(&format!("allow_{end}")), self.unique(&format!("limit_{end}")));
@@ -231,7 +231,7 @@ impl Output<'_, '_> {
                     limits
                         .allow
                         .iter()
-                        .map(|network| Node::from(NewDirective::entry(Argument::plain(network)).arg("1"))),
+                        .map(|network| WriteNode::from(NewDirective::entry(Argument::plain(network)).arg("1"))),
                 );
                 let geo = NewDirective::new("geo").arg("$remote_addr").arg(Argument::variable(&allowed));
                 nodes.push(geo.block(entries).into());
@@ -274,6 +274,6 @@ impl Output<'_, '_> {
     }
 }
 
-fn is_request_set(node: &Node) -> bool {
-    matches!(node, Node::Directive(it) if it.name == Argument::plain("auth_request_set"))
+fn is_request_set(node: &WriteNode) -> bool {
+    matches!(node, WriteNode::Directive(it) if it.name == Argument::plain("auth_request_set"))
 }

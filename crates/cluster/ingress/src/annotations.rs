@@ -242,17 +242,17 @@ const ELSEWHERE: &[(&str, &str)] = &[
 ];
 
 /// Returns the annotation of this name (without the prefix).
-pub fn find(name: &str) -> Option<&'static Annotation> {
+pub fn find_annotation(name: &str) -> Option<&'static Annotation> {
     ANNOTATIONS.iter().find(|known| known.name == name)
 }
 
 /// Returns the answer to a name that ingress-nginx does not know.
-pub fn advice(name: &str) -> String {
+pub fn annotation_advice(name: &str) -> String {
     if let Some((_, words)) = ELSEWHERE.iter().find(|(known, _)| *known == name) {
         return format!("\"{name}\" is no annotation of ingress-nginx and has no effect: {words}");
     }
     let known = MISTAKEN.iter().find(|(known, _)| *known == name).map(|(_, right)| *right);
-    let near = || conf_schema::suggest::nearest(name, ANNOTATIONS.iter().map(|known| known.name));
+    let near = || conf_schema::suggest::nearest_word(name, ANNOTATIONS.iter().map(|known| known.name));
     match known.or_else(near) {
         Some(right) => format!("\"{name}\" is no annotation of ingress-nginx and has no effect: write {right}"),
         None => format!("\"{name}\" is no annotation of ingress-nginx and has no effect"),

@@ -134,25 +134,25 @@ fn redirect(reader: &mut Reader<'_>) -> Option<(u16, String)> {
     find("temporal-redirect", 307, 302).or_else(|| find("permanent-redirect", 308, 301))
 }
 
-fn protocol(reader: &mut Reader<'_>) -> Protocol {
-    let Some(word) = reader.text("backend-protocol") else { return Protocol::Http };
+fn protocol(reader: &mut Reader<'_>) -> BackendProtocol {
+    let Some(word) = reader.text("backend-protocol") else { return BackendProtocol::Http };
     match word.to_ascii_uppercase().as_str() {
-        "HTTP" => Protocol::Http,
-        "HTTPS" => Protocol::Https,
-        "AUTO_HTTP" => Protocol::AutoHttp,
-        "GRPC" => Protocol::Grpc,
-        "GRPCS" => Protocol::Grpcs,
-        "FCGI" => Protocol::Fcgi,
+        "HTTP" => BackendProtocol::Http,
+        "HTTPS" => BackendProtocol::Https,
+        "AUTO_HTTP" => BackendProtocol::AutoHttp,
+        "GRPC" => BackendProtocol::Grpc,
+        "GRPCS" => BackendProtocol::Grpcs,
+        "FCGI" => BackendProtocol::Fcgi,
         _ => {
             let word = word.escape_debug();
             reader.complaints.push(format!("backend-protocol: \"{word}\" is unknown: HTTP is used"));
-            Protocol::Http
+            BackendProtocol::Http
         }
     }
 }
 
 /// Reads what annotations and the ConfigMap name alike.
-pub(crate) fn proxy(reader: &mut Reader<'_>, defaults: &Proxy) -> Proxy {
+pub(crate) fn proxy(reader: &mut Reader<'_>, defaults: &ProxyDirectives) -> ProxyDirectives {
     let size = |reader: &mut Reader<'_>, name: &str, default: &str| reader.size(name).unwrap_or(default).to_owned();
     let text = |value: Option<&str>, default: &str| value.unwrap_or(default).to_owned();
     let seconds = |reader: &mut Reader<'_>, name: &str, default: i64| {
@@ -163,7 +163,7 @@ pub(crate) fn proxy(reader: &mut Reader<'_>, defaults: &Proxy) -> Proxy {
         |value: &str| value == "off" || (value.split_whitespace().count() == 2 && is_url(&value.replace(' ', "")));
     let one = |value: &str| is_url(value);
     let buffer_size = size(reader, "proxy-buffer-size", &defaults.buffer_size);
-    Proxy {
+    ProxyDirectives {
         body_size: size(reader, "proxy-body-size", &defaults.body_size),
         body_buffer_size: reader.size("client-body-buffer-size").map(Into::into).or(defaults.body_buffer_size.clone()),
         connect_timeout: seconds(reader, "proxy-connect-timeout", defaults.connect_timeout),
@@ -362,14 +362,14 @@ fn proxy_ssl(reader: &mut Reader<'_>) -> Option<ProxySsl> {
     })
 }
 
-fn limits(reader: &mut Reader<'_>, defaults: &Defaults, denied: &mut Option<String>) -> Limits {
+fn limits(reader: &mut Reader<'_>, defaults: &Defaults, denied: &mut Option<String>) -> LimitDirectives {
     let networks = ["limit-allowlist", "limit-whitelist"].into_iter().find_map(|name| reader.text(name));
     let allow = networks.map(parse_networks).transpose().unwrap_or_else(|error| {
         *denied = Some(format!("limit-allowlist: {error}"));
         None
     });
     let mut count = |name: &str| reader.integer(name).filter(|count| *count >= 0);
-    Limits {
+    LimitDirectives {
         rps: count("limit-rps").unwrap_or(0),
         rpm: count("limit-rpm").unwrap_or(0),
         connections: count("limit-connections").unwrap_or(0),

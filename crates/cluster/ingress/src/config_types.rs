@@ -16,8 +16,8 @@ pub(crate) struct Config {
     pub relative_redirects: bool,
     pub port_in_redirects: bool,
     pub ssl_passthrough: bool,
-    pub protocol: Protocol,
-    pub proxy: Proxy,
+    pub protocol: BackendProtocol,
+    pub proxy: ProxyDirectives,
     pub cors: Option<Cors>,
     pub canary: Option<Canary>,
     pub affinity: Option<Affinity>,
@@ -32,7 +32,7 @@ pub(crate) struct Config {
     pub global_auth: bool,
     pub auth_tls: Option<AuthTls>,
     pub proxy_ssl: Option<ProxySsl>,
-    pub limits: Limits,
+    pub limits: LimitDirectives,
     pub custom_errors: Vec<u16>,
     pub intercepts_errors: bool,
     pub default_backend: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Config {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub(crate) enum BackendProtocol {
     #[default]
     Http,
     Https,
@@ -61,15 +61,15 @@ pub(crate) enum Protocol {
     Fcgi,
 }
 
-impl Protocol {
+impl BackendProtocol {
     pub fn is_grpc(self) -> bool {
-        matches!(self, Protocol::Grpc | Protocol::Grpcs)
+        matches!(self, BackendProtocol::Grpc | BackendProtocol::Grpcs)
     }
 }
 
 /// Directives of proxying. Times are in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Proxy {
+pub(crate) struct ProxyDirectives {
     pub body_size: String,
     pub body_buffer_size: Option<String>,
     pub connect_timeout: i64,
@@ -165,7 +165,7 @@ pub(crate) struct ProxySsl {
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Limits {
+pub(crate) struct LimitDirectives {
     pub rps: i64,
     pub rpm: i64,
     pub connections: i64,

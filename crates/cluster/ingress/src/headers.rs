@@ -2,23 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::output::{directive, line};
 use crate::settings::Defaults;
 
 /// Fields of a location that differ from those of the server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct LocationFields {
     pub host: Option<Argument>,
     pub connection: Option<Argument>,
     /// Fields of the host's verification of clients.
-    pub client: Vec<Node>,
+    pub client: Vec<WriteNode>,
     pub more: Vec<(String, Argument)>,
 }
 
 /// Returns the fields towards a backend.
-pub(crate) fn fields(name: &'static str, defaults: &Defaults, fields: &Fields) -> Vec<Node> {
+pub(crate) fn fields(name: &'static str, defaults: &Defaults, fields: &LocationFields) -> Vec<WriteNode> {
     let forwards = defaults.uses_forwarded_headers;
     let scheme = if forwards { "$pass_access_scheme" } else { "$scheme" };
     let host = if forwards { "$best_http_host" } else { "$http_host" };
@@ -54,14 +54,14 @@ pub(crate) fn fields(name: &'static str, defaults: &Defaults, fields: &Fields) -
 }
 
 /// Returns the definitions of variables that lines use and nginx does not have.
-pub(crate) fn definitions(used: &BTreeSet<String>, defaults: &Defaults) -> Vec<Node> {
+pub(crate) fn definitions(used: &BTreeSet<String>, defaults: &Defaults) -> Vec<WriteNode> {
     let mut nodes = Vec::new();
     let mut map = |name: &'static str, input: &'static str, lines: &[(&'static str, &'static str)]| {
         let lines = lines
             .iter()
             .map(|(key, value)| NewDirective::entry(Argument::plain(key)).arg(Argument::plain(value)).into());
         let head = NewDirective::new("map").arg(input).arg(Argument::variable(name));
-        nodes.extend([Node::Blank, head.block(lines.collect()).into()]);
+        nodes.extend([WriteNode::Blank, head.block(lines.collect()).into()]);
     };
     let uses = |name: &str| used.contains(name);
     let forwards = defaults.uses_forwarded_headers;

@@ -2,43 +2,43 @@
 
 use std::collections::BTreeMap;
 
-use cluster_model::{FileName, GroupName, HostName, Origin};
+use cluster_model::{FileName, GroupName, HostName, ObjectOrigin};
 use cluster_objects::ObjectName;
 use cluster_objects::types::Ingress;
-use conf_syntax::writer::Node;
+use conf_syntax::writer::WriteNode;
 
 use crate::config::{Canary, Config};
 use crate::secrets::Credentials;
-use crate::services::Target;
+use crate::services::PathTarget;
 
 /// Ingress with its settings.
-pub(crate) struct Source<'a> {
+pub(crate) struct IngressSource<'a> {
     pub name: &'a ObjectName,
     pub ingress: &'a Ingress,
     pub config: Config,
     pub snippets: Snippets,
-    pub files: Files,
+    pub files: SettingFiles,
 }
 
-impl Source<'_> {
+impl IngressSource<'_> {
     /// Returns the origin of lines that one of the annotations makes.
-    pub fn origin(&self, annotation: &'static str) -> Origin {
-        Origin::new("Ingress", &self.name.namespace, &self.name.name).part(annotation)
+    pub fn origin(&self, annotation: &'static str) -> ObjectOrigin {
+        ObjectOrigin::new("Ingress", &self.name.namespace, &self.name.name).part(annotation)
     }
 }
 
 /// Checked snippets of an Ingress.
 #[derive(Default)]
 pub(crate) struct Snippets {
-    pub location: Vec<Node>,
-    pub server: Vec<Node>,
-    pub auth: Vec<Node>,
-    pub stream: Vec<Node>,
+    pub location: Vec<WriteNode>,
+    pub server: Vec<WriteNode>,
+    pub auth: Vec<WriteNode>,
+    pub stream: Vec<WriteNode>,
 }
 
 /// Files and fields that the settings of an Ingress name.
 #[derive(Default)]
-pub(crate) struct Files {
+pub(crate) struct SettingFiles {
     pub users: Option<FileName>,
     pub proxy_ssl: Option<Credentials>,
     pub auth_tls: Option<Result<Credentials, String>>,
@@ -71,29 +71,29 @@ pub(crate) struct Loc {
     pub path: String,
     pub is_exact: bool,
     /// `None` for the backend of requests that no rule takes.
-    pub target: Option<Target>,
+    pub target: Option<PathTarget>,
     /// Ingress with the settings; `None` for the host of all requests without any.
     pub source: Option<usize>,
     /// No rule names the path: it is the rest of the host.
     pub is_rest: bool,
-    pub origin: Origin,
+    pub origin: ObjectOrigin,
 }
 
 impl Loc {
     /// Tells whether the settings rewrite the path.
-    pub fn needs_rewrite(&self, sources: &[Source<'_>]) -> bool {
+    pub fn needs_rewrite(&self, sources: &[IngressSource<'_>]) -> bool {
         let target = self.source.and_then(|source| sources[source].config.rewrite_target.as_ref());
         target.is_some_and(|target| *target != self.path)
     }
 
-    fn uses_regex(&self, sources: &[Source<'_>]) -> bool {
+    fn uses_regex(&self, sources: &[IngressSource<'_>]) -> bool {
         self.needs_rewrite(sources) || self.source.is_some_and(|source| sources[source].config.use_regex)
     }
 }
 
 /// Path that the server compares.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Comparison {
+pub(crate) enum PathComparison {
     Exact(String),
     /// Path elements, as one prefix and one exact path of ingress-nginx do.
     Elements(String),
@@ -104,7 +104,7 @@ pub(crate) enum Comparison {
 impl Host {
     /// Returns the locations with what the server compares, in the order of ingress-nginx: with a regular expression
     /// anywhere on the host, all paths are regular expressions, and the longest text goes first.
-    pub fn compared(&self, sources: &[Source<'_>]) -> Vec<(Comparison, Loc)> {
+    pub fn compared(&self, sources: &[IngressSource<'_>]) -> Vec<(PathComparison, Loc)> {
         let mut locations = self.locations.clone();
         locations.sort_by(|a, b| b.path.len().cmp(&a.path.len()).then_with(|| b.path.cmp(&a.path)));
         let is_regex = locations.iter().any(|location| location.uses_regex(sources));
@@ -114,12 +114,12 @@ impl Host {
             let is_plain_prefix = !location.is_exact && path != "/" && !location.uses_regex(sources);
             match (is_regex, location.is_exact) {
                 (true, _) if is_plain_prefix && has_exact(path) && !path.ends_with('/') => {
-                    Comparison::Regex(format!("^{path}/"))
+                    PathComparison::Regex(format!("^{path}/"))
                 }
-                (true, _) => Comparison::Regex(format!("^{path}")),
-                (false, true) => Comparison::Exact(path.clone()),
-                (false, false) if path == "/" || path.ends_with('/') => Comparison::Text(path.clone()),
-                (false, false) => Comparison::Elements(path.clone()),
+                (true, _) => PathComparison::Regex(format!("^{path}")),
+                (false, true) => PathComparison::Exact(path.clone()),
+                (false, false) if path == "/" || path.ends_with('/') => PathComparison::Text(path.clone()),
+                (false, false) => PathComparison::Elements(path.clone()),
             }
         };
         locations.iter().map(|location| (compare(location), location.clone())).collect()
@@ -127,8 +127,8 @@ impl Host {
 }
 
 /// Hosts, and the groups that a canary shares requests with.
-pub(crate) struct Servers {
+pub(crate) struct HostServers {
     pub hosts: Vec<Host>,
     /// Canaries by the group of their primary.
-    pub canaries: BTreeMap<GroupName, (Target, Canary)>,
+    pub canaries: BTreeMap<GroupName, (PathTarget, Canary)>,
 }

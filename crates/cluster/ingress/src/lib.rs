@@ -1,7 +1,7 @@
 //! Translates Ingress objects with the annotations of ingress-nginx to a [`Model`].
 //!
 //! The meaning of fields and annotations is that of ingress-nginx 1.15: its documents, its annotation parsers and its
-//! template. [`translate`] is a pure function of a set of objects and [`Settings`].
+//! template. [`translate_ingresses`] is a pure function of a set of objects and [`Settings`].
 
 #![forbid(unsafe_code)]
 
@@ -35,13 +35,13 @@ use cluster_objects::{Complaint, ObjectName, ObjectSet};
 
 pub use annotations::{ANNOTATIONS, Annotation, OLD_PREFIX, PREFIX, REFUSED_VALUES, Treatment};
 pub use output::config_keys;
-pub use report::{Finding, report};
+pub use report::{Finding, report_annotations};
 pub use settings::{CONTROLLER_NAME, Settings};
 pub use snippets::{REFUSED as REFUSED_DIRECTIVES, parse_location_snippet};
 
 /// Result of a translation.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Translation {
+pub struct IngressTranslation {
     pub model: Model,
     /// Objects and parts that are left out, and values that are ignored.
     pub complaints: Vec<Complaint>,
@@ -54,13 +54,13 @@ pub struct Translation {
 }
 
 /// Translates the Ingresses of a class.
-pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
+pub fn translate_ingresses(set: &ObjectSet, settings: &Settings) -> IngressTranslation {
     let mut complaints = Vec::new();
     let mut model = Model::default();
     let classes::Selection { selected, foreign } = classes::select(set, settings, &mut complaints);
     let foreign = foreign.into_iter().cloned().collect();
     if selected.is_empty() {
-        return Translation { model, complaints, foreign, ..Translation::default() };
+        return IngressTranslation { model, complaints, foreign, ..IngressTranslation::default() };
     }
     let names = selected.iter().map(|(name, _)| (*name).clone()).collect::<BTreeSet<ObjectName>>();
     let defaults = settings::read(set, settings, &mut complaints);
@@ -69,10 +69,10 @@ pub fn translate(set: &ObjectSet, settings: &Settings) -> Translation {
     let sources = sources::read(&selected, settings, &defaults, &secrets, &mut model, &mut complaints);
     let assembly = servers::Assembly::new(&sources, settings, &secrets, &mut services, &mut model, &mut complaints);
     let servers = assembly.run();
-    output::Output::new(&sources, &defaults, settings, &mut services, &mut model, &mut complaints).run(&servers);
+    output::OutputState::new(&sources, &defaults, settings, &mut services, &mut model, &mut complaints).run(&servers);
     let mut refused = names.clone();
     for source in &sources {
         refused.remove(source.name);
     }
-    Translation { model, complaints, selected: names, foreign, refused }
+    IngressTranslation { model, complaints, selected: names, foreign, refused }
 }

@@ -1,9 +1,9 @@
 //! Directives that depend on settings alone.
 
-use cluster_model::Origin;
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use cluster_model::ObjectOrigin;
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
-use crate::config::{Cors, Proxy, is_buffer_size};
+use crate::config::{Cors, ProxyDirectives, is_buffer_size};
 use crate::nodes::quote_pattern;
 use crate::output::{directive, line};
 
@@ -32,14 +32,14 @@ pub(crate) const FASTCGI_PARAMS: &[(&str, &str)] = &[
 
 /// Returns a location that only the server itself uses, with a comment of the Ingress that it belongs to.
 pub(crate) fn inner_location(
-    origin: &Origin,
+    origin: &ObjectOrigin,
     modifier: &[&'static str],
     name: Argument,
-    lines: Vec<Node>,
-) -> Vec<Node> {
+    lines: Vec<WriteNode>,
+) -> Vec<WriteNode> {
     let head = NewDirective::new("location").args(modifier.iter().map(Argument::plain)).arg(name);
-    let lines = std::iter::once(Node::Comment(origin.to_string())).chain(lines).collect();
-    vec![Node::Blank, head.block(lines).into()]
+    let lines = std::iter::once(WriteNode::Comment(origin.to_string())).chain(lines).collect();
+    vec![WriteNode::Blank, head.block(lines).into()]
 }
 
 pub(crate) fn with_scheme(scheme: &str, argument: Argument) -> Argument {
@@ -47,7 +47,7 @@ pub(crate) fn with_scheme(scheme: &str, argument: Argument) -> Argument {
         Argument::Plain(group) => Argument::Plain([scheme.as_bytes(), &group].concat()),
         Argument::Template(mut inner) => {
             if !scheme.is_empty() {
-                inner.insert(0, Part::Text(scheme.as_bytes().to_vec()));
+                inner.insert(0, TemplatePart::Text(scheme.as_bytes().to_vec()));
             }
             Argument::Template(inner)
         }
@@ -55,10 +55,10 @@ pub(crate) fn with_scheme(scheme: &str, argument: Argument) -> Argument {
 }
 
 /// Returns the directives of proxying; with `outer`, those that differ from the server's.
-pub(crate) fn proxy_lines(proxy: &Proxy, outer: Option<&Proxy>, is_grpc: bool) -> Vec<Node> {
+pub(crate) fn proxy_lines(proxy: &ProxyDirectives, outer: Option<&ProxyDirectives>, is_grpc: bool) -> Vec<WriteNode> {
     let mut lines = Vec::new();
-    let differs = |get: fn(&Proxy) -> String| outer.is_none_or(|outer| get(outer) != get(proxy));
-    let mut simple = |name: &'static str, get: fn(&Proxy) -> String| {
+    let differs = |get: fn(&ProxyDirectives) -> String| outer.is_none_or(|outer| get(outer) != get(proxy));
+    let mut simple = |name: &'static str, get: fn(&ProxyDirectives) -> String| {
         if differs(get) {
             let value = get(proxy);
             lines.push(line(name, &value.split_whitespace().collect::<Vec<_>>()));
@@ -79,7 +79,7 @@ pub(crate) fn proxy_lines(proxy: &Proxy, outer: Option<&Proxy>, is_grpc: bool) -
     simple("proxy_next_upstream_tries", |proxy| proxy.next_upstream_tries.to_string());
     simple("proxy_cookie_domain", |proxy| proxy.cookie_domain.clone());
     simple("proxy_cookie_path", |proxy| proxy.cookie_path.clone());
-    let size = |name: &'static str, get: fn(&Proxy) -> &Option<String>| {
+    let size = |name: &'static str, get: fn(&ProxyDirectives) -> &Option<String>| {
         let value = get(proxy).as_ref().filter(|value| is_buffer_size(value))?;
         outer.is_none_or(|outer| get(outer).as_ref() != Some(value)).then(|| line(name, &[value]))
     };
@@ -94,7 +94,7 @@ pub(crate) fn proxy_lines(proxy: &Proxy, outer: Option<&Proxy>, is_grpc: bool) -
 }
 
 /// Returns the words of `proxy_redirect`.
-pub(crate) fn redirect_words(proxy: &Proxy) -> Vec<&str> {
+pub(crate) fn redirect_words(proxy: &ProxyDirectives) -> Vec<&str> {
     match (proxy.redirect_from.as_str(), proxy.redirect_to.as_str()) {
         (from @ ("off" | "default"), _) => vec![from],
         // A rule without its other half is no rule.
@@ -104,7 +104,7 @@ pub(crate) fn redirect_words(proxy: &Proxy) -> Vec<&str> {
 }
 
 /// Answers preflights, and sets the fields of cross-origin requests.
-pub(crate) fn cors_lines(cors: &Cors) -> Vec<Node> {
+pub(crate) fn cors_lines(cors: &Cors) -> Vec<WriteNode> {
     let is_any = cors.origins == ["*"];
     let set = |value: &str| directive("set", [Argument::variable("cors"), Argument::plain(value)]);
     let mut lines = Vec::new();
@@ -139,7 +139,7 @@ pub(crate) fn cors_lines(cors: &Cors) -> Vec<Node> {
         fields.push(Argument::plain(format!("Access-Control-Expose-Headers: {expose}")));
     }
     fields.push(Argument::plain(format!("Access-Control-Max-Age: {}", cors.max_age)));
-    let fields: Vec<Node> = fields.into_iter().map(|field| directive("more_set_headers", [field])).collect();
+    let fields: Vec<WriteNode> = fields.into_iter().map(|field| directive("more_set_headers", [field])).collect();
     let test = |value: &str| [Argument::plain("($cors"), "=".into(), Argument::plain(format!("{value})"))];
     lines.push(NewDirective::new("if").args(test("true")).block(fields.clone()).into());
     let mut preflight = fields;

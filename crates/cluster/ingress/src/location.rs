@@ -2,27 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use cluster_model::{GroupName, Origin};
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use cluster_model::{GroupName, ObjectOrigin};
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
 use crate::access;
-use crate::config::{Config, Protocol};
-use crate::headers::{self, Fields};
+use crate::config::{BackendProtocol, Config};
+use crate::headers::{self, LocationFields};
 use crate::hosts::{Host, Loc};
 use crate::lines::{FASTCGI_PARAMS, cors_lines, inner_location, proxy_lines, redirect_words, with_scheme};
 use crate::nodes::{mentions, without_repeated};
-use crate::output::{HostParts, Output, directive, line};
+use crate::output::{HostParts, OutputState, directive, line};
 use crate::template::{parts, template};
 use crate::urls;
 
-impl Output<'_, '_> {
+impl OutputState<'_, '_> {
     /// Returns the directives of a server in front of its locations.
-    pub(crate) fn server_lines(&mut self, host: &Host, is_tls: bool) -> Vec<Node> {
+    pub(crate) fn server_lines(&mut self, host: &Host, is_tls: bool) -> Vec<WriteNode> {
         let mut lines = Vec::new();
         if !self.defaults.server.is_empty() {
             lines.extend(self.config_map_comment());
             lines.extend(self.defaults.server.iter().cloned());
-            lines.push(Node::Blank);
+            lines.push(WriteNode::Blank);
         }
         if is_tls {
             lines.extend(self.defaults.tls_server.iter().cloned());
@@ -51,9 +51,9 @@ impl Output<'_, '_> {
             let snippet = &self.sources[source].snippets.server;
             without_repeated(&mut lines, snippet);
             // The host may be another Ingress's.
-            lines.push(Node::Comment(self.sources[source].origin("server-snippet").to_string()));
+            lines.push(WriteNode::Comment(self.sources[source].origin("server-snippet").to_string()));
             lines.extend(snippet.iter().cloned());
-            lines.push(Node::Blank);
+            lines.push(WriteNode::Blank);
         }
         let mut roots = BTreeSet::new();
         for source in &host.sources {
@@ -80,12 +80,12 @@ impl Output<'_, '_> {
     }
 
     /// Returns the fields that all locations of a host have.
-    pub(crate) fn host_fields(&self, host: &Host) -> Fields {
-        let Some(source) = host.auth_tls else { return Fields::default() };
+    pub(crate) fn host_fields(&self, host: &Host) -> LocationFields {
+        let Some(source) = host.auth_tls else { return LocationFields::default() };
         let source = &self.sources[source];
-        let Some(Ok(credentials)) = &source.files.auth_tls else { return Fields::default() };
+        let Some(Ok(credentials)) = &source.files.auth_tls else { return LocationFields::default() };
         if credentials.authority.is_none() {
-            return Fields::default();
+            return LocationFields::default();
         }
         let passes = source.config.auth_tls.as_ref().is_some_and(|tls| tls.passes_certificate);
         let mut client = Vec::new();
@@ -98,10 +98,10 @@ impl Output<'_, '_> {
             ("ssl-client-issuer-dn", "$ssl_client_i_dn"),
         ]);
         let client = client.into_iter().map(|(name, value)| line("proxy_set_header", &[name, value])).collect();
-        Fields { client, ..Fields::default() }
+        LocationFields { client, ..LocationFields::default() }
     }
 
-    fn client_verification(&mut self, source: usize, is_tls: bool) -> Vec<Node> {
+    fn client_verification(&mut self, source: usize, is_tls: bool) -> Vec<WriteNode> {
         let owner = &self.sources[source];
         let Some(tls) = &owner.config.auth_tls else { return Vec::new() };
         let authority = match &owner.files.auth_tls {
@@ -141,7 +141,7 @@ impl Output<'_, '_> {
         loc: &Loc,
         is_tls: bool,
         host_parts: &mut HostParts,
-    ) -> (Vec<GroupName>, Vec<Node>) {
+    ) -> (Vec<GroupName>, Vec<WriteNode>) {
         let Some(source) = loc.source else {
             return self.pass_to_default(loc);
         };
@@ -211,23 +211,23 @@ impl Output<'_, '_> {
     }
 
     /// Returns the comment of lines that come from the ConfigMap of the controller.
-    fn config_map_comment(&self) -> Option<Node> {
+    fn config_map_comment(&self) -> Option<WriteNode> {
         let name = self.settings.config_map.as_ref()?;
-        Some(Node::Comment(Origin::new("ConfigMap", &name.namespace, &name.name).to_string()))
+        Some(WriteNode::Comment(ObjectOrigin::new("ConfigMap", &name.namespace, &name.name).to_string()))
     }
 
     /// Returns the snippet that all locations have, between comments of the ConfigMap and of the location's own object.
-    fn default_snippet(&self, loc: &Loc) -> Vec<Node> {
+    fn default_snippet(&self, loc: &Loc) -> Vec<WriteNode> {
         if self.defaults.location.is_empty() {
             return Vec::new();
         }
-        let mut lines: Vec<Node> = self.config_map_comment().into_iter().collect();
+        let mut lines: Vec<WriteNode> = self.config_map_comment().into_iter().collect();
         lines.extend(self.defaults.location.iter().cloned());
-        lines.push(Node::Comment(loc.origin.to_string()));
+        lines.push(WriteNode::Comment(loc.origin.to_string()));
         lines
     }
 
-    fn redirect_lines(&self, config: &Config, redirects: bool, is_certain: bool) -> Vec<Node> {
+    fn redirect_lines(&self, config: &Config, redirects: bool, is_certain: bool) -> Vec<WriteNode> {
         let mut lines = Vec::new();
         if let Some((status, url)) = &config.redirect {
             lines.push(directive("return", [Argument::plain(status.to_string()), Argument::literal(url)]));
@@ -247,7 +247,7 @@ impl Output<'_, '_> {
     }
 
     /// Sets the variables of ingress-nginx that lines of snippets use.
-    fn with_variables(&self, loc: &Loc, lines: Vec<Node>) -> Vec<Node> {
+    fn with_variables(&self, loc: &Loc, lines: Vec<WriteNode>) -> Vec<WriteNode> {
         let mut used = BTreeSet::new();
         mentions(&lines, &mut used);
         let service = loc.target.as_ref().map_or("", |target| target.service.name.as_str());
@@ -265,7 +265,8 @@ impl Output<'_, '_> {
                 all.push(directive("set", [Argument::variable(name), Argument::literal(value)]));
             }
         }
-        let is_set = |node: &Node| matches!(node, Node::Directive(it) if it.name == Argument::plain("set_escape_uri"));
+        let is_set =
+            |node: &WriteNode| matches!(node, WriteNode::Directive(it) if it.name == Argument::plain("set_escape_uri"));
         if used.contains("escaped_request_uri") && !lines.iter().any(is_set) {
             all.push(line("set_escape_uri", &["$escaped_request_uri", "$request_uri"]));
         }
@@ -273,7 +274,7 @@ impl Output<'_, '_> {
         all
     }
 
-    fn pass_to_default(&mut self, loc: &Loc) -> (Vec<GroupName>, Vec<Node>) {
+    fn pass_to_default(&mut self, loc: &Loc) -> (Vec<GroupName>, Vec<WriteNode>) {
         let Some(target) = &loc.target else {
             return (Vec::new(), vec![line("access_log", &["off"]), line("return", &["404"])]);
         };
@@ -282,7 +283,13 @@ impl Output<'_, '_> {
     }
 
     /// Returns the lines that pass requests to the backend.
-    fn pass(&mut self, loc: &Loc, source: usize, mut fields: Fields, groups: &mut Vec<GroupName>) -> Vec<Node> {
+    fn pass(
+        &mut self,
+        loc: &Loc,
+        source: usize,
+        mut fields: LocationFields,
+        groups: &mut Vec<GroupName>,
+    ) -> Vec<WriteNode> {
         let sources = self.sources;
         let owner = &sources[source];
         let config = &owner.config;
@@ -309,15 +316,14 @@ impl Output<'_, '_> {
             lines.push(directive("rewrite", [pattern, target, "break".into()]));
         }
         let snippet_sets_fields = {
-            let is_setter =
-                |node: &Node| matches!(node, Node::Directive(it) if it.name == Argument::plain("proxy_set_header"));
+            let is_setter = |node: &WriteNode| matches!(node, WriteNode::Directive(it) if it.name == Argument::plain("proxy_set_header"));
             owner.snippets.location.iter().chain(&self.defaults.location).any(is_setter)
         };
         let is_grpc = config.protocol.is_grpc();
         let differs = fields.host.is_some() || fields.connection.is_some() || !fields.more.is_empty();
         if is_grpc {
             for node in &mut fields.client {
-                if let Node::Directive(it) = node {
+                if let WriteNode::Directive(it) = node {
                     it.name = Argument::plain("grpc_set_header");
                 }
             }
@@ -355,14 +361,14 @@ impl Output<'_, '_> {
         let (argument, used) = self.target(&target);
         groups.extend(used);
         let (name, scheme) = match config.protocol {
-            Protocol::Http => ("proxy_pass", Ok("http://")),
-            Protocol::Https => ("proxy_pass", Ok("https://")),
-            Protocol::AutoHttp => ("proxy_pass", Err("scheme")),
-            Protocol::Grpc => ("grpc_pass", Ok("grpc://")),
-            Protocol::Grpcs => ("grpc_pass", Ok("grpcs://")),
-            Protocol::Fcgi => ("fastcgi_pass", Ok("")),
+            BackendProtocol::Http => ("proxy_pass", Ok("http://")),
+            BackendProtocol::Https => ("proxy_pass", Ok("https://")),
+            BackendProtocol::AutoHttp => ("proxy_pass", Err("scheme")),
+            BackendProtocol::Grpc => ("grpc_pass", Ok("grpc://")),
+            BackendProtocol::Grpcs => ("grpc_pass", Ok("grpcs://")),
+            BackendProtocol::Fcgi => ("fastcgi_pass", Ok("")),
         };
-        if config.protocol == Protocol::Fcgi {
+        if config.protocol == BackendProtocol::Fcgi {
             lines.extend(FASTCGI_PARAMS.iter().map(|(name, value)| line("fastcgi_param", &[name, value])));
             if let Some(index) = &config.fastcgi_index {
                 lines.push(directive("fastcgi_index", [Argument::literal(index)]));
@@ -377,9 +383,9 @@ impl Output<'_, '_> {
         let argument = match scheme {
             Ok(scheme) => with_scheme(scheme, argument),
             Err(variable) => {
-                let mut parts = vec![Part::Variable(variable.into()), Part::Text(b"://".to_vec())];
+                let mut parts = vec![TemplatePart::Variable(variable.into()), TemplatePart::Text(b"://".to_vec())];
                 match argument {
-                    Argument::Plain(group) => parts.push(Part::Text(group)),
+                    Argument::Plain(group) => parts.push(TemplatePart::Text(group)),
                     Argument::Template(inner) => parts.extend(inner),
                 }
                 Argument::Template(parts)
@@ -399,7 +405,7 @@ impl Output<'_, '_> {
         [head, lines].concat()
     }
 
-    fn mirror(&mut self, source: usize, host_parts: &mut HostParts) -> Vec<Node> {
+    fn mirror(&mut self, source: usize, host_parts: &mut HostParts) -> Vec<WriteNode> {
         let Some(mirror) = &self.sources[source].config.mirror else { return Vec::new() };
         let uri = format!("/_mirror-{source}");
         let body = if mirror.sends_body { "on" } else { "off" };
@@ -428,7 +434,7 @@ impl Output<'_, '_> {
     }
 
     /// Passes statuses of the backend to another one.
-    fn custom_errors(&mut self, source: usize, host_parts: &mut HostParts) -> Vec<Node> {
+    fn custom_errors(&mut self, source: usize, host_parts: &mut HostParts) -> Vec<WriteNode> {
         let owner = &self.sources[source];
         let config = &owner.config;
         if config.custom_errors.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use conf_syntax::writer::Node;
+use conf_syntax::writer::WriteNode;
 
 /// Returns a name of letters, digits and underscores.
 pub(crate) fn identifier(name: &str) -> String {
@@ -48,22 +48,22 @@ const REPEATABLE: &[&str] = &[
 ];
 
 /// Removes lines whose directive a snippet of the same block has, too: the server refuses a second one.
-pub(crate) fn without_repeated(lines: &mut Vec<Node>, snippet: &[Node]) {
+pub(crate) fn without_repeated(lines: &mut Vec<WriteNode>, snippet: &[WriteNode]) {
     let names: BTreeSet<Vec<u8>> = snippet
         .iter()
         .filter_map(|node| match node {
-            Node::Directive(directive) => Some(directive.name.bytes()),
-            Node::Comment(_) | Node::Blank => None,
+            WriteNode::Directive(directive) => Some(directive.name.bytes()),
+            WriteNode::Comment(_) | WriteNode::Blank => None,
         })
         .filter(|name| !REPEATABLE.iter().any(|known| known.as_bytes() == name.as_slice()))
         .collect();
-    lines.retain(|node| !matches!(node, Node::Directive(directive) if names.contains(&directive.name.bytes())));
+    lines.retain(|node| !matches!(node, WriteNode::Directive(directive) if names.contains(&directive.name.bytes())));
 }
 
 /// Collects the names of variables in directives.
-pub(crate) fn mentions(nodes: &[Node], found: &mut BTreeSet<String>) {
+pub(crate) fn mentions(nodes: &[WriteNode], found: &mut BTreeSet<String>) {
     for node in nodes {
-        let Node::Directive(directive) = node else { continue };
+        let WriteNode::Directive(directive) = node else { continue };
         for argument in &directive.args {
             let text = argument.bytes();
             let mut rest = text.as_slice();

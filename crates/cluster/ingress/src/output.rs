@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster_model::{
-    Action, Backend, Conditions, FileName, Filters, GroupName, HostName, HttpListener, Location, Model, Origin,
-    PathMatch, Policies, ServerTls, Socket, StreamAction, StreamHost, StreamListener, VirtualHost,
+    Action, Backend, Conditions, FileName, Filters, GroupName, HostName, HttpListener, ListenSocket, Location, Model,
+    ObjectOrigin, PathMatch, Policies, ServerTls, StreamAction, StreamHost, StreamListener, VirtualHost,
 };
 use cluster_objects::{Complaint, Kind};
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::config::{Affinity, Config};
-use crate::hosts::{Comparison, Host, Loc, Servers, Source};
+use crate::hosts::{Host, HostServers, IngressSource, Loc, PathComparison};
 use crate::nodes::{identifier, mentions, quote_pattern};
-use crate::services::{Services, Target};
+use crate::services::{PathTarget, Services};
 use crate::settings::{Defaults, Settings};
 use crate::template::{parts, template};
 use crate::{headers, keys};
 
 /// State of the output.
-pub(crate) struct Output<'a, 's> {
-    pub sources: &'s [Source<'a>],
+pub(crate) struct OutputState<'a, 's> {
+    pub sources: &'s [IngressSource<'a>],
     pub defaults: &'s Defaults,
     pub settings: &'s Settings,
     pub services: &'s mut Services<'a>,
@@ -29,7 +29,7 @@ pub(crate) struct Output<'a, 's> {
     final_groups: BTreeMap<GroupName, GroupName>,
     /// Argument of `proxy_pass` behind the scheme, by group.
     targets: BTreeMap<GroupName, (Argument, Vec<GroupName>)>,
-    pub definitions: Vec<Node>,
+    pub definitions: Vec<WriteNode>,
     defined: BTreeSet<String>,
 }
 
@@ -37,29 +37,29 @@ pub(crate) struct Output<'a, 's> {
 #[derive(Default)]
 pub(crate) struct HostParts {
     /// Locations of the host that requests reach inside the server only.
-    pub inner: Vec<Node>,
+    pub inner: Vec<WriteNode>,
     pub groups: Vec<GroupName>,
     pub names: BTreeSet<String>,
 }
 
-pub(crate) fn line(name: &'static str, words: &[&str]) -> Node {
+pub(crate) fn line(name: &'static str, words: &[&str]) -> WriteNode {
     NewDirective::new(name).args(words.iter().map(Argument::plain)).into()
 }
 
-pub(crate) fn directive(name: &'static str, arguments: impl IntoIterator<Item = Argument>) -> Node {
+pub(crate) fn directive(name: &'static str, arguments: impl IntoIterator<Item = Argument>) -> WriteNode {
     NewDirective::new(name).args(arguments).into()
 }
 
-impl<'a, 's> Output<'a, 's> {
+impl<'a, 's> OutputState<'a, 's> {
     pub fn new(
-        sources: &'s [Source<'a>],
+        sources: &'s [IngressSource<'a>],
         defaults: &'s Defaults,
         settings: &'s Settings,
         services: &'s mut Services<'a>,
         model: &'s mut Model,
         complaints: &'s mut Vec<Complaint>,
-    ) -> Output<'a, 's> {
-        Output {
+    ) -> OutputState<'a, 's> {
+        OutputState {
             sources,
             defaults,
             settings,
@@ -82,11 +82,11 @@ impl<'a, 's> Output<'a, 's> {
         }
     }
 
-    pub fn run(mut self, servers: &Servers) {
+    pub fn run(mut self, servers: &HostServers) {
         self.group_settings(servers);
         self.canaries(servers);
-        let plain = Socket { port: self.settings.http_port, address: self.settings.address };
-        let secure = Socket { port: self.settings.https_port, address: self.settings.address };
+        let plain = ListenSocket { port: self.settings.http_port, address: self.settings.address };
+        let secure = ListenSocket { port: self.settings.https_port, address: self.settings.address };
         let mut listeners =
             [(plain, HttpListener::default()), (secure, HttpListener { is_tls: true, hosts: Vec::new() })];
         let mut passed = Vec::new();
@@ -112,9 +112,9 @@ impl<'a, 's> Output<'a, 's> {
         }
         for source in self.sources {
             if !source.snippets.stream.is_empty() {
-                self.model.stream_definitions.push(Node::Comment(source.origin("stream-snippet").to_string()));
+                self.model.stream_definitions.push(WriteNode::Comment(source.origin("stream-snippet").to_string()));
                 self.model.stream_definitions.extend(source.snippets.stream.iter().cloned());
-                self.model.stream_definitions.push(Node::Blank);
+                self.model.stream_definitions.push(WriteNode::Blank);
             }
         }
         self.model.stream_definitions.extend(self.defaults.stream.iter().cloned());
@@ -137,7 +137,7 @@ impl<'a, 's> Output<'a, 's> {
     }
 
     /// Gives groups the settings of the Ingresses that use them.
-    fn group_settings(&mut self, servers: &Servers) {
+    fn group_settings(&mut self, servers: &HostServers) {
         #[derive(Default)]
         struct Found {
             affinity: Option<Affinity>,
@@ -202,7 +202,7 @@ impl<'a, 's> Output<'a, 's> {
     }
 
     /// Defines the variables that draw between a group and its canary.
-    fn canaries(&mut self, servers: &Servers) {
+    fn canaries(&mut self, servers: &HostServers) {
         for (primary, (target, canary)) in &servers.canaries {
             let (primary_group, other) = (self.final_group(primary), self.final_group(&target.group));
             let [first, second] = [&primary_group, &other].map(|group| Argument::plain(group.as_str()));
@@ -220,19 +220,20 @@ impl<'a, 's> Output<'a, 's> {
                     NewDirective::new("*").arg(first.clone()).into(),
                 ];
                 let split = NewDirective::new("split_clients").arg("$request_id").arg(Argument::variable(&name));
-                self.definitions.extend([Node::Blank, split.block(lines).into()]);
+                self.definitions.extend([WriteNode::Blank, split.block(lines).into()]);
                 last = Argument::variable(name);
             }
-            let mut choose = |definitions: &mut Vec<Node>, input: String, name: String, yes: Argument, no: bool| {
-                let mut lines = vec![NewDirective::new("default").arg(last.clone()).into()];
-                lines.push(NewDirective::entry(yes).arg(second.clone()).into());
-                if no {
-                    lines.push(NewDirective::entry(Argument::plain("~^never$")).arg(first.clone()).into());
-                }
-                let map = NewDirective::new("map").arg(Argument::variable(input)).arg(Argument::variable(&name));
-                definitions.extend([Node::Blank, map.block(lines).into()]);
-                last = Argument::variable(name);
-            };
+            let mut choose =
+                |definitions: &mut Vec<WriteNode>, input: String, name: String, yes: Argument, no: bool| {
+                    let mut lines = vec![NewDirective::new("default").arg(last.clone()).into()];
+                    lines.push(NewDirective::entry(yes).arg(second.clone()).into());
+                    if no {
+                        lines.push(NewDirective::entry(Argument::plain("~^never$")).arg(first.clone()).into());
+                    }
+                    let map = NewDirective::new("map").arg(Argument::variable(input)).arg(Argument::variable(&name));
+                    definitions.extend([WriteNode::Blank, map.block(lines).into()]);
+                    last = Argument::variable(name);
+                };
             let always = || Argument::plain("~^always$");
             if let Some(cookie) = &canary.cookie {
                 let input = format!("cookie_{}", cookie.replace('-', "_"));
@@ -275,7 +276,7 @@ impl<'a, 's> Output<'a, 's> {
     }
 
     /// Returns the argument of `proxy_pass` behind the scheme, and its groups.
-    pub fn target(&self, target: &Target) -> (Argument, Vec<GroupName>) {
+    pub fn target(&self, target: &PathTarget) -> (Argument, Vec<GroupName>) {
         self.targets.get(&target.group).cloned().unwrap_or_else(|| {
             let group = self.final_group(&target.group);
             (Argument::plain(group.as_str()), vec![group])
@@ -327,8 +328,9 @@ impl<'a, 's> Output<'a, 's> {
             .is_tls
             .then(|| ServerTls { certificates: host.certificate.iter().cloned().collect(), client: None });
         let source = host.sources.first().map(|source| self.sources[*source].name);
-        let origin = source
-            .map_or(Origin::new("default backend", "", ""), |name| Origin::new("Ingress", &name.namespace, &name.name));
+        let origin = source.map_or(ObjectOrigin::new("default backend", "", ""), |name| {
+            ObjectOrigin::new("Ingress", &name.namespace, &name.name)
+        });
         for name in std::iter::once(&host.name).chain(&host.aliases) {
             listener.hosts.push(VirtualHost {
                 origin: origin.clone(),
@@ -341,12 +343,12 @@ impl<'a, 's> Output<'a, 's> {
         }
     }
 
-    fn path(&mut self, comparison: &Comparison, loc: &Loc) -> Option<PathMatch> {
+    fn path(&mut self, comparison: &PathComparison, loc: &Loc) -> Option<PathMatch> {
         match comparison {
-            Comparison::Exact(path) => Some(PathMatch::Exact(path.clone())),
-            Comparison::Elements(path) => Some(PathMatch::Prefix(path.clone())),
-            Comparison::Text(path) => Some(PathMatch::Text(path.clone())),
-            Comparison::Regex(pattern) => match cluster_model::check_pattern(pattern) {
+            PathComparison::Exact(path) => Some(PathMatch::Exact(path.clone())),
+            PathComparison::Elements(path) => Some(PathMatch::Prefix(path.clone())),
+            PathComparison::Text(path) => Some(PathMatch::Text(path.clone())),
+            PathComparison::Regex(pattern) => match cluster_model::check_pattern(pattern) {
                 Ok(()) => Some(PathMatch::Regex { pattern: pattern.clone(), is_case_insensitive: true }),
                 Err(error) => {
                     if let Some(source) = loc.source {
@@ -359,7 +361,7 @@ impl<'a, 's> Output<'a, 's> {
     }
 
     /// Adds servers that redirect a name with or without `www.` to the other one.
-    fn www_redirects(&mut self, servers: &Servers, listeners: &mut [(Socket, HttpListener); 2]) {
+    fn www_redirects(&mut self, servers: &HostServers, listeners: &mut [(ListenSocket, HttpListener); 2]) {
         for host in &servers.hosts {
             let HostName::Exact(to) = &host.name else { continue };
             let source = host.sources.iter().find(|source| self.sources[**source].config.www_redirect);
@@ -375,7 +377,7 @@ impl<'a, 's> Output<'a, 's> {
             let location = parts(&[Err("scheme"), Ok("://"), Ok(to), Ok(":"), Err("server_port"), Err("redirect_uri")]);
             let status = Argument::plain(self.defaults.redirect_status.to_string());
             let name = self.sources[source].name;
-            let origin = Origin::new("Ingress", &name.namespace, &name.name).part("from-to-www-redirect");
+            let origin = ObjectOrigin::new("Ingress", &name.namespace, &name.name).part("from-to-www-redirect");
             for (_, listener) in listeners.iter_mut() {
                 let certificate = host.certificate.clone().filter(|file| self.covers(file, &from));
                 if listener.is_tls && certificate.is_none() {
@@ -408,7 +410,7 @@ impl<'a, 's> Output<'a, 's> {
     }
 }
 
-fn sticky(affinity: &Affinity, paths: &BTreeSet<String>) -> Node {
+fn sticky(affinity: &Affinity, paths: &BTreeSet<String>) -> WriteNode {
     let mut line = NewDirective::new("sticky").arg("cookie").arg(Argument::plain(&affinity.name));
     let mut part = |name: &str, value: &str| line.args.push(Argument::plain(format!("{name}={value}")));
     if let Some(age) = affinity.max_age.filter(|age| *age > 0) {

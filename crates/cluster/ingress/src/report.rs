@@ -22,7 +22,7 @@ pub struct Finding {
 }
 
 /// Lists the annotations of all Ingresses.
-pub fn report(set: &ObjectSet, settings: &Settings, complaints: &[Complaint]) -> Vec<Finding> {
+pub fn report_annotations(set: &ObjectSet, settings: &Settings, complaints: &[Complaint]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, ingress) in set.all::<Ingress>() {
         let subject = Complaint::about(Kind::Ingress, &name.namespace, &name.name, "").subject;
@@ -32,14 +32,14 @@ pub fn report(set: &ObjectSet, settings: &Settings, complaints: &[Complaint]) ->
                 (None, Some(own)) => (own, true),
                 (None, None) => continue,
             };
-            let known = annotations::find(own).filter(|_| !is_old);
+            let known = annotations::find_annotation(own).filter(|_| !is_old);
             let becomes = match known {
                 Some(known) if known.treatment == Treatment::Snippet && !settings.allows_snippets => {
                     "nothing without `--allow-snippets`".to_owned()
                 }
                 Some(known) => known.becomes.to_owned(),
                 None if is_old => format!("nothing: write {PREFIX}{own}"),
-                None => annotations::advice(own),
+                None => annotations::annotation_advice(own),
             };
             let about = |reason: &str| {
                 let reason = reason.strip_prefix("left out: ").unwrap_or(reason);

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeMap;
 
-use cluster_model::{FileName, GroupName, HostName, Model, Origin};
+use cluster_model::{FileName, GroupName, HostName, Model, ObjectOrigin};
 use cluster_objects::{Complaint, Kind, ObjectName};
 
 use crate::config::Canary;
-use crate::hosts::{Host, Loc, Servers, Source};
+use crate::hosts::{Host, HostServers, IngressSource, Loc};
 use crate::secrets::{Secrets, covers};
-use crate::services::{PortRef, Services, Target};
+use crate::services::{PathTarget, PortRef, Services};
 use crate::settings::Settings;
 
 /// State of the assembly.
 pub(crate) struct Assembly<'a, 's> {
-    pub sources: &'s [Source<'a>],
+    pub sources: &'s [IngressSource<'a>],
     pub settings: &'s Settings,
     pub secrets: &'s Secrets<'a>,
     pub services: &'s mut Services<'a>,
@@ -26,7 +26,7 @@ pub(crate) struct Assembly<'a, 's> {
 
 impl<'a, 's> Assembly<'a, 's> {
     pub fn new(
-        sources: &'s [Source<'a>],
+        sources: &'s [IngressSource<'a>],
         settings: &'s Settings,
         secrets: &'s Secrets<'a>,
         services: &'s mut Services<'a>,
@@ -59,7 +59,7 @@ impl<'a, 's> Assembly<'a, 's> {
         self.complaints.push(Complaint::about(Kind::Ingress, &name.namespace, &name.name, words));
     }
 
-    pub fn run(mut self) -> Servers {
+    pub fn run(mut self) -> HostServers {
         let catch_all = self.catch_all();
         self.hosts.insert(String::new(), catch_all);
         for index in 0..self.sources.len() {
@@ -84,7 +84,7 @@ impl<'a, 's> Assembly<'a, 's> {
         if !has_catch_all && self.default_certificate.is_none() {
             self.hosts.remove("");
         }
-        Servers { hosts: self.hosts.into_values().collect(), canaries }
+        HostServers { hosts: self.hosts.into_values().collect(), canaries }
     }
 
     fn catch_all(&mut self) -> Host {
@@ -103,7 +103,7 @@ impl<'a, 's> Assembly<'a, 's> {
             target,
             source: None,
             is_rest: true,
-            origin: Origin::new("default backend", "", ""),
+            origin: ObjectOrigin::new("default backend", "", ""),
         };
         let mut host = new_host(HostName::Any, rest);
         host.certificate.clone_from(&self.default_certificate);
@@ -111,12 +111,12 @@ impl<'a, 's> Assembly<'a, 's> {
         host
     }
 
-    fn origin(&self, source: usize) -> Origin {
+    fn origin(&self, source: usize) -> ObjectOrigin {
         let name = self.sources[source].name;
-        Origin::new("Ingress", &name.namespace, &name.name)
+        ObjectOrigin::new("Ingress", &name.namespace, &name.name)
     }
 
-    fn backend(&mut self, source: usize, backend: &IngressBackend) -> Result<Target, String> {
+    fn backend(&mut self, source: usize, backend: &IngressBackend) -> Result<PathTarget, String> {
         let Some(service) = &backend.service else {
             return Err("its backend is no Service".into());
         };
@@ -339,8 +339,8 @@ impl<'a, 's> Assembly<'a, 's> {
     }
 
     /// Gives canaries to the groups of their hosts and paths.
-    fn canaries(&mut self) -> BTreeMap<GroupName, (Target, Canary)> {
-        let mut found: BTreeMap<GroupName, (Target, Canary)> = BTreeMap::new();
+    fn canaries(&mut self) -> BTreeMap<GroupName, (PathTarget, Canary)> {
+        let mut found: BTreeMap<GroupName, (PathTarget, Canary)> = BTreeMap::new();
         for index in 0..self.sources.len() {
             let source = &self.sources[index];
             let Some(canary) = source.config.canary.clone() else { continue };

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cluster_model::{Endpoint, EndpointSource, Group, GroupName, Origin};
+use cluster_model::{Endpoint, EndpointGroup, EndpointSource, GroupName, ObjectOrigin};
 use cluster_objects::types::{EndpointSlice, Service, ServicePort};
 use cluster_objects::{ObjectName, ObjectSet, endpoint_slices_by_service, ready_endpoints};
-use conf_syntax::writer::Node;
+use conf_syntax::writer::WriteNode;
 
 use crate::Settings;
 
@@ -18,7 +18,7 @@ pub(crate) enum PortRef {
 
 /// Group of a path, before its settings are known.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct PathTarget {
     pub group: GroupName,
     pub service: ObjectName,
     pub port: String,
@@ -31,7 +31,7 @@ pub(crate) struct Services<'a> {
     set: &'a ObjectSet,
     slices: BTreeMap<ObjectName, Vec<&'a EndpointSlice>>,
     has_slices: bool,
-    pub groups: BTreeMap<GroupName, Group>,
+    pub groups: BTreeMap<GroupName, EndpointGroup>,
 }
 
 impl<'a> Services<'a> {
@@ -48,7 +48,7 @@ impl<'a> Services<'a> {
     ///
     /// # Errors
     /// If Service or port do not exist.
-    pub fn resolve(&mut self, service: &ObjectName, port: &PortRef, is_service: bool) -> Result<Target, String> {
+    pub fn resolve(&mut self, service: &ObjectName, port: &PortRef, is_service: bool) -> Result<PathTarget, String> {
         let words = |words: &str| format!("Service {service} {words}");
         let object = self.set.get::<Service>(&service.namespace, &service.name);
         let object = object.ok_or_else(|| words("does not exist"))?;
@@ -97,7 +97,7 @@ impl<'a> Services<'a> {
     ///
     /// # Errors
     /// As [`Services::resolve`].
-    pub fn first_port(&mut self, service: &ObjectName) -> Result<Target, String> {
+    pub fn first_port(&mut self, service: &ObjectName) -> Result<PathTarget, String> {
         let object = self.set.get::<Service>(&service.namespace, &service.name);
         let object = object.ok_or_else(|| format!("Service {service} does not exist"))?;
         let ports = object.spec.as_ref().and_then(|spec| spec.ports.as_ref());
@@ -106,7 +106,7 @@ impl<'a> Services<'a> {
     }
 
     /// Returns the group of a host in the cluster: `NAME.NAMESPACE.svc`, with or without `cluster.local`.
-    pub fn of_host(&mut self, host: &str, port: u16) -> Option<Target> {
+    pub fn of_host(&mut self, host: &str, port: u16) -> Option<PathTarget> {
         let mut labels = host.trim_end_matches('.').split('.');
         let (name, namespace) = (labels.next()?, labels.next()?);
         let rest: Vec<&str> = labels.collect();
@@ -117,13 +117,13 @@ impl<'a> Services<'a> {
     }
 
     /// Gives a group directives of its own. Other translators use the group without them, so it gets another name.
-    pub fn with_settings(&mut self, name: &GroupName, settings: Vec<Node>) -> GroupName {
+    pub fn with_settings(&mut self, name: &GroupName, settings: Vec<WriteNode>) -> GroupName {
         let Some(group) = self.groups.get(name) else { return name.clone() };
         if settings.is_empty() {
             return name.clone();
         }
         let own = GroupName::joined(name, "ingress");
-        let group = Group { settings, ..group.clone() };
+        let group = EndpointGroup { settings, ..group.clone() };
         self.groups.insert(own.clone(), group);
         own
     }
@@ -135,16 +135,16 @@ impl<'a> Services<'a> {
         end: &[&str],
         endpoints: Vec<Endpoint>,
         source: Option<(EndpointSource, bool)>,
-    ) -> Target {
+    ) -> PathTarget {
         let parts = [&[service.namespace.as_str(), service.name.as_str(), port], end].concat();
         let group = GroupName::new(&parts);
-        let origin = Origin::new("Service", &service.namespace, &service.name).part(format!("port {port}"));
+        let origin = ObjectOrigin::new("Service", &service.namespace, &service.name).part(format!("port {port}"));
         let is_empty = endpoints.is_empty();
         let (source, has_unusable) = source.unzip();
         let has_unusable = has_unusable.unwrap_or(false);
-        let added = Group { origin, endpoints, settings: Vec::new(), source, has_unusable };
+        let added = EndpointGroup { origin, endpoints, settings: Vec::new(), source, has_unusable };
         self.groups.entry(group.clone()).or_insert(added);
-        Target { group, service: service.clone(), port: port.to_owned(), is_empty }
+        PathTarget { group, service: service.clone(), port: port.to_owned(), is_empty }
     }
 
     /// Returns the endpoints of a port; `true` if some of them cannot be used.

@@ -2,12 +2,12 @@
 
 use cluster_objects::types::ConfigMap;
 use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet};
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use std::net::IpAddr;
 
-use crate::config::{self, ExternalAuth, Proxy};
+use crate::config::{self, ExternalAuth, ProxyDirectives};
 use crate::keys::{OTHER_KEYS, all_keys, is_translated};
-use crate::snippets::{self, Place};
+use crate::snippets::{self, SnippetPlace};
 use crate::template::template;
 use crate::values::{Reader, parse_networks};
 
@@ -61,7 +61,7 @@ impl Default for Settings {
 /// Values of paths without an annotation, and lines of all servers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Defaults {
-    pub proxy: Proxy,
+    pub proxy: ProxyDirectives,
     pub ssl_redirect: bool,
     pub force_ssl_redirect: bool,
     pub preserve_trailing_slash: bool,
@@ -85,19 +85,19 @@ pub(crate) struct Defaults {
     pub retries_non_idempotent: bool,
     pub proxy_set_headers: Vec<(String, Argument)>,
     pub limit_key: Argument,
-    pub http: Vec<Node>,
-    pub server: Vec<Node>,
-    pub tls_server: Vec<Node>,
-    pub location: Vec<Node>,
-    pub stream: Vec<Node>,
-    pub group: Vec<Node>,
+    pub http: Vec<WriteNode>,
+    pub server: Vec<WriteNode>,
+    pub tls_server: Vec<WriteNode>,
+    pub location: Vec<WriteNode>,
+    pub stream: Vec<WriteNode>,
+    pub group: Vec<WriteNode>,
 }
 
 impl Default for Defaults {
     fn default() -> Defaults {
         let acme = vec!["/.well-known/acme-challenge".to_owned()];
         Defaults {
-            proxy: Proxy {
+            proxy: ProxyDirectives {
                 body_size: "1m".into(),
                 body_buffer_size: None,
                 connect_timeout: 5,
@@ -170,7 +170,7 @@ pub(crate) fn read(set: &ObjectSet, settings: &Settings, complaints: &mut Vec<Co
             complain(format!("{key}: has no equal, or is a setting of the process"));
         } else if !is_known {
             let known = all_keys();
-            let near = conf_schema::suggest::nearest(key, known.iter().map(String::as_str));
+            let near = conf_schema::suggest::nearest_word(key, known.iter().map(String::as_str));
             let hint = near.map_or(String::new(), |near| format!(": write {near}"));
             complain(format!("\"{}\" is no key of ingress-nginx and has no effect{hint}", key.escape_debug()));
         }
@@ -179,7 +179,7 @@ pub(crate) fn read(set: &ObjectSet, settings: &Settings, complaints: &mut Vec<Co
     defaults
 }
 
-fn line(name: &'static str, words: &[&str]) -> Node {
+fn line(name: &'static str, words: &[&str]) -> WriteNode {
     NewDirective::new(name).args(words.iter().map(Argument::plain)).into()
 }
 
@@ -244,7 +244,7 @@ fn apply(defaults: &mut Defaults, reader: &mut Reader<'_>, set: &ObjectSet, sett
     clients(defaults, reader);
     servers(defaults, reader);
     headers(defaults, reader, set);
-    let mut snippet = |key: &str, place: Place| -> Vec<Node> {
+    let mut snippet = |key: &str, place: SnippetPlace| -> Vec<WriteNode> {
         let Some(text) = reader.text(key) else { return Vec::new() };
         if !settings.allows_snippets {
             reader.complaints.push(format!("{key} is ignored: snippets need --allow-snippets"));
@@ -255,10 +255,10 @@ fn apply(defaults: &mut Defaults, reader: &mut Reader<'_>, set: &ObjectSet, sett
             Vec::new()
         })
     };
-    defaults.http.extend(snippet("http-snippet", Place::Http));
-    defaults.server.extend(snippet("server-snippet", Place::Server));
-    defaults.location.extend(snippet("location-snippet", Place::Location));
-    defaults.stream.extend(snippet("stream-snippet", Place::Stream));
+    defaults.http.extend(snippet("http-snippet", SnippetPlace::Http));
+    defaults.server.extend(snippet("server-snippet", SnippetPlace::Server));
+    defaults.location.extend(snippet("location-snippet", SnippetPlace::Location));
+    defaults.stream.extend(snippet("stream-snippet", SnippetPlace::Stream));
 }
 
 fn hsts(defaults: &mut Defaults, reader: &mut Reader<'_>) {

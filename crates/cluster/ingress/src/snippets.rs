@@ -1,10 +1,10 @@
 //! Snippets: directives in annotations. They are parsed as a tree, checked, and placed as a tree: a snippet cannot leave
 //! its block.
 
-use conf_schema::vocabulary::{self, Known};
-use conf_schema::{Area, Contexts};
-use conf_syntax::writer::{Argument, NewDirective, Node};
-use conf_syntax::{Directive, FileId, directives, first_error};
+use conf_schema::vocabulary::{self, KnownDirective};
+use conf_schema::{ContextArea, Contexts};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
+use conf_syntax::{Directive, FileId, first_error, list_directives};
 
 /// Longest snippet in bytes.
 const SNIPPET_BYTES_MAX: usize = 64 << 10;
@@ -55,20 +55,20 @@ pub const REFUSED: &[(&str, &str)] = &[
 
 /// Block that a snippet is placed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SnippetPlace {
     Http,
     Server,
     Location,
     Stream,
 }
 
-impl Place {
+impl SnippetPlace {
     fn contexts(self) -> Contexts {
         match self {
-            Place::Http => Contexts::http,
-            Place::Server => Contexts::server,
-            Place::Location => Contexts::location,
-            Place::Stream => Contexts::stream,
+            SnippetPlace::Http => Contexts::http,
+            SnippetPlace::Server => Contexts::server,
+            SnippetPlace::Location => Contexts::location,
+            SnippetPlace::Stream => Contexts::stream,
         }
     }
 }
@@ -77,30 +77,30 @@ impl Place {
 ///
 /// # Errors
 /// If it does not parse, or has a directive that does not exist, cannot stand there, or is refused.
-pub(crate) fn parse(text: &str, place: Place) -> Result<Vec<Node>, String> {
+pub(crate) fn parse(text: &str, place: SnippetPlace) -> Result<Vec<WriteNode>, String> {
     if text.len() > SNIPPET_BYTES_MAX {
         return Err(format!("a snippet longer than {SNIPPET_BYTES_MAX} bytes"));
     }
     if text.contains('\0') {
         return Err("a snippet with a NUL".into());
     }
-    let items = conf_syntax::parse(FileId(0), text.as_bytes());
+    let items = conf_syntax::parse_file(FileId(0), text.as_bytes());
     if let Some(error) = first_error(&items) {
         return Err(format!("line {}: {}", error.line, error.text));
     }
-    let permits_listen = place == Place::Stream;
-    directives(&items).into_iter().map(|directive| convert(directive, place.contexts(), permits_listen)).collect()
+    let permits_listen = place == SnippetPlace::Stream;
+    list_directives(&items).into_iter().map(|directive| convert(directive, place.contexts(), permits_listen)).collect()
 }
 
 /// Parses directives of a location, as those of the annotation `configuration-snippet`.
 ///
 /// # Errors
 /// If they do not parse, or one of them does not exist, cannot stand in a location, or is one of [`REFUSED`].
-pub fn parse_location_snippet(text: &str) -> Result<Vec<Node>, String> {
-    parse(text, Place::Location)
+pub fn parse_location_snippet(text: &str) -> Result<Vec<WriteNode>, String> {
+    parse(text, SnippetPlace::Location)
 }
 
-fn convert(directive: &Directive, context: Contexts, permits_listen: bool) -> Result<Node, String> {
+fn convert(directive: &Directive, context: Contexts, permits_listen: bool) -> Result<WriteNode, String> {
     let name = String::from_utf8(directive.name.bytes.clone()).map_err(|_| "a name that is no UTF-8".to_owned())?;
     let at = |words: String| format!("line {}: {words}", directive.line);
     if !(name == "listen" && permits_listen)
@@ -108,13 +108,13 @@ fn convert(directive: &Directive, context: Contexts, permits_listen: bool) -> Re
     {
         return Err(at(format!("\"{name}\" is refused ({why})")));
     }
-    let known = vocabulary::find(&name);
+    let known = vocabulary::find_directives(&name);
     if known.is_empty() {
-        let near = conf_schema::suggest::nearest(&name, vocabulary::all().map(|known| known.name));
+        let near = conf_schema::suggest::nearest_word(&name, vocabulary::all().map(|known| known.name));
         let hint = near.map_or(String::new(), |near| format!(": did you mean \"{near}\"?"));
         return Err(at(format!("unknown directive \"{}\"{hint}", name.escape_debug())));
     }
-    let fits = |known: &&&Known| known.contexts.has(context) && Area::of(context) == known.area();
+    let fits = |known: &&&KnownDirective| known.contexts.has(context) && ContextArea::of(context) == known.area();
     let Some(row) = known.iter().find(fits) else {
         return Err(at(format!("\"{name}\" is not allowed in {}", context.name())));
     };
@@ -139,7 +139,7 @@ fn convert(directive: &Directive, context: Contexts, permits_listen: bool) -> Re
     let mut node = NewDirective::entry(Argument::plain(&directive.name.bytes))
         .args(directive.args.iter().map(|word| Argument::plain(&word.bytes)));
     if let Some(block) = &directive.block {
-        let lines = directives(block);
+        let lines = list_directives(block);
         node = node.block(match inner {
             Some(context) => {
                 lines.into_iter().map(|line| convert(line, context, permits_listen)).collect::<Result<_, _>>()?
@@ -170,7 +170,7 @@ fn check_arguments(name: &str, directive: &Directive) -> Result<(), String> {
     }
 }
 
-fn entry(directive: &Directive) -> Result<Node, String> {
+fn entry(directive: &Directive) -> Result<WriteNode, String> {
     if directive.name.bytes == b"include" {
         return Err(format!("line {}: \"include\" is refused (reads a file)", directive.line));
     }
@@ -192,10 +192,10 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Returns the variables that a snippet sets.
-pub(crate) fn variables(nodes: &[Node]) -> Vec<String> {
+pub(crate) fn variables(nodes: &[WriteNode]) -> Vec<String> {
     let mut found = Vec::new();
     for node in nodes {
-        let Node::Directive(directive) = node else { continue };
+        let WriteNode::Directive(directive) = node else { continue };
         let name = directive.name.bytes();
         let is_setter = name == b"auth_request_set" || name.starts_with(b"set");
         if is_setter && let Some(variable) = directive.args.first() {
@@ -209,38 +209,38 @@ pub(crate) fn variables(nodes: &[Node]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, parse, variables};
+    use super::{SnippetPlace, parse, variables};
 
     #[test]
     fn snippets_stand_where_their_context_allows() {
         let location = "add_header X-A b always;\nmore_set_headers \"X-B: c\";\nif ($http_x = 1) { return 403; }";
-        assert_eq!(parse(location, Place::Location).unwrap().len(), 3);
-        assert!(parse("location = /x { deny all; }", Place::Server).is_ok());
-        assert!(parse("map $host $x { default 1; }", Place::Http).is_ok());
-        assert!(parse("server { listen 8000; proxy_pass 127.0.0.1:80; }", Place::Stream).is_ok());
-        let set = parse("auth_request_set $user $upstream_http_x_user; set $a b;", Place::Location).unwrap();
+        assert_eq!(parse(location, SnippetPlace::Location).unwrap().len(), 3);
+        assert!(parse("location = /x { deny all; }", SnippetPlace::Server).is_ok());
+        assert!(parse("map $host $x { default 1; }", SnippetPlace::Http).is_ok());
+        assert!(parse("server { listen 8000; proxy_pass 127.0.0.1:80; }", SnippetPlace::Stream).is_ok());
+        let set = parse("auth_request_set $user $upstream_http_x_user; set $a b;", SnippetPlace::Location).unwrap();
         assert_eq!(variables(&set), ["user", "a"]);
     }
 
     #[test]
     fn refused_and_misplaced_directives_give_their_reason() {
         for (text, place, words) in [
-            ("load_module x.so;", Place::Http, "refused"),
-            ("content_by_lua_block { }", Place::Location, "Lua"),
-            ("include /etc/passwd;", Place::Location, "reads a file"),
-            ("location / { alias /etc/; }", Place::Server, "serves files"),
-            ("ssl_certificate_key /x.key;", Place::Server, "reads a file"),
-            ("proxy_pass http://unix:/run/api.sock;", Place::Location, "Unix socket"),
-            ("access_log /etc/cron.d/x;", Place::Location, "writes a file"),
-            ("if (-f /etc/passwd) { return 403; }", Place::Location, "files"),
-            ("listen 81;", Place::Server, "port"),
-            ("server { listen 81; }", Place::Http, "port"),
-            ("map $host $x { include /etc/passwd; }", Place::Http, "reads a file"),
-            ("upstream x { server 127.0.0.1; }", Place::Server, "not allowed"),
-            ("add_heder X-A b;", Place::Location, "did you mean \"add_header\""),
-            ("add_header X-A b; }", Place::Location, "unexpected"),
-            ("return 200", Place::Location, "unexpected end"),
-            ("proxy_read_timeout;", Place::Location, "takes 1 argument"),
+            ("load_module x.so;", SnippetPlace::Http, "refused"),
+            ("content_by_lua_block { }", SnippetPlace::Location, "Lua"),
+            ("include /etc/passwd;", SnippetPlace::Location, "reads a file"),
+            ("location / { alias /etc/; }", SnippetPlace::Server, "serves files"),
+            ("ssl_certificate_key /x.key;", SnippetPlace::Server, "reads a file"),
+            ("proxy_pass http://unix:/run/api.sock;", SnippetPlace::Location, "Unix socket"),
+            ("access_log /etc/cron.d/x;", SnippetPlace::Location, "writes a file"),
+            ("if (-f /etc/passwd) { return 403; }", SnippetPlace::Location, "files"),
+            ("listen 81;", SnippetPlace::Server, "port"),
+            ("server { listen 81; }", SnippetPlace::Http, "port"),
+            ("map $host $x { include /etc/passwd; }", SnippetPlace::Http, "reads a file"),
+            ("upstream x { server 127.0.0.1; }", SnippetPlace::Server, "not allowed"),
+            ("add_heder X-A b;", SnippetPlace::Location, "did you mean \"add_header\""),
+            ("add_header X-A b; }", SnippetPlace::Location, "unexpected"),
+            ("return 200", SnippetPlace::Location, "unexpected end"),
+            ("proxy_read_timeout;", SnippetPlace::Location, "takes 1 argument"),
         ] {
             let error = parse(text, place).expect_err(text);
             assert!(error.contains(words), "{text}: {error}");

@@ -9,10 +9,10 @@ use cluster_objects::{Complaint, Kind, ObjectName};
 
 use crate::annotations::{self, OLD_PREFIX, PREFIX, Treatment};
 use crate::config::Config;
-use crate::hosts::{Files, Snippets, Source};
+use crate::hosts::{IngressSource, SettingFiles, Snippets};
 use crate::secrets::{Secrets, own_name};
 use crate::settings::{Defaults, Settings};
-use crate::snippets::{self, Place};
+use crate::snippets::{self, SnippetPlace};
 use crate::values::Reader;
 
 /// Reads the annotations of Ingresses. One whose snippet is refused is left out.
@@ -23,7 +23,7 @@ pub(crate) fn read<'a>(
     secrets: &Secrets<'a>,
     model: &mut Model,
     complaints: &mut Vec<Complaint>,
-) -> Vec<Source<'a>> {
+) -> Vec<IngressSource<'a>> {
     let mut sources = Vec::new();
     for &(name, ingress) in selected {
         let mut complain =
@@ -57,19 +57,19 @@ pub(crate) fn read<'a>(
         {
             complain("canary-* has no effect without canary: \"true\"".into());
         }
-        let mut files = Files::default();
+        let mut files = SettingFiles::default();
         if let Err(reason) = read_files(&mut files, &config, &name.namespace, defaults, secrets, model) {
             config.denied.get_or_insert(reason);
         }
-        sources.push(Source { name, ingress, config, snippets, files });
+        sources.push(IngressSource { name, ingress, config, snippets, files });
     }
     sources
 }
 
 /// Returns complaints about the name of an annotation.
 fn named(name: &str) -> Option<String> {
-    match annotations::find(name) {
-        None => Some(annotations::advice(name)),
+    match annotations::find_annotation(name) {
+        None => Some(annotations::annotation_advice(name)),
         Some(known) if known.treatment == Treatment::NoEqual && name != "affinity-canary-behavior" => {
             Some(format!("{name} has no effect: {}", known.becomes))
         }
@@ -84,10 +84,10 @@ fn read_snippets(
 ) -> Result<Snippets, String> {
     let mut found = Snippets::default();
     let places = [
-        ("configuration-snippet", Place::Location, &mut found.location),
-        ("server-snippet", Place::Server, &mut found.server),
-        ("auth-snippet", Place::Location, &mut found.auth),
-        ("stream-snippet", Place::Stream, &mut found.stream),
+        ("configuration-snippet", SnippetPlace::Location, &mut found.location),
+        ("server-snippet", SnippetPlace::Server, &mut found.server),
+        ("auth-snippet", SnippetPlace::Location, &mut found.auth),
+        ("stream-snippet", SnippetPlace::Stream, &mut found.stream),
     ];
     for (name, place, lines) in places {
         let Some(text) = values.get(name).filter(|text| !text.trim().is_empty()) else { continue };
@@ -101,7 +101,7 @@ fn read_snippets(
 }
 
 fn read_files(
-    files: &mut Files,
+    files: &mut SettingFiles,
     config: &Config,
     namespace: &str,
     defaults: &Defaults,

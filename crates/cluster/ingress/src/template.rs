@@ -1,6 +1,6 @@
 //! Values in which ingress-nginx's configuration evaluates variables.
 
-use conf_syntax::writer::{Argument, Part};
+use conf_syntax::writer::{Argument, TemplatePart};
 
 /// Variables that the translation itself defines.
 const OWN: &[&str] = &[
@@ -58,8 +58,8 @@ pub(crate) fn template(value: &str, others: &[String]) -> Result<Argument, Strin
 /// Returns an argument of text, a variable, and text.
 pub(crate) fn parts(parts: &[Result<&str, &str>]) -> Argument {
     let part = |part: &Result<&str, &str>| match part {
-        Ok(text) => Part::Text(text.as_bytes().to_vec()),
-        Err(name) => Part::Variable((*name).to_owned()),
+        Ok(text) => TemplatePart::Text(text.as_bytes().to_vec()),
+        Err(name) => TemplatePart::Variable((*name).to_owned()),
     };
     Argument::Template(parts.iter().map(part).collect())
 }

@@ -2,14 +2,14 @@
 //! resolved when the server starts.
 
 use cluster_model::GroupName;
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::services::Services;
 use crate::template::template;
 
 /// Way to another server.
 pub(crate) struct Way {
-    pub lines: Vec<Node>,
+    pub lines: Vec<WriteNode>,
     pub group: Option<GroupName>,
     /// Host of the address, without its port.
     pub host: String,

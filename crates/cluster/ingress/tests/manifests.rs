@@ -10,11 +10,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cluster_ingress::{Settings, translate};
+use cluster_ingress::{Settings, translate_ingresses};
 use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
-use cluster_render::{RenderedConfig, render, render_tree};
+use cluster_render::{RenderedConfig, render_model, render_tree};
 use conf_syntax::writer::first_difference;
-use conf_syntax::{FileId, parse};
+use conf_syntax::{FileId, parse_file};
 use proptest::prelude::*;
 use testkit::expected::{assert_files, folders_of};
 
@@ -57,11 +57,11 @@ fn read(text: &str) -> (ObjectSet, Vec<Complaint>) {
 /// Rendered configuration and complaints.
 fn run(case: &Path) -> (RenderedConfig, String) {
     let (set, mut complaints) = read(&fs::read_to_string(case.join("input.yaml")).unwrap());
-    let translation = translate(&set, &settings(case));
+    let translation = translate_ingresses(&set, &settings(case));
     complaints.extend(translation.complaints);
-    let config = render(&translation.model, &cluster_render::Settings::default());
+    let config = render_model(&translation.model, &cluster_render::Settings::default());
     let tree = render_tree(&translation.model, &cluster_render::Settings::default());
-    assert_eq!(first_difference(&tree, &parse(FileId(0), config.main.as_bytes())), None, "{}", case.display());
+    assert_eq!(first_difference(&tree, &parse_file(FileId(0), config.main.as_bytes())), None, "{}", case.display());
     let mut lines: Vec<String> = complaints.iter().map(Complaint::to_string).collect();
     lines.extend(config.complaints.iter().map(|(origin, reason)| format!("{origin}: {reason}")));
     (config, lines.into_iter().map(|line| line + "\n").collect())
@@ -174,13 +174,13 @@ proptest! {
         );
         let (set, _) = read(&text);
         let settings = Settings { allows_snippets: snippets, has_resolver: true, ..Settings::default() };
-        let translation = translate(&set, &settings);
+        let translation = translate_ingresses(&set, &settings);
         for complaint in &translation.complaints {
             prop_assert!(!complaint.to_string().contains(['\n', '\r']), "one line each");
         }
         let settings = cluster_render::Settings::default();
-        let config = render(&translation.model, &settings);
-        let read = parse(FileId(0), config.main.as_bytes());
+        let config = render_model(&translation.model, &settings);
+        let read = parse_file(FileId(0), config.main.as_bytes());
         assert_eq!(first_difference(&render_tree(&translation.model, &settings), &read), None);
     }
 }
@@ -215,13 +215,13 @@ proptest! {
         for case in cases() {
             let text = fs::read_to_string(case.join("input.yaml")).unwrap();
             let mut documents: Vec<&str> = text.split("\n---\n").collect();
-            let expected = translate(&read(&text).0, &settings(&case));
+            let expected = translate_ingresses(&read(&text).0, &settings(&case));
             let mut state = seed | 1;
             for index in (1..documents.len()).rev() {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 documents.swap(index, (state >> 33) as usize % (index + 1));
             }
-            let found = translate(&read(&documents.join("\n---\n")).0, &settings(&case));
+            let found = translate_ingresses(&read(&documents.join("\n---\n")).0, &settings(&case));
             prop_assert_eq!(&expected.model, &found.model);
             prop_assert_eq!(&expected.complaints, &found.complaints);
         }

@@ -2,20 +2,20 @@
 
 use std::net::IpAddr;
 
-use conf_syntax::writer::Node;
+use conf_syntax::writer::WriteNode;
 
 use crate::certificates::FileName;
-use crate::http::{Filters, Redirect};
-use crate::names::{GroupName, Origin};
+use crate::http::{Filters, ModelRedirect};
+use crate::names::{GroupName, ObjectOrigin};
 
 /// Endpoints of one port of a service.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Group {
-    pub origin: Origin,
+pub struct EndpointGroup {
+    pub origin: ObjectOrigin,
     /// In order and without duplicates.
     pub endpoints: Vec<Endpoint>,
     /// Directives of the group besides its servers: the way of balancing, sticky sessions.
-    pub settings: Vec<Node>,
+    pub settings: Vec<WriteNode>,
     /// Origin of the endpoints; `None` if they are a part of another object, which is translated as a whole.
     pub source: Option<EndpointSource>,
     /// Some endpoints of the source are left out, because their addresses cannot be used.
@@ -78,7 +78,7 @@ pub struct Backend {
     pub tls: Option<BackendTls>,
     pub filters: Filters,
     /// Answers instead of the group.
-    pub redirect: Option<Redirect>,
+    pub redirect: Option<ModelRedirect>,
 }
 
 impl Backend {

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use conf_syntax::writer::Node;
+use conf_syntax::writer::WriteNode;
 
 use crate::backends::Backend;
 use crate::certificates::FileName;
-use crate::names::{GroupName, HostName, Origin};
+use crate::names::{GroupName, HostName, ObjectOrigin};
 
 /// A socket that speaks HTTP. Hosts without TLS and hosts with TLS never share one.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,7 +20,7 @@ pub struct HttpListener {
 /// Host of a listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VirtualHost {
-    pub origin: Origin,
+    pub origin: ObjectOrigin,
     pub name: HostName,
     /// Host of the listener of Gateway API that the host belongs to. A request gets 421 if the name of its TLS handshake
     /// belongs to another listener of the port.
@@ -30,7 +30,7 @@ pub struct VirtualHost {
     /// In order of precedence among those of one path.
     pub locations: Vec<Location>,
     /// Directives in front of the locations.
-    pub extra: Vec<Node>,
+    pub extra: Vec<WriteNode>,
 }
 
 impl VirtualHost {
@@ -134,14 +134,14 @@ pub enum ValueMatch {
 /// Requests of one path, and their treatment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Location {
-    pub origin: Origin,
+    pub origin: ObjectOrigin,
     pub path: PathMatch,
     pub conditions: Conditions,
     pub filters: Filters,
     pub policies: Policies,
     pub action: Action,
     /// Directives that no other field has, in front of the action.
-    pub extra: Vec<Node>,
+    pub extra: Vec<WriteNode>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -151,13 +151,13 @@ pub enum Action {
         backends: Vec<Backend>,
         no_backend: u16,
     },
-    Redirect(Redirect),
+    Redirect(ModelRedirect),
     /// Answers with this status and no body of a backend.
     Respond(u16),
     /// Lines of a translator whose source has a way of its own; `groups` are those that the lines name.
     Lines {
         groups: Vec<GroupName>,
-        lines: Vec<Node>,
+        lines: Vec<WriteNode>,
     },
 }
 
@@ -239,7 +239,7 @@ pub struct Cors {
 
 /// Answer with a `Location`; absent parts are those of the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Redirect {
+pub struct ModelRedirect {
     /// `http` or `https`.
     pub scheme: Option<String>,
     pub host: Option<String>,

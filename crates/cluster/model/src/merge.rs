@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-use crate::names::{HostName, Origin, Socket};
+use crate::names::{HostName, ListenSocket, ObjectOrigin};
 use crate::{HttpListener, Model, StreamListener};
 
 /// Part of a merged model that the first model has already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergeConflict {
     /// Origin of the part that is left out.
-    pub origin: Origin,
-    pub socket: Socket,
+    pub origin: ObjectOrigin,
+    pub socket: ListenSocket,
     pub reason: String,
 }
 
@@ -79,7 +79,7 @@ impl Model {
     }
 }
 
-fn merge_http(socket: Socket, known: &mut HttpListener, other: HttpListener, conflicts: &mut Vec<MergeConflict>) {
+fn merge_http(socket: ListenSocket, known: &mut HttpListener, other: HttpListener, conflicts: &mut Vec<MergeConflict>) {
     if known.is_tls != other.is_tls {
         conflicts.extend(other.hosts.iter().map(|host| in_use(&host.origin, socket)));
         return;
@@ -95,17 +95,17 @@ fn merge_http(socket: Socket, known: &mut HttpListener, other: HttpListener, con
     }
 }
 
-fn origins(listener: &StreamListener) -> Vec<&Origin> {
+fn origins(listener: &StreamListener) -> Vec<&ObjectOrigin> {
     match listener {
         StreamListener::Plain { origin, .. } => vec![origin],
         StreamListener::Tls(hosts) => hosts.iter().map(|host| &host.origin).collect(),
     }
 }
 
-fn in_use(origin: &Origin, socket: Socket) -> MergeConflict {
+fn in_use(origin: &ObjectOrigin, socket: ListenSocket) -> MergeConflict {
     MergeConflict { origin: origin.clone(), socket, reason: "the port is in use with another protocol".into() }
 }
 
-fn taken(origin: &Origin, socket: Socket, name: &HostName) -> MergeConflict {
+fn taken(origin: &ObjectOrigin, socket: ListenSocket, name: &HostName) -> MergeConflict {
     MergeConflict { origin: origin.clone(), socket, reason: format!("the host {name} is in use with other settings") }
 }

@@ -7,7 +7,7 @@ use crate::checks::check_pattern;
 
 /// Object that a part of the model comes from: `HTTPRoute shop/api, rule 2`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Origin {
+pub struct ObjectOrigin {
     /// `HTTPRoute`, `Ingress`, `container`.
     pub kind: String,
     /// Empty where the source has none.
@@ -17,19 +17,19 @@ pub struct Origin {
     pub part: String,
 }
 
-impl Origin {
-    pub fn new(kind: &str, namespace: &str, name: &str) -> Origin {
-        Origin { kind: kind.into(), namespace: namespace.into(), name: name.into(), part: String::new() }
+impl ObjectOrigin {
+    pub fn new(kind: &str, namespace: &str, name: &str) -> ObjectOrigin {
+        ObjectOrigin { kind: kind.into(), namespace: namespace.into(), name: name.into(), part: String::new() }
     }
 
     /// Returns the origin with this part.
     #[must_use]
-    pub fn part(&self, part: impl Into<String>) -> Origin {
-        Origin { part: part.into(), ..self.clone() }
+    pub fn part(&self, part: impl Into<String>) -> ObjectOrigin {
+        ObjectOrigin { part: part.into(), ..self.clone() }
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ObjectOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ", self.kind)?;
         if !self.namespace.is_empty() {
@@ -45,13 +45,13 @@ impl fmt::Display for Origin {
 
 /// Address and port that clients connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Socket {
+pub struct ListenSocket {
     pub port: u16,
     /// `None` for all addresses.
     pub address: Option<IpAddr>,
 }
 
-impl fmt::Display for Socket {
+impl fmt::Display for ListenSocket {
     /// Writes the socket as the argument of `listen`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {

@@ -2,13 +2,13 @@
 
 use crate::backends::Backend;
 use crate::http::ServerTls;
-use crate::names::{HostName, Origin};
+use crate::names::{HostName, ObjectOrigin};
 
 /// A socket whose connections go to backends.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StreamListener {
     /// All connections, or sessions of datagrams, go to one list of backends.
-    Plain { origin: Origin, backends: Vec<Backend> },
+    Plain { origin: ObjectOrigin, backends: Vec<Backend> },
     /// The name that the client sends (SNI) decides. A connection without a known name is closed.
     Tls(Vec<StreamHost>),
 }
@@ -16,7 +16,7 @@ pub enum StreamListener {
 /// Name of a TLS listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamHost {
-    pub origin: Origin,
+    pub origin: ObjectOrigin,
     pub name: HostName,
     pub action: StreamAction,
     pub backends: Vec<Backend>,

@@ -1,8 +1,8 @@
 //! Names, checks and merging.
 
 use crate::{
-    Authority, Certificate, FileName, GroupName, HostName, HttpListener, Model, Origin, Socket, VirtualHost,
-    anchor_pattern, check_field, decode_path,
+    Authority, Certificate, FileName, GroupName, HostName, HttpListener, ListenSocket, Model, ObjectOrigin,
+    VirtualHost, anchor_pattern, check_field, decode_path,
 };
 
 fn host(name: &str) -> HostName {
@@ -78,10 +78,10 @@ fn a_key_must_belong_to_its_certificate() {
 
 #[test]
 fn merging_keeps_the_hosts_of_the_first_model() {
-    let socket = Socket { port: 80, address: None };
+    let socket = ListenSocket { port: 80, address: None };
     let model = |kind: &str, is_tls: bool, names: &[&str]| {
         let hosts = names.iter().map(|name| VirtualHost {
-            origin: Origin::new(kind, "a", "b"),
+            origin: ObjectOrigin::new(kind, "a", "b"),
             name: host(name),
             listener: None,
             tls: is_tls.then(Default::default),

@@ -11,7 +11,7 @@ use crate::set::ObjectName;
 use crate::types;
 
 /// A type that an [`ObjectSet`] has a map for.
-pub trait Stored: Clone + PartialEq + Sized + 'static {
+pub trait StoredObject: Clone + PartialEq + Sized + 'static {
     const KIND: Kind;
     fn metadata(&self) -> &ObjectMeta;
     /// Returns the objects of this type by name.
@@ -73,7 +73,7 @@ macro_rules! kinds {
                 }
             }
 
-            impl Stored for $type {
+            impl StoredObject for $type {
                 const KIND: Kind = Kind::$variant;
                 fn metadata(&self) -> &ObjectMeta {
                     &self.metadata

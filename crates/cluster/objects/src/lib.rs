@@ -20,7 +20,7 @@ pub use endpoints::{
     ReadyEndpoints, endpoint_slices_by_service, endpoint_slices_of, ready_endpoints, service_of_slice,
 };
 pub use grants::{Referent, Referrer};
-pub use kinds::{Kind, Object, ObjectSet, Stored};
+pub use kinds::{Kind, Object, ObjectSet, StoredObject};
 pub use manifests::{DOCUMENT_BYTES_MAX, DOCUMENT_DEPTH_MAX, DOCUMENT_NODES_MAX, parse_object, read_manifests};
 pub use names::{is_label, is_subdomain};
 pub use set::ObjectName;

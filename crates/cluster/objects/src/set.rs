@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::kinds::{ObjectSet, Stored};
+use crate::kinds::{ObjectSet, StoredObject};
 
 /// Namespace and name. The namespace is empty for kinds without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,18 +29,18 @@ impl fmt::Display for ObjectName {
 
 impl ObjectSet {
     /// Returns the object of type `T` with this name.
-    pub fn get<T: Stored>(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
+    pub fn get<T: StoredObject>(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         T::map(self).get(&ObjectName::new(namespace, name))
     }
 
     /// Returns the objects of type `T`, in order of namespace and name.
-    pub fn all<T: Stored>(&self) -> impl Iterator<Item = (&ObjectName, &Arc<T>)> {
+    pub fn all<T: StoredObject>(&self) -> impl Iterator<Item = (&ObjectName, &Arc<T>)> {
         T::map(self).iter()
     }
 
     /// Returns the objects of type `T`, the oldest first; equally old ones in order of namespace and name. Gateway API
     /// resolves conflicts in this order. Objects without a time of creation (manifests) come first.
-    pub fn by_age<T: Stored>(&self) -> Vec<(&ObjectName, &Arc<T>)> {
+    pub fn by_age<T: StoredObject>(&self) -> Vec<(&ObjectName, &Arc<T>)> {
         let mut all: Vec<_> = T::map(self).iter().collect();
         // The sort is stable: the map is in order of names.
         all.sort_by_key(|(_, object)| object.metadata().creation_timestamp.as_ref().map(|time| time.0));

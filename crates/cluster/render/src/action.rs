@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use cluster_model::{
-    Backend, BackendProtocol, BackendTls, Filters, Location, PathRewrite, Policies, Redirect, RedirectPath, Trust,
+    Backend, BackendProtocol, BackendTls, Filters, Location, ModelRedirect, PathRewrite, Policies, RedirectPath, Trust,
 };
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
 use crate::skeleton::{grpc_fields, proxy_fields};
 use crate::{Renderer, authority_path, certificate_path, key_path, line};
@@ -16,7 +16,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 const NO_TIMEOUT: &str = "365d";
 
 /// Directives that proxying over HTTP and over gRPC have alike.
-struct Names {
+struct ProxyWords {
     pass: &'static str,
     schemes: [&'static str; 2],
     request_timeout: &'static str,
@@ -27,7 +27,7 @@ struct Names {
     ssl: [&'static str; 8],
 }
 
-const PROXY: Names = Names {
+const PROXY: ProxyWords = ProxyWords {
     pass: "proxy_pass",
     schemes: ["http://", "https://"],
     request_timeout: "proxy_request_timeout",
@@ -47,7 +47,7 @@ const PROXY: Names = Names {
     ],
 };
 
-const GRPC: Names = Names {
+const GRPC: ProxyWords = ProxyWords {
     pass: "grpc_pass",
     schemes: ["grpc://", "grpcs://"],
     request_timeout: "grpc_request_timeout",
@@ -75,7 +75,7 @@ impl Renderer<'_> {
         filters: &Filters,
         backend: &Backend,
         target: Argument,
-    ) -> Vec<Node> {
+    ) -> Vec<WriteNode> {
         let names = if backend.protocol == BackendProtocol::Grpc { &GRPC } else { &PROXY };
         let mut lines = policies(&location.policies, names);
         if let Some(tls) = &backend.tls {
@@ -105,7 +105,7 @@ impl Renderer<'_> {
         let target = match target {
             Argument::Plain(group) => Argument::Plain([scheme.as_bytes(), &group].concat()),
             Argument::Template(mut parts) => {
-                parts.insert(0, Part::Text(scheme.as_bytes().to_vec()));
+                parts.insert(0, TemplatePart::Text(scheme.as_bytes().to_vec()));
                 Argument::Template(parts)
             }
         };
@@ -113,7 +113,7 @@ impl Renderer<'_> {
         lines
     }
 
-    fn backend_tls(&self, tls: &BackendTls, names: &[&'static str; 8]) -> Vec<Node> {
+    fn backend_tls(&self, tls: &BackendTls, names: &[&'static str; 8]) -> Vec<WriteNode> {
         let [send_name, name, verify, depth, trusted, verify_names, certificate, key] = *names;
         let mut lines =
             vec![line(send_name, &["on"]), NewDirective::new(name).arg(Argument::literal(&tls.server_name)).into()];
@@ -138,7 +138,7 @@ impl Renderer<'_> {
     }
 }
 
-fn policies(policies: &Policies, names: &Names) -> Vec<Node> {
+fn policies(policies: &Policies, names: &ProxyWords) -> Vec<WriteNode> {
     let mut lines = Vec::new();
     if let Some(limit) = policies.request_timeout {
         lines.push(line(names.request_timeout, &[&time(limit)]));
@@ -181,7 +181,7 @@ fn time(time: Duration) -> String {
 }
 
 /// Returns `redirect_to` with its parts. Its paths are encoded: a dollar sign is `%24`.
-pub(crate) fn redirect_to(redirect: &Redirect) -> Node {
+pub(crate) fn redirect_to(redirect: &ModelRedirect) -> WriteNode {
     let mut directive = NewDirective::new("redirect_to");
     let mut part = |name: &str, value: &str| {
         directive.args.push(Argument::plain(format!("{name}={}", value.replace('$', "%24"))));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use crate::groups::{Area, GroupId, GroupServer, server_line};
+use crate::groups::{GroupArea, GroupId, GroupServer, server_line};
 use crate::{RenderedConfig, Settings};
 
 /// Text of a configuration without the servers of groups, and the places of these servers.
@@ -17,7 +17,7 @@ pub struct ConfigText {
 impl ConfigText {
     /// Splits the text of a configuration.
     pub fn new(config: &RenderedConfig) -> ConfigText {
-        let known: BTreeMap<(Area, &str), &GroupId> =
+        let known: BTreeMap<(GroupArea, &str), &GroupId> =
             config.groups.keys().map(|id| ((id.area, id.name.as_str()), id)).collect();
         let mut places = Vec::with_capacity(known.len());
         let skeleton = split(&config.main, |offset, area, name| match known.get(&(area, name)) {
@@ -33,13 +33,14 @@ impl ConfigText {
     /// Removes the servers of these groups from another text that [`crate::render`] has made, here or in a process before this one. Groups
     /// that this text does not have keep theirs: of them, the API knows nothing.
     pub fn remove_servers(&self, text: &str) -> String {
-        let known: BTreeSet<(Area, &str)> = self.places.iter().map(|(_, id)| (id.area, id.name.as_str())).collect();
+        let known: BTreeSet<(GroupArea, &str)> =
+            self.places.iter().map(|(_, id)| (id.area, id.name.as_str())).collect();
         split(text, |_, area, name| known.contains(&(area, name)))
     }
 
     /// Returns the groups of this text that another text of [`crate::render`] has, too.
     pub fn common_groups(&self, text: &str) -> BTreeSet<GroupId> {
-        let known: BTreeMap<(Area, &str), &GroupId> =
+        let known: BTreeMap<(GroupArea, &str), &GroupId> =
             self.places.iter().map(|(_, id)| ((id.area, id.name.as_str()), id)).collect();
         let mut common = BTreeSet::new();
         split(text, |_, area, name| {
@@ -83,7 +84,7 @@ impl ConfigText {
 
 /// Returns the text without the servers of some groups. Calls `is_removed` for each group at its first server, with its offset in the
 /// returned text, its area and its name.
-fn split(text: &str, mut is_removed: impl FnMut(usize, Area, &str) -> bool) -> String {
+fn split(text: &str, mut is_removed: impl FnMut(usize, GroupArea, &str) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     let mut area = None;
     let mut group = None;
@@ -92,8 +93,8 @@ fn split(text: &str, mut is_removed: impl FnMut(usize, Area, &str) -> bool) -> S
     for line in text.split_inclusive('\n') {
         let words = line.trim_start();
         match line.len() - words.len() {
-            0 if words.starts_with("http ") => area = Some(Area::Http),
-            0 if words.starts_with("stream ") => area = Some(Area::Stream),
+            0 if words.starts_with("http ") => area = Some(GroupArea::Http),
+            0 if words.starts_with("stream ") => area = Some(GroupArea::Stream),
             // Areas are the first level, groups the second one.
             4 => {
                 let name = words.strip_prefix("upstream ").and_then(|rest| rest.trim_end().strip_suffix(" {"));

@@ -1,9 +1,9 @@
 //! Header fields, CORS and copies of requests.
 
 use cluster_model::{BackendProtocol, Cors, FieldEdits, Filters, GroupName, Mirror};
-use conf_syntax::writer::{Argument, NewDirective, Node, Part};
+use conf_syntax::writer::{Argument, NewDirective, TemplatePart, WriteNode};
 
-use crate::groups::Area;
+use crate::groups::GroupArea;
 use crate::location::Mirrors;
 use crate::{Renderer, line};
 
@@ -12,7 +12,7 @@ const MIRROR_FOLDER: &str = "/.tidegate/mirror/";
 
 impl Renderer<'_> {
     /// Returns the lines of filters, except for host and path, which stand with the action.
-    pub(crate) fn filters(&mut self, filters: &Filters, mirrors: &mut Mirrors) -> Vec<Node> {
+    pub(crate) fn filters(&mut self, filters: &Filters, mirrors: &mut Mirrors) -> Vec<WriteNode> {
         let mut lines = Vec::new();
         if let Some(cors) = &filters.cors {
             lines.push(cors_block(cors));
@@ -27,8 +27,8 @@ impl Renderer<'_> {
         lines
     }
 
-    fn mirror(&mut self, mirror: &Mirror, mirrors: &mut Mirrors) -> Option<Node> {
-        let group = self.use_group(Area::Http, &mirror.group)?;
+    fn mirror(&mut self, mirror: &Mirror, mirrors: &mut Mirrors) -> Option<WriteNode> {
+        let group = self.use_group(GroupArea::Http, &mirror.group)?;
         let uri = mirror_uri(&group);
         mirrors.insert((group, mirror.protocol));
         let mut directive = NewDirective::new("mirror").arg(Argument::plain(uri));
@@ -41,9 +41,9 @@ impl Renderer<'_> {
     }
 
     /// Returns the internal location that copies of requests go through.
-    pub(crate) fn mirror_location(&self, group: &GroupName, protocol: BackendProtocol) -> Vec<Node> {
+    pub(crate) fn mirror_location(&self, group: &GroupName, protocol: BackendProtocol) -> Vec<WriteNode> {
         let mut lines = vec![line("internal", &[])];
-        let text = |text: &str| Part::Text(text.as_bytes().to_vec());
+        let text = |text: &str| TemplatePart::Text(text.as_bytes().to_vec());
         match protocol {
             BackendProtocol::Grpc => {
                 lines.push(line("rewrite", &["^", "$request_uri", "break"]));
@@ -54,13 +54,13 @@ impl Renderer<'_> {
                 if protocol == BackendProtocol::Http2 {
                     lines.push(line("proxy_http_version", &["2"]));
                 }
-                let uri = Part::Variable("request_uri".into());
+                let uri = TemplatePart::Variable("request_uri".into());
                 let target = Argument::Template(vec![text("http://"), text(group.as_str()), uri]);
                 lines.push(NewDirective::new("proxy_pass").arg(target).into());
             }
         }
         let uri = Argument::plain(mirror_uri(group));
-        vec![Node::Blank, NewDirective::new("location").arg("=").arg(uri).block(lines).into()]
+        vec![WriteNode::Blank, NewDirective::new("location").arg("=").arg(uri).block(lines).into()]
     }
 }
 
@@ -68,17 +68,17 @@ fn mirror_uri(group: &GroupName) -> String {
     format!("{MIRROR_FOLDER}{group}")
 }
 
-fn edits(edits: &FieldEdits, [set, add, remove]: [&'static str; 3]) -> Vec<Node> {
+fn edits(edits: &FieldEdits, [set, add, remove]: [&'static str; 3]) -> Vec<WriteNode> {
     let pair = |directive: &'static str, (name, value): &(String, String)| {
         NewDirective::new(directive).arg(Argument::plain(name)).arg(Argument::literal(value)).into()
     };
-    let mut lines: Vec<Node> = edits.set.iter().map(|field| pair(set, field)).collect();
+    let mut lines: Vec<WriteNode> = edits.set.iter().map(|field| pair(set, field)).collect();
     lines.extend(edits.add.iter().map(|field| pair(add, field)));
     lines.extend(edits.remove.iter().map(|name| NewDirective::new(remove).arg(Argument::plain(name)).into()));
     lines
 }
 
-fn cors_block(cors: &Cors) -> Node {
+fn cors_block(cors: &Cors) -> WriteNode {
     let mut lines = Vec::new();
     let mut list = |directive: &'static str, values: &[String]| {
         if !values.is_empty() {

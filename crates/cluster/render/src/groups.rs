@@ -1,7 +1,7 @@
 //! Groups of servers, and the variables that draw one of them by weight.
 
-use cluster_model::{Endpoint, GroupName, Origin};
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use cluster_model::{Endpoint, GroupName, ObjectOrigin};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
 use crate::{Renderer, Settings, comment, line, text};
 
@@ -12,7 +12,7 @@ const SERVER_INDENT: &str = "        ";
 
 /// Block that a group belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Area {
+pub enum GroupArea {
     Http,
     Stream,
 }
@@ -20,7 +20,7 @@ pub enum Area {
 /// Name of a group in its area. It depends on namespace, service and port only.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId {
-    pub area: Area,
+    pub area: GroupArea,
     pub name: GroupName,
 }
 
@@ -37,15 +37,15 @@ pub struct GroupServer {
 
 /// Returns the servers of a group with these endpoints; without any, the server that stands for none. [`crate::render`] makes the servers
 /// of all groups by it.
-pub fn group_servers(area: Area, endpoints: &[Endpoint], settings: &Settings) -> Vec<GroupServer> {
+pub fn group_servers(area: GroupArea, endpoints: &[Endpoint], settings: &Settings) -> Vec<GroupServer> {
     let named = endpoints.iter().filter(|endpoint| endpoint.host.len() <= NAME_BYTES_MAX);
     let mut servers: Vec<GroupServer> = named
         .map(|endpoint| GroupServer { server: endpoint.to_string(), weight: endpoint.weight.max(1), is_down: false })
         .collect();
     if servers.is_empty() {
         servers.push(match area {
-            Area::Http => GroupServer { server: settings.unavailable_address(), weight: 1, is_down: false },
-            Area::Stream => GroupServer { server: "127.0.0.1:9".into(), weight: 1, is_down: true },
+            GroupArea::Http => GroupServer { server: settings.unavailable_address(), weight: 1, is_down: false },
+            GroupArea::Stream => GroupServer { server: "127.0.0.1:9".into(), weight: 1, is_down: true },
         });
     }
     servers
@@ -56,7 +56,7 @@ pub(crate) fn server_line(server: &GroupServer, settings: &Settings) -> String {
     format!("{SERVER_INDENT}{}", text(&[server_node(server, settings)]))
 }
 
-fn server_node(server: &GroupServer, settings: &Settings) -> Node {
+fn server_node(server: &GroupServer, settings: &Settings) -> WriteNode {
     // Probes of the cluster decide about endpoints: a timeout of one route must not take them from the others.
     let mut directive = NewDirective::new("server").arg(Argument::plain(&server.server)).arg("max_fails=0");
     if server.weight != 1 {
@@ -75,7 +75,7 @@ fn server_node(server: &GroupServer, settings: &Settings) -> Node {
 
 impl Renderer<'_> {
     /// Notes that an area uses a group, and returns the group's name. `None` if the model has no such group.
-    pub(crate) fn use_group(&mut self, area: Area, name: &GroupName) -> Option<GroupName> {
+    pub(crate) fn use_group(&mut self, area: GroupArea, name: &GroupName) -> Option<GroupName> {
         let group = self.model.groups.get(name)?;
         if name.as_str().len() > NAME_BYTES_MAX {
             self.complain(&group.origin, "the group's name is too long");
@@ -87,16 +87,16 @@ impl Renderer<'_> {
     }
 
     /// Returns the `upstream` blocks of the groups that an area uses.
-    pub(crate) fn upstreams(&self, area: Area) -> Vec<Node> {
+    pub(crate) fn upstreams(&self, area: GroupArea) -> Vec<WriteNode> {
         let mut nodes = Vec::new();
         for (id, servers) in self.groups.iter().filter(|(id, _)| id.area == area) {
             let name = Argument::plain(id.name.as_str());
             let origin = self.model.groups.get(&id.name).map(|group| comment(&group.origin));
-            let mut lines: Vec<Node> = origin.into_iter().collect();
+            let mut lines: Vec<WriteNode> = origin.into_iter().collect();
             // Zones of both areas share one set of names.
             let zone = match area {
-                Area::Http => name.clone(),
-                Area::Stream => Argument::plain(format!("{}_stream", id.name)),
+                GroupArea::Http => name.clone(),
+                GroupArea::Stream => Argument::plain(format!("{}_stream", id.name)),
             };
             lines.push(NewDirective::new("zone").arg(zone).arg("64k").into());
             let settings = self.model.groups.get(&id.name).map(|group| group.settings.as_slice());
@@ -104,13 +104,13 @@ impl Renderer<'_> {
             for server in servers {
                 lines.push(server_node(server, self.settings));
             }
-            nodes.extend([Node::Blank, NewDirective::new("upstream").arg(name).block(lines).into()]);
+            nodes.extend([WriteNode::Blank, NewDirective::new("upstream").arg(name).block(lines).into()]);
         }
         nodes
     }
 
     /// Returns the name of a variable that draws one of the entries by weight: one name for equal entries of one rule.
-    pub(crate) fn weights(&mut self, area: Area, origin: &Origin, entries: Vec<(String, u32)>) -> String {
+    pub(crate) fn weights(&mut self, area: GroupArea, origin: &ObjectOrigin, entries: Vec<(String, u32)>) -> String {
         let mut base = String::from("weights");
         for part in [&origin.namespace, &origin.name, &origin.part].into_iter().filter(|part| !part.is_empty()) {
             base.push('_');
@@ -130,29 +130,29 @@ impl Renderer<'_> {
     }
 
     /// Returns the definitions of the variables of an area.
-    pub(crate) fn weight_definitions(&self, area: Area) -> Vec<Node> {
+    pub(crate) fn weight_definitions(&self, area: GroupArea) -> Vec<WriteNode> {
         let mut nodes = Vec::new();
         for ((_, name), entries) in self.weights.iter().filter(|((used, _), _)| *used == area) {
             let directive = match area {
-                Area::Http => {
+                GroupArea::Http => {
                     let lines = entries.iter().map(|(value, weight)| {
                         NewDirective::entry(Argument::plain(value)).arg(weight.to_string().as_str()).into()
                     });
                     NewDirective::new("backend_weights").arg(Argument::variable(name)).block(lines.collect())
                 }
-                Area::Stream => NewDirective::new("split_clients")
+                GroupArea::Stream => NewDirective::new("split_clients")
                     .arg("$connection")
                     .arg(Argument::variable(name))
                     .block(shares(entries)),
             };
-            nodes.extend([Node::Blank, directive.into()]);
+            nodes.extend([WriteNode::Blank, directive.into()]);
         }
         nodes
     }
 }
 
 /// Returns the lines of `split_clients`: percentages with two digits, the remainder for the last entry.
-fn shares(entries: &[(String, u32)]) -> Vec<Node> {
+fn shares(entries: &[(String, u32)]) -> Vec<WriteNode> {
     let entries: Vec<_> = entries.iter().filter(|(_, weight)| *weight > 0).collect();
     let sum: u64 = entries.iter().map(|(_, weight)| u64::from(*weight)).sum();
     let mut nodes = Vec::new();

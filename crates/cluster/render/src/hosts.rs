@@ -3,26 +3,26 @@
 use std::collections::BTreeSet;
 
 use cluster_model::{
-    ClientMode, HostName, HttpListener, Location, PathMatch, ServerTls, Socket, StreamListener, VirtualHost,
+    ClientMode, HostName, HttpListener, ListenSocket, Location, PathMatch, ServerTls, StreamListener, VirtualHost,
 };
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
-use crate::groups::Area;
+use crate::groups::GroupArea;
 use crate::{Renderer, authority_path, certificate_path, comment, joined, key_path, line};
 
 impl Renderer<'_> {
     /// Returns the lines of the `http` block behind its defaults.
-    pub(crate) fn http(&mut self) -> Vec<Node> {
+    pub(crate) fn http(&mut self) -> Vec<WriteNode> {
         let model = self.model;
         let mut servers = Vec::new();
         for (socket, listener) in &model.http {
             servers.extend(self.listener(*socket, listener));
         }
         let definitions = model.http_definitions.clone();
-        joined([definitions, self.weight_definitions(Area::Http), self.upstreams(Area::Http), servers])
+        joined([definitions, self.weight_definitions(GroupArea::Http), self.upstreams(GroupArea::Http), servers])
     }
 
-    fn listener(&mut self, socket: Socket, listener: &HttpListener) -> Vec<Node> {
+    fn listener(&mut self, socket: ListenSocket, listener: &HttpListener) -> Vec<WriteNode> {
         let mut hosts: Vec<&VirtualHost> = listener.hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         let mut nodes = Vec::new();
@@ -30,15 +30,15 @@ impl Renderer<'_> {
         let has_several = listener.is_tls && names.len() > 1;
         if has_several {
             nodes.extend([
-                Node::Blank,
-                Node::Comment(format!("Listeners of port {socket} by the name of the handshake")),
+                WriteNode::Blank,
+                WriteNode::Comment(format!("Listeners of port {socket} by the name of the handshake")),
             ]);
             nodes.push(handshake_listeners(socket, &names));
         }
         for host in &hosts {
             let misdirected = host.listener.as_ref().filter(|_| has_several).map(|name| misdirected(socket, name));
             if let Some(server) = self.server_block(socket, listener.is_tls, host, misdirected) {
-                nodes.extend([Node::Blank, comment(&host.origin), server]);
+                nodes.extend([WriteNode::Blank, comment(&host.origin), server]);
             }
         }
         if !hosts.iter().any(|host| host.name == HostName::Any) {
@@ -46,18 +46,22 @@ impl Renderer<'_> {
             let answer = if listener.is_tls { ("ssl_reject_handshake", "on") } else { ("return", "404") };
             lines.push(line(answer.0, &[answer.1]));
             let words = format!("Other hosts of port {socket}");
-            nodes.extend([Node::Blank, Node::Comment(words), NewDirective::new("server").block(lines).into()]);
+            nodes.extend([
+                WriteNode::Blank,
+                WriteNode::Comment(words),
+                NewDirective::new("server").block(lines).into(),
+            ]);
         }
         nodes
     }
 
     fn server_block(
         &mut self,
-        socket: Socket,
+        socket: ListenSocket,
         is_tls: bool,
         host: &VirtualHost,
-        misdirected: Option<Node>,
-    ) -> Option<Node> {
+        misdirected: Option<WriteNode>,
+    ) -> Option<WriteNode> {
         let is_default = host.name == HostName::Any;
         let mut lines = self.listen(socket, is_tls, is_default);
         lines.push(server_name(&host.name));
@@ -83,7 +87,7 @@ impl Renderer<'_> {
         }
         if is_strict {
             let closed = NewDirective::new("location").arg("@rejected").block(vec![line("return", &["444"])]);
-            lines.extend([Node::Blank, closed.into()]);
+            lines.extend([WriteNode::Blank, closed.into()]);
         }
         let everything = PathMatch::Prefix("/".into());
         let slash = PathMatch::Text("/".into());
@@ -93,13 +97,13 @@ impl Renderer<'_> {
         };
         if host.locations.iter().all(is_open) {
             let rest = NewDirective::new("location").arg("^/").arg("/").block(vec![line("return", &["404"])]);
-            lines.extend([Node::Blank, rest.into()]);
+            lines.extend([WriteNode::Blank, rest.into()]);
         }
         Some(NewDirective::new("server").block(lines).into())
     }
 
     /// Returns the `listen` lines of a server.
-    fn listen(&self, socket: Socket, is_tls: bool, is_default: bool) -> Vec<Node> {
+    fn listen(&self, socket: ListenSocket, is_tls: bool, is_default: bool) -> Vec<WriteNode> {
         let mut words: Vec<Argument> = Vec::new();
         if is_tls {
             words.push("ssl".into());
@@ -122,7 +126,7 @@ impl Renderer<'_> {
             .collect()
     }
 
-    pub(crate) fn inner_socket(&self, kind: &str, socket: Socket) -> String {
+    pub(crate) fn inner_socket(&self, kind: &str, socket: ListenSocket) -> String {
         let address =
             socket.address.map_or(String::new(), |address| format!("-{}", address.to_string().replace(':', "_")));
         format!("unix:{}/{kind}-{}{address}.sock", self.settings.run_folder, socket.port)
@@ -130,7 +134,7 @@ impl Renderer<'_> {
 }
 
 /// Returns the definition of the variable with the listener that the name of a handshake (SNI) belongs to.
-fn handshake_listeners(socket: Socket, names: &BTreeSet<&HostName>) -> Node {
+fn handshake_listeners(socket: ListenSocket, names: &BTreeSet<&HostName>) -> WriteNode {
     let mut lines = vec![line("hostnames", &[])];
     for name in names {
         let value = Argument::plain(name.to_string());
@@ -143,20 +147,20 @@ fn handshake_listeners(socket: Socket, names: &BTreeSet<&HostName>) -> Node {
     NewDirective::new("map").arg("$ssl_server_name").arg(variable).block(lines).into()
 }
 
-fn handshake_variable(socket: Socket) -> String {
+fn handshake_variable(socket: ListenSocket) -> String {
     let address = socket.address.map(|address| format!("_{}", address.to_string().replace(['.', ':'], "_")));
     format!("handshake_listener{}_{}", address.unwrap_or_default(), socket.port)
 }
 
 /// Returns the answer to requests whose handshake belongs to another listener (RFC 9110, 15.5.20).
-fn misdirected(socket: Socket, listener: &HostName) -> Node {
+fn misdirected(socket: ListenSocket, listener: &HostName) -> WriteNode {
     let test = [format!("(${}", handshake_variable(socket)), "!=".into(), format!("{listener})")];
     let answer = vec![line("return", &["421"])];
     NewDirective::new("if").args(test.iter().map(Argument::plain)).block(answer).into()
 }
 
 /// Returns the addresses of a socket, as arguments of `listen`.
-pub(crate) fn listen_addresses(socket: Socket, ipv6: bool) -> Vec<String> {
+pub(crate) fn listen_addresses(socket: ListenSocket, ipv6: bool) -> Vec<String> {
     let mut addresses = vec![socket.to_string()];
     if socket.address.is_none() && ipv6 {
         addresses.push(format!("[::]:{}", socket.port));
@@ -164,7 +168,7 @@ pub(crate) fn listen_addresses(socket: Socket, ipv6: bool) -> Vec<String> {
     addresses
 }
 
-pub(crate) fn server_name(name: &HostName) -> Node {
+pub(crate) fn server_name(name: &HostName) -> WriteNode {
     let name = match name {
         HostName::Any => Argument::plain("_"),
         name => Argument::plain(name.to_string()),
@@ -177,7 +181,7 @@ fn requires_client(tls: &ServerTls) -> bool {
 }
 
 /// Returns certificates and the verification of clients.
-pub(crate) fn server_tls(tls: &ServerTls) -> Vec<Node> {
+pub(crate) fn server_tls(tls: &ServerTls) -> Vec<WriteNode> {
     let mut lines = Vec::new();
     for name in &tls.certificates {
         lines.push(NewDirective::new("ssl_certificate").arg(Argument::literal(certificate_path(name))).into());

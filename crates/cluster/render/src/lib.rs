@@ -17,11 +17,11 @@ mod stream;
 
 use std::collections::BTreeMap;
 
-use cluster_model::{FileName, Model, Origin};
-use conf_syntax::writer::{self, Argument, NewDirective, Node};
+use cluster_model::{FileName, Model, ObjectOrigin};
+use conf_syntax::writer::{self, Argument, NewDirective, WriteNode};
 
 pub use config_text::ConfigText;
-pub use groups::{Area, GroupId, GroupServer, group_servers};
+pub use groups::{GroupArea, GroupId, GroupServer, group_servers};
 pub use line_owner::line_owner;
 
 /// Settings of the process, which no object has.
@@ -72,11 +72,11 @@ pub struct RenderedConfig {
     /// server. Never empty: a group without endpoints has a server that stands for none.
     pub groups: BTreeMap<GroupId, Vec<GroupServer>>,
     /// Parts that are left out, and why.
-    pub complaints: Vec<(Origin, String)>,
+    pub complaints: Vec<(ObjectOrigin, String)>,
 }
 
 /// Makes a configuration of a model. Equal models give equal configurations, byte for byte.
-pub fn render(model: &Model, settings: &Settings) -> RenderedConfig {
+pub fn render_model(model: &Model, settings: &Settings) -> RenderedConfig {
     let (nodes, complaints, groups) = tree(model, settings);
     RenderedConfig { main: text(&nodes), files: files(model), groups, complaints }
 }
@@ -89,12 +89,12 @@ pub fn render_skeleton(model: &Model, settings: &Settings) -> String {
     text(&nodes)
 }
 
-/// Returns the tree that [`render`] writes.
-pub fn render_tree(model: &Model, settings: &Settings) -> Vec<Node> {
+/// Returns the tree that [`render_model`] writes.
+pub fn render_tree(model: &Model, settings: &Settings) -> Vec<WriteNode> {
     tree(model, settings).0
 }
 
-type Tree = (Vec<Node>, Vec<(Origin, String)>, BTreeMap<GroupId, Vec<GroupServer>>);
+type Tree = (Vec<WriteNode>, Vec<(ObjectOrigin, String)>, BTreeMap<GroupId, Vec<GroupServer>>);
 
 fn tree(model: &Model, settings: &Settings) -> Tree {
     let mut renderer =
@@ -106,10 +106,10 @@ fn tree(model: &Model, settings: &Settings) -> Tree {
 }
 
 /// Removes the servers of all groups.
-fn remove_servers(nodes: &mut [Node]) {
-    let blocks = |nodes: &mut [Node], names: &[&str], change: fn(&mut Vec<Node>)| {
+fn remove_servers(nodes: &mut [WriteNode]) {
+    let blocks = |nodes: &mut [WriteNode], names: &[&str], change: fn(&mut Vec<WriteNode>)| {
         for node in nodes {
-            if let Node::Directive(directive) = node
+            if let WriteNode::Directive(directive) = node
                 && let Some(lines) = &mut directive.block
                 && names.iter().any(|name| directive.name == Argument::plain(name))
             {
@@ -120,7 +120,7 @@ fn remove_servers(nodes: &mut [Node]) {
     blocks(nodes, &["http", "stream"], |lines| remove_servers(lines));
     blocks(nodes, &["upstream"], |lines| {
         let server = Argument::plain("server");
-        lines.retain(|line| !matches!(line, Node::Directive(directive) if directive.name == server));
+        lines.retain(|line| !matches!(line, WriteNode::Directive(directive) if directive.name == server));
     });
 }
 
@@ -128,14 +128,14 @@ fn remove_servers(nodes: &mut [Node]) {
 struct Renderer<'a> {
     model: &'a Model,
     settings: &'a Settings,
-    complaints: Vec<(Origin, String)>,
+    complaints: Vec<(ObjectOrigin, String)>,
     groups: BTreeMap<GroupId, Vec<GroupServer>>,
     /// Entries of `backend_weights` by area and name of the variable.
-    weights: BTreeMap<(Area, String), Vec<(String, u32)>>,
+    weights: BTreeMap<(GroupArea, String), Vec<(String, u32)>>,
 }
 
 impl Renderer<'_> {
-    fn complain(&mut self, origin: &Origin, reason: impl Into<String>) {
+    fn complain(&mut self, origin: &ObjectOrigin, reason: impl Into<String>) {
         let complaint = (origin.clone(), reason.into());
         // Hosts of several listeners repeat the locations of a route.
         if !self.complaints.contains(&complaint) {
@@ -144,8 +144,8 @@ impl Renderer<'_> {
     }
 
     /// Returns lines that can be written; a complaint and none otherwise.
-    fn checked(&mut self, origin: &Origin, lines: Vec<Node>) -> Option<Vec<Node>> {
-        match writer::write(&lines) {
+    fn checked(&mut self, origin: &ObjectOrigin, lines: Vec<WriteNode>) -> Option<Vec<WriteNode>> {
+        match writer::write_tree(&lines) {
             Ok(_) => Some(lines),
             Err(error) => {
                 self.complain(origin, error.to_string());
@@ -156,8 +156,8 @@ impl Renderer<'_> {
 }
 
 /// Writes a tree whose parts were checked one by one.
-fn text(tree: &[Node]) -> String {
-    let bytes = writer::write(tree).unwrap_or_else(|error| {
+fn text(tree: &[WriteNode]) -> String {
+    let bytes = writer::write_tree(tree).unwrap_or_else(|error| {
         debug_assert!(false, "an unchecked part: {error}");
         format!("# {error}\n").into_bytes()
     });
@@ -192,15 +192,15 @@ fn authority_path(name: &FileName) -> String {
 }
 
 /// A directive with words of the language as arguments.
-fn line(name: &'static str, words: &[&str]) -> Node {
+fn line(name: &'static str, words: &[&str]) -> WriteNode {
     NewDirective::new(name).args(words.iter().map(Argument::plain)).into()
 }
 
 /// Joins parts without a copy of their nodes: thousands of servers are in some.
-fn joined<const N: usize>(parts: [Vec<Node>; N]) -> Vec<Node> {
+fn joined<const N: usize>(parts: [Vec<WriteNode>; N]) -> Vec<WriteNode> {
     parts.into_iter().flatten().collect()
 }
 
-fn comment(origin: &Origin) -> Node {
-    Node::Comment(origin.to_string())
+fn comment(origin: &ObjectOrigin) -> WriteNode {
+    WriteNode::Comment(origin.to_string())
 }

@@ -1,6 +1,6 @@
 //! From a line of a rendered configuration back to the object that it comes from: the server complains about lines.
 
-use cluster_model::Origin;
+use cluster_model::ObjectOrigin;
 
 /// Returns the origin that the comments of a text from [`render`](crate::render()) give to a line; lines count from 1.
 /// `None` for lines that belong to no object, and beyond the end.
@@ -8,9 +8,9 @@ use cluster_model::Origin;
 /// A comment names the lines behind it in its block, with the blocks in them, up to an empty line; at the beginning of a
 /// block, also the line that opens it. No value of an object
 /// can make such a comment: the writer quotes `#`, and writes line feeds as escapes.
-pub fn line_owner(text: &str, line: usize) -> Option<Origin> {
+pub fn line_owner(text: &str, line: usize) -> Option<ObjectOrigin> {
     // Comments in force, by the depth of their block.
-    let mut owners: Vec<Option<Origin>> = Vec::new();
+    let mut owners: Vec<Option<ObjectOrigin>> = Vec::new();
     let mut follows_empty_line = false;
     let index = line.checked_sub(1)?;
     let head = text.lines().nth(index)?;
@@ -39,13 +39,13 @@ pub fn line_owner(text: &str, line: usize) -> Option<Origin> {
 }
 
 /// Reads an origin as its `Display` writes it: `KIND NAMESPACE/NAME, PART`.
-fn parse_origin(comment: &str) -> Option<Origin> {
+fn parse_origin(comment: &str) -> Option<ObjectOrigin> {
     let (object, part) = comment.split_once(", ").unwrap_or((comment, ""));
     let (kind, name) = object.split_once(' ')?;
     let (namespace, name) = name.split_once('/')?;
     let is_kind = kind.starts_with(|c: char| c.is_ascii_uppercase()) && kind.chars().all(|c| c.is_ascii_alphanumeric());
     let is_name = |name: &str| !name.is_empty() && !name.contains([' ', '/']);
-    (is_kind && is_name(namespace) && is_name(name)).then(|| Origin::new(kind, namespace, name).part(part))
+    (is_kind && is_name(namespace) && is_name(name)).then(|| ObjectOrigin::new(kind, namespace, name).part(part))
 }
 
 #[cfg(test)]

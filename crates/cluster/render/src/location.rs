@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use cluster_model::{
-    Action, Backend, BackendProtocol, Conditions, Filters, GroupName, Location, Origin, PathMatch, ValueMatch,
+    Action, Backend, BackendProtocol, Conditions, Filters, GroupName, Location, ObjectOrigin, PathMatch, ValueMatch,
 };
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
-use crate::groups::Area;
+use crate::groups::GroupArea;
 use crate::{Renderer, comment, line};
 
 /// Value of a variable of weights that stands for a backend which does not exist.
@@ -18,11 +18,11 @@ pub(crate) type Mirrors = BTreeSet<(GroupName, BackendProtocol)>;
 
 impl Renderer<'_> {
     /// Returns the blocks of a location: several, if its backends are used in different ways.
-    pub(crate) fn location(&mut self, location: &Location, mirrors: &mut Mirrors) -> Vec<Node> {
+    pub(crate) fn location(&mut self, location: &Location, mirrors: &mut Mirrors) -> Vec<WriteNode> {
         let blocks = match &location.action {
             Action::Lines { groups, lines } => {
                 for group in groups {
-                    self.use_group(Area::Http, group);
+                    self.use_group(GroupArea::Http, group);
                 }
                 vec![(None, lines.clone())]
             }
@@ -44,7 +44,7 @@ impl Renderer<'_> {
         backends: &[Backend],
         no_backend: u16,
         mirrors: &mut Mirrors,
-    ) -> Vec<(Option<(String, String)>, Vec<Node>)> {
+    ) -> Vec<(Option<(String, String)>, Vec<WriteNode>)> {
         let backends: Vec<&Backend> = backends.iter().filter(|backend| backend.weight > 0).collect();
         let exists = |backend: &&Backend| backend.group.is_some() || backend.redirect.is_some();
         match backends.as_slice() {
@@ -57,7 +57,7 @@ impl Renderer<'_> {
             return vec![(None, lines)];
         }
         let entries = backends.iter().enumerate().map(|(index, backend)| (index.to_string(), backend.weight)).collect();
-        let variable = self.weights(Area::Http, &location.origin, entries);
+        let variable = self.weights(GroupArea::Http, &location.origin, entries);
         backends
             .iter()
             .enumerate()
@@ -75,7 +75,7 @@ impl Renderer<'_> {
         backends: &[&Backend],
         no_backend: u16,
         mirrors: &mut Mirrors,
-    ) -> Option<Vec<Node>> {
+    ) -> Option<Vec<WriteNode>> {
         let first = backends.iter().find(|backend| backend.group.is_some())?;
         let alike = |backend: &&&Backend| {
             backend.group.is_none() || (backend.protocol == first.protocol && backend.tls == first.tls)
@@ -86,7 +86,7 @@ impl Renderer<'_> {
         }
         let mut entries: Vec<(String, u32)> = Vec::new();
         for backend in backends {
-            let name = backend.group.as_ref().and_then(|group| self.use_group(Area::Http, group));
+            let name = backend.group.as_ref().and_then(|group| self.use_group(GroupArea::Http, group));
             let value = name.map_or(NO_BACKEND.to_owned(), |name| name.to_string());
             match entries.iter_mut().find(|(known, _)| *known == value) {
                 Some((_, weight)) => *weight = weight.saturating_add(backend.weight),
@@ -94,7 +94,7 @@ impl Renderer<'_> {
             }
         }
         let has_missing = entries.iter().any(|(value, _)| value == NO_BACKEND);
-        let variable = self.weights(Area::Http, &location.origin, entries);
+        let variable = self.weights(GroupArea::Http, &location.origin, entries);
         let mut lines = self.filters(&location.filters, mirrors);
         if has_missing {
             let test = format!("(${variable}");
@@ -106,14 +106,20 @@ impl Renderer<'_> {
         Some(lines)
     }
 
-    fn backend(&mut self, location: &Location, backend: &Backend, no_backend: u16, mirrors: &mut Mirrors) -> Vec<Node> {
+    fn backend(
+        &mut self,
+        location: &Location,
+        backend: &Backend,
+        no_backend: u16,
+        mirrors: &mut Mirrors,
+    ) -> Vec<WriteNode> {
         let filters = location.filters.then(&backend.filters);
         if let Some(redirect) = &backend.redirect {
             let mut lines = self.filters(&filters, &mut Mirrors::new());
             lines.push(redirect_to(redirect));
             return lines;
         }
-        let Some(group) = backend.group.as_ref().and_then(|group| self.use_group(Area::Http, group)) else {
+        let Some(group) = backend.group.as_ref().and_then(|group| self.use_group(GroupArea::Http, group)) else {
             return respond(no_backend);
         };
         let mut lines = self.filters(&filters, mirrors);
@@ -122,7 +128,7 @@ impl Renderer<'_> {
     }
 
     /// Returns a `location` block, or one that answers 500 if its lines cannot be written.
-    fn block(&mut self, location: &Location, drawn: Option<(String, String)>, lines: Vec<Node>) -> Vec<Node> {
+    fn block(&mut self, location: &Location, drawn: Option<(String, String)>, lines: Vec<WriteNode>) -> Vec<WriteNode> {
         let origin = &location.origin;
         let mut head = vec![comment(origin)];
         let preflight = preflight(location, drawn.clone());
@@ -131,7 +137,7 @@ impl Renderer<'_> {
                 head.push(NewDirective::new("route_match").block(conditions).into());
             }
         }
-        let route = Origin { part: String::new(), namespace: String::new(), ..origin.clone() };
+        let route = ObjectOrigin { part: String::new(), namespace: String::new(), ..origin.clone() };
         let mut log = vec![set("route_namespace", &origin.namespace), set("route", &route.to_string())];
         if self.settings.route_zones && !origin.namespace.is_empty() {
             let zone = Argument::plain(format!("{}/{}/{}", origin.namespace, origin.kind, origin.name));
@@ -139,8 +145,8 @@ impl Renderer<'_> {
         }
         let whole = path(&location.path).block([head.clone(), log, location.extra.clone(), lines].concat());
         let refusal = path(&location.path).block([head, respond(500)].concat());
-        let block = self.checked(origin, vec![Node::Blank, whole.into()]);
-        block.or_else(|| self.checked(origin, vec![Node::Blank, refusal.into()])).unwrap_or_default()
+        let block = self.checked(origin, vec![WriteNode::Blank, whole.into()]);
+        block.or_else(|| self.checked(origin, vec![WriteNode::Blank, refusal.into()])).unwrap_or_default()
     }
 }
 
@@ -160,7 +166,7 @@ fn text_location(text: &str) -> NewDirective {
     NewDirective::new("location").arg(Argument::plain(text))
 }
 
-fn conditions(conditions: &Conditions, drawn: Option<(String, String)>) -> Vec<Node> {
+fn conditions(conditions: &Conditions, drawn: Option<(String, String)>) -> Vec<WriteNode> {
     let mut lines = Vec::new();
     if let Some(method) = &conditions.method {
         lines.push(NewDirective::new("method").arg(Argument::plain(method)).into());
@@ -186,7 +192,7 @@ fn conditions(conditions: &Conditions, drawn: Option<(String, String)>) -> Vec<N
 
 /// Returns the conditions of preflight requests for a location that answers them (`cors`): of its conditions, such a request has
 /// neither the method nor the fields. Empty without such conditions.
-fn preflight(location: &Location, drawn: Option<(String, String)>) -> Vec<Node> {
+fn preflight(location: &Location, drawn: Option<(String, String)>) -> Vec<WriteNode> {
     let Conditions { method, fields, query } = &location.conditions;
     if location.filters.cors.is_none() || (method.is_none() && fields.is_empty()) {
         return Vec::new();
@@ -202,14 +208,14 @@ fn preflight(location: &Location, drawn: Option<(String, String)>) -> Vec<Node> 
     lines
 }
 
-fn set(variable: &str, value: &str) -> Node {
+fn set(variable: &str, value: &str) -> WriteNode {
     NewDirective::new("set").arg(Argument::variable(variable)).arg(Argument::literal(value)).into()
 }
 
-fn respond(status: u16) -> Vec<Node> {
+fn respond(status: u16) -> Vec<WriteNode> {
     vec![line("return", &[&status.to_string()])]
 }
 
-fn redirect_to(redirect: &cluster_model::Redirect) -> Node {
+fn redirect_to(redirect: &cluster_model::ModelRedirect) -> WriteNode {
     crate::action::redirect_to(redirect)
 }

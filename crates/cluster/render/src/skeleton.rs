@@ -1,6 +1,6 @@
 //! Parts of every configuration: process, logs, defaults of HTTP, API, probes.
 
-use conf_syntax::writer::{Argument, NewDirective, Node, dollar_definition};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode, dollar_definition};
 
 use crate::{Renderer, joined, line};
 
@@ -36,27 +36,27 @@ const FORWARDED: &[(&str, &str)] = &[
 
 impl Renderer<'_> {
     /// Joins the parts of the areas.
-    pub(crate) fn skeleton(&self, http: Vec<Node>, stream: Vec<Node>) -> Vec<Node> {
+    pub(crate) fn skeleton(&self, http: Vec<WriteNode>, stream: Vec<WriteNode>) -> Vec<WriteNode> {
         let run = &self.settings.run_folder;
         let mut nodes = vec![
-            Node::Comment("Written by tidegate-controller; changes in this file are lost.".into()),
+            WriteNode::Comment("Written by tidegate-controller; changes in this file are lost.".into()),
             line("worker_processes", &["auto"]),
             NewDirective::new("pid").arg(Argument::plain(format!("{run}/tidegate.pid"))).into(),
             line("error_log", &["stderr", "notice"]),
-            Node::Blank,
+            WriteNode::Blank,
             NewDirective::new("events").block(vec![line("worker_connections", &["16384"])]).into(),
-            Node::Blank,
+            WriteNode::Blank,
             NewDirective::new("http").block(joined([self.http_defaults(), self.own_servers(), http])).into(),
         ];
         if !stream.is_empty() {
             let mut defaults = self.resolver();
             defaults.extend(stream);
-            nodes.extend([Node::Blank, NewDirective::new("stream").block(defaults).into()]);
+            nodes.extend([WriteNode::Blank, NewDirective::new("stream").block(defaults).into()]);
         }
         nodes
     }
 
-    fn http_defaults(&self) -> Vec<Node> {
+    fn http_defaults(&self) -> Vec<WriteNode> {
         let fields: Vec<String> = LOG_FIELDS.iter().map(|(name, value)| format!("\"{name}\":\"{value}\"")).collect();
         let log = Argument::plain(format!("{{{}}}", fields.join(",")));
         let upgrade = vec![line("default", &["upgrade"]), NewDirective::entry(Argument::plain("")).arg("").into()];
@@ -79,13 +79,13 @@ impl Renderer<'_> {
         nodes
     }
 
-    fn resolver(&self) -> Vec<Node> {
+    fn resolver(&self) -> Vec<WriteNode> {
         let resolver = self.settings.resolver.as_ref();
         resolver.map(|address| NewDirective::new("resolver").arg(Argument::plain(address)).into()).into_iter().collect()
     }
 
     /// The API, probes, and the server that stands for groups without endpoints.
-    fn own_servers(&self) -> Vec<Node> {
+    fn own_servers(&self) -> Vec<WriteNode> {
         let run = &self.settings.run_folder;
         let api = vec![
             NewDirective::new("listen").arg(Argument::plain(format!("unix:{run}/api.sock"))).into(),
@@ -101,11 +101,11 @@ impl Renderer<'_> {
             line("return", &["503"]),
         ];
         let mut nodes = vec![
-            Node::Blank,
-            Node::Comment("Changes of servers and configurations, by the controller".into()),
+            WriteNode::Blank,
+            WriteNode::Comment("Changes of servers and configurations, by the controller".into()),
             NewDirective::new("server").block(api).into(),
-            Node::Blank,
-            Node::Comment("Services without endpoints".into()),
+            WriteNode::Blank,
+            WriteNode::Comment("Services without endpoints".into()),
             NewDirective::new("server").block(unavailable).into(),
         ];
         if let Some(port) = self.settings.probe_port {
@@ -120,8 +120,8 @@ impl Renderer<'_> {
                 rest.into(),
             ];
             nodes.extend([
-                Node::Blank,
-                Node::Comment("Probes and metrics".into()),
+                WriteNode::Blank,
+                WriteNode::Comment("Probes and metrics".into()),
                 NewDirective::new("server").block(probe).into(),
             ]);
         }
@@ -131,7 +131,7 @@ impl Renderer<'_> {
 
 /// Fields towards backends over HTTP. A location that changes `Host` repeats all of them, since a level that sets one
 /// inherits none.
-pub(crate) fn proxy_fields(host: Argument, can_upgrade: bool) -> Vec<Node> {
+pub(crate) fn proxy_fields(host: Argument, can_upgrade: bool) -> Vec<WriteNode> {
     let mut nodes = forwarded("proxy_set_header", host);
     if can_upgrade {
         nodes.push(line("proxy_set_header", &["Upgrade", "$http_upgrade"]));
@@ -141,11 +141,11 @@ pub(crate) fn proxy_fields(host: Argument, can_upgrade: bool) -> Vec<Node> {
 }
 
 /// Fields towards backends over gRPC.
-pub(crate) fn grpc_fields(host: Argument) -> Vec<Node> {
+pub(crate) fn grpc_fields(host: Argument) -> Vec<WriteNode> {
     forwarded("grpc_set_header", host)
 }
 
-fn forwarded(directive: &'static str, host: Argument) -> Vec<Node> {
+fn forwarded(directive: &'static str, host: Argument) -> Vec<WriteNode> {
     let mut nodes = vec![NewDirective::new(directive).arg("Host").arg(host).into()];
     nodes.extend(FORWARDED.iter().map(|(name, value)| line(directive, &[name, value])));
     nodes

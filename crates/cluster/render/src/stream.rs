@@ -1,15 +1,15 @@
 //! `stream`: TCP, UDP, and TLS by the name that the client sends.
 
-use cluster_model::{Backend, HostName, Origin, Socket, StreamAction, StreamHost, StreamListener};
-use conf_syntax::writer::{Argument, NewDirective, Node};
+use cluster_model::{Backend, HostName, ListenSocket, ObjectOrigin, StreamAction, StreamHost, StreamListener};
+use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 
-use crate::groups::Area;
+use crate::groups::GroupArea;
 use crate::hosts::{listen_addresses, server_name, server_tls};
 use crate::{Renderer, comment, line};
 
 impl Renderer<'_> {
     /// Returns the lines of the `stream` block; none if nothing needs it.
-    pub(crate) fn stream(&mut self) -> Vec<Node> {
+    pub(crate) fn stream(&mut self) -> Vec<WriteNode> {
         let model = self.model;
         let mut servers = Vec::new();
         for (socket, listener) in &model.tcp {
@@ -30,21 +30,27 @@ impl Renderer<'_> {
             }
         }
         let definitions = model.stream_definitions.clone();
-        [definitions, self.weight_definitions(Area::Stream), self.upstreams(Area::Stream), servers].concat()
+        [definitions, self.weight_definitions(GroupArea::Stream), self.upstreams(GroupArea::Stream), servers].concat()
     }
 
-    fn plain(&mut self, socket: Socket, origin: &Origin, backends: &[Backend], is_udp: bool) -> Vec<Node> {
+    fn plain(
+        &mut self,
+        socket: ListenSocket,
+        origin: &ObjectOrigin,
+        backends: &[Backend],
+        is_udp: bool,
+    ) -> Vec<WriteNode> {
         let Some(target) = self.stream_target(origin, backends) else { return Vec::new() };
         let mut lines = self.stream_listen(socket, if is_udp { &["udp"] } else { &[] });
         lines.push(NewDirective::new("proxy_pass").arg(target).into());
-        vec![Node::Blank, comment(origin), NewDirective::new("server").block(lines).into()]
+        vec![WriteNode::Blank, comment(origin), NewDirective::new("server").block(lines).into()]
     }
 
     /// Returns the argument of `proxy_pass`: a group, or a variable with one; `None` without a backend.
-    fn stream_target(&mut self, origin: &Origin, backends: &[Backend]) -> Option<Argument> {
+    fn stream_target(&mut self, origin: &ObjectOrigin, backends: &[Backend]) -> Option<Argument> {
         let mut entries: Vec<(String, u32)> = Vec::new();
         for backend in backends.iter().filter(|backend| backend.weight > 0) {
-            let name = backend.group.as_ref().and_then(|group| self.use_group(Area::Stream, group));
+            let name = backend.group.as_ref().and_then(|group| self.use_group(GroupArea::Stream, group));
             // An empty target closes the connection.
             let value = name.map_or(String::new(), |name| name.to_string());
             match entries.iter_mut().find(|(known, _)| *known == value) {
@@ -56,11 +62,11 @@ impl Renderer<'_> {
             [] => None,
             [(value, _)] if value.is_empty() => None,
             [(value, _)] => Some(Argument::plain(value)),
-            _ => Some(Argument::variable(self.weights(Area::Stream, origin, entries))),
+            _ => Some(Argument::variable(self.weights(GroupArea::Stream, origin, entries))),
         }
     }
 
-    fn stream_listen(&self, socket: Socket, words: &[&str]) -> Vec<Node> {
+    fn stream_listen(&self, socket: ListenSocket, words: &[&str]) -> Vec<WriteNode> {
         let words: Vec<Argument> = words.iter().map(Argument::plain).collect();
         listen_addresses(socket, self.settings.ipv6)
             .into_iter()
@@ -70,7 +76,7 @@ impl Renderer<'_> {
 
     /// A listener whose hosts are all decrypted has their certificates itself. Otherwise a server reads the name, and
     /// hands connections of decrypted names to sockets of the process.
-    fn tls(&mut self, socket: Socket, hosts: &[StreamHost]) -> Vec<Node> {
+    fn tls(&mut self, socket: ListenSocket, hosts: &[StreamHost]) -> Vec<WriteNode> {
         let mut hosts: Vec<&StreamHost> = hosts.iter().collect();
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         let is_shared = self.model.http.contains_key(&socket);
@@ -97,17 +103,17 @@ impl Renderer<'_> {
         }
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         let suffix = socket.to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "_");
-        let mut nodes = vec![Node::Blank, name_map(&format!("tls_{suffix}"), &entries)];
+        let mut nodes = vec![WriteNode::Blank, name_map(&format!("tls_{suffix}"), &entries)];
         let hands_over = entries.iter().any(|(_, _, is_inner)| *is_inner);
         let target = Argument::variable(format!("tls_{suffix}"));
-        let front = |lines: Vec<Node>, target: Argument, with_address: bool| {
+        let front = |lines: Vec<WriteNode>, target: Argument, with_address: bool| {
             let mut lines = lines;
             lines.push(line("ssl_preread", &["on"]));
             if with_address {
                 lines.push(line("proxy_protocol", &["on"]));
             }
             lines.push(NewDirective::new("proxy_pass").arg(target).into());
-            Node::from(NewDirective::new("server").block(lines))
+            WriteNode::from(NewDirective::new("server").block(lines))
         };
         // PROXY protocol tells inner servers the client's address; backends of passed connections would not expect it.
         if hands_over {
@@ -122,21 +128,21 @@ impl Renderer<'_> {
             nodes.pop();
             nodes.push(name_map(&format!("tls_{suffix}"), &rest));
             let inner: Vec<_> = entries.iter().filter(|(_, _, is_inner)| *is_inner).cloned().collect();
-            nodes.extend([Node::Blank, name_map(&format!("tls_{suffix}_inner"), &inner)]);
-            let words = Node::Comment(format!("Names of port {socket} that are decrypted"));
+            nodes.extend([WriteNode::Blank, name_map(&format!("tls_{suffix}_inner"), &inner)]);
+            let words = WriteNode::Comment(format!("Names of port {socket} that are decrypted"));
             let listen = vec![NewDirective::new("listen").arg(Argument::plain(&step)).into()];
             let inner = Argument::variable(format!("tls_{suffix}_inner"));
-            nodes.extend([Node::Blank, words, front(listen, inner, true)]);
+            nodes.extend([WriteNode::Blank, words, front(listen, inner, true)]);
         }
-        let words = Node::Comment(format!("Names of port {socket}"));
-        nodes.extend([Node::Blank, words, front(self.stream_listen(socket, &[]), target, false)]);
+        let words = WriteNode::Comment(format!("Names of port {socket}"));
+        nodes.extend([WriteNode::Blank, words, front(self.stream_listen(socket, &[]), target, false)]);
         let terminated: Vec<&StreamHost> =
             hosts.into_iter().filter(|host| host.action != StreamAction::Passthrough).collect();
         nodes.extend(self.terminating(socket, &terminated, true));
         nodes
     }
 
-    fn terminating(&mut self, socket: Socket, hosts: &[&StreamHost], is_inner: bool) -> Vec<Node> {
+    fn terminating(&mut self, socket: ListenSocket, hosts: &[&StreamHost], is_inner: bool) -> Vec<WriteNode> {
         let mut nodes = Vec::new();
         for host in hosts {
             let StreamAction::Terminate(tls) = &host.action else { continue };
@@ -152,20 +158,24 @@ impl Renderer<'_> {
             lines.push(server_name(&host.name));
             lines.extend(server_tls(tls));
             lines.push(NewDirective::new("proxy_pass").arg(target).into());
-            nodes.extend([Node::Blank, comment(&host.origin), NewDirective::new("server").block(lines).into()]);
+            nodes.extend([WriteNode::Blank, comment(&host.origin), NewDirective::new("server").block(lines).into()]);
         }
         if !nodes.is_empty() && !hosts.iter().any(|host| host.name == HostName::Any) && !is_inner {
             let mut lines = self.stream_listen(socket, &["ssl", "default_server"]);
             lines.push(line("ssl_reject_handshake", &["on"]));
             let words = format!("Other names of port {socket}");
-            nodes.extend([Node::Blank, Node::Comment(words), NewDirective::new("server").block(lines).into()]);
+            nodes.extend([
+                WriteNode::Blank,
+                WriteNode::Comment(words),
+                NewDirective::new("server").block(lines).into(),
+            ]);
         }
         nodes
     }
 }
 
 /// Returns the map from names to targets; names without a target close the connection.
-fn name_map(variable: &str, entries: &[(HostName, Option<Argument>, bool)]) -> Node {
+fn name_map(variable: &str, entries: &[(HostName, Option<Argument>, bool)]) -> WriteNode {
     let mut lines = vec![line("hostnames", &[])];
     for (name, target, _) in entries {
         let key = match name {

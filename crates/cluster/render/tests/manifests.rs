@@ -14,11 +14,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cluster_gateway::{Settings, translate};
+use cluster_gateway::{Settings, translate_gateways};
 use cluster_objects::{Complaint, ObjectName, ObjectSet, read_manifests};
-use cluster_render::{ConfigText, RenderedConfig, render, render_skeleton, render_tree};
+use cluster_render::{ConfigText, RenderedConfig, render_model, render_skeleton, render_tree};
 use conf_syntax::writer::first_difference;
-use conf_syntax::{FileId, parse};
+use conf_syntax::{FileId, parse_file};
 use testkit::expected::{assert_files, folders_of};
 
 fn cases() -> Vec<PathBuf> {
@@ -41,11 +41,11 @@ fn run(case: &Path) -> (RenderedConfig, String, String) {
     let (mut set, mut complaints) = (ObjectSet::default(), Vec::new());
     let text = fs::read_to_string(case.join("input.yaml")).unwrap();
     read_manifests("input.yaml", &text, &mut set, &mut complaints);
-    let translation = translate(&set, &settings(case));
+    let translation = translate_gateways(&set, &settings(case));
     complaints.extend(translation.complaints);
-    let config = render(&translation.model, &cluster_render::Settings::default());
+    let config = render_model(&translation.model, &cluster_render::Settings::default());
     let tree = render_tree(&translation.model, &cluster_render::Settings::default());
-    assert_eq!(first_difference(&tree, &parse(FileId(0), config.main.as_bytes())), None, "{}", case.display());
+    assert_eq!(first_difference(&tree, &parse_file(FileId(0), config.main.as_bytes())), None, "{}", case.display());
     let text = ConfigText::new(&config);
     let skeleton = render_skeleton(&translation.model, &cluster_render::Settings::default());
     assert_eq!(text.skeleton(), skeleton, "{}", case.display());

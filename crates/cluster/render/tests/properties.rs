@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::Path;
 
-use cluster_gateway::{Settings, Translation, translate};
+use cluster_gateway::{GatewayTranslation, Settings, translate_gateways};
 use cluster_model::{
-    Action, Backend, Conditions, Cors, Endpoint, FieldEdits, Filters, Group, GroupName, HostName, HttpListener,
-    Location, Model, Origin, PathMatch, PathRewrite, Policies, Redirect, RedirectPath, Socket, StreamAction,
-    StreamHost, StreamListener, ValueMatch, VirtualHost,
+    Action, Backend, Conditions, Cors, Endpoint, EndpointGroup, FieldEdits, Filters, GroupName, HostName, HttpListener,
+    ListenSocket, Location, Model, ModelRedirect, ObjectOrigin, PathMatch, PathRewrite, Policies, RedirectPath,
+    StreamAction, StreamHost, StreamListener, ValueMatch, VirtualHost,
 };
 use cluster_objects::{ObjectSet, read_manifests};
-use cluster_render::{ConfigText, render, render_skeleton, render_tree};
-use conf_syntax::writer::{Node, first_difference};
-use conf_syntax::{FileId, parse};
+use cluster_render::{ConfigText, render_model, render_skeleton, render_tree};
+use conf_syntax::writer::{WriteNode, first_difference};
+use conf_syntax::{FileId, parse_file};
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -39,15 +39,15 @@ fn read(documents: &[String]) -> ObjectSet {
     set
 }
 
-fn text(translation: &Translation) -> String {
-    render(&translation.model, &cluster_render::Settings::default()).main
+fn text(translation: &GatewayTranslation) -> String {
+    render_model(&translation.model, &cluster_render::Settings::default()).main
 }
 
 /// Asserts that the text of a model has the words of its tree, and nothing else.
 fn assert_stays_in_arguments(model: &Model) {
     let settings = cluster_render::Settings { resolver: Some("10.0.0.10".into()), ipv6: true, ..Default::default() };
-    let config = render(model, &settings);
-    let items = parse(FileId(0), config.main.as_bytes());
+    let config = render_model(model, &settings);
+    let items = parse_file(FileId(0), config.main.as_bytes());
     assert_eq!(first_difference(&render_tree(model, &settings), &items), None, "in\n{}", config.main);
     for name in config.files.keys() {
         assert!(!name.starts_with('/') && !name.split('/').any(|part| part.starts_with('.')), "{name}");
@@ -116,14 +116,14 @@ proptest! {
     #[test]
     fn the_order_of_objects_has_no_effect(seed in any::<u64>()) {
         for mut documents in documents() {
-            let expected = translate(&read(&documents), &Settings::default());
+            let expected = translate_gateways(&read(&documents), &Settings::default());
             // A shuffle from the seed.
             let mut state = seed | 1;
             for index in (1..documents.len()).rev() {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 documents.swap(index, (state >> 33) as usize % (index + 1));
             }
-            let found = translate(&read(&documents), &Settings::default());
+            let found = translate_gateways(&read(&documents), &Settings::default());
             prop_assert_eq!(text(&expected), text(&found));
             prop_assert_eq!(&expected.statuses, &found.statuses);
             prop_assert_eq!(&expected.complaints, &found.complaints);
@@ -160,7 +160,7 @@ proptest! {
         for value in &values {
             read_manifests("test", &value.to_string(), &mut set, &mut complaints);
         }
-        let translation = translate(&set, &Settings::default());
+        let translation = translate_gateways(&set, &Settings::default());
         complaints.extend(translation.complaints);
         for complaint in complaints {
             prop_assert!(!complaint.to_string().contains(['\n', '\r']), "one line each");
@@ -173,9 +173,9 @@ proptest! {
     fn no_string_of_a_model_leaves_its_argument(words in prop::collection::vec(hostile(), 24), status in any::<u16>()) {
         let mut words = words.into_iter().cycle();
         let mut word = || words.next().unwrap_or_default();
-        let origin = Origin { kind: word(), namespace: word(), name: word(), part: word() };
+        let origin = ObjectOrigin { kind: word(), namespace: word(), name: word(), part: word() };
         let name = GroupName::new(&[&word(), &word()]);
-        let group = Group { origin: origin.clone(), endpoints: vec![Endpoint::new(word(), 80)], settings: Vec::new(), source: None, has_unusable: false };
+        let group = EndpointGroup { origin: origin.clone(), endpoints: vec![Endpoint::new(word(), 80)], settings: Vec::new(), source: None, has_unusable: false };
         let mut backend = Backend::new(Some(name.clone()));
         backend.filters.host = Some(word());
         let fields = FieldEdits { set: vec![(word(), word())], add: vec![(word(), word())], remove: vec![word()] };
@@ -192,7 +192,7 @@ proptest! {
             fields: vec![(word(), ValueMatch::Regex(word()))],
             query: vec![(word(), ValueMatch::Exact(word()))],
         };
-        let redirect = Redirect {
+        let redirect = ModelRedirect {
             scheme: Some(word()),
             host: Some(word()),
             port: Some(status),
@@ -210,7 +210,7 @@ proptest! {
             filters: filters.clone(),
             policies: Policies::default(),
             action,
-            extra: vec![Node::Comment(word())],
+            extra: vec![WriteNode::Comment(word())],
         }).collect();
         let host = VirtualHost {
             origin: origin.clone(),
@@ -226,10 +226,10 @@ proptest! {
             action: StreamAction::Passthrough,
             backends: vec![backend],
         };
-        let socket = Socket { port: 80, address: None };
+        let socket = ListenSocket { port: 80, address: None };
         let model = Model {
             http: [(socket, HttpListener { is_tls: false, hosts: vec![host] })].into(),
-            tcp: [(Socket { port: 443, address: None }, StreamListener::Tls(vec![stream]))].into(),
+            tcp: [(ListenSocket { port: 443, address: None }, StreamListener::Tls(vec![stream]))].into(),
             groups: [(name, group)].into(),
             ..Model::default()
         };
@@ -245,8 +245,8 @@ fn endpoints_change_servers_only() {
             fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/manifests/http-weights/input.yaml"))
                 .unwrap()
                 .replace("endpoints:\n- {addresses: [10.0.114.1]}", addresses);
-        let translation = translate(&read(&[text]), &Settings::default());
-        let config = render(&translation.model, &cluster_render::Settings::default());
+        let translation = translate_gateways(&read(&[text]), &Settings::default());
+        let config = render_model(&translation.model, &cluster_render::Settings::default());
         let skeleton = render_skeleton(&translation.model, &cluster_render::Settings::default());
         assert_eq!(ConfigText::new(&config).skeleton(), skeleton);
         (config, skeleton)
@@ -265,7 +265,7 @@ fn endpoints_change_servers_only() {
     assert_eq!(servers(&two), ["10.0.114.9:8080", "10.0.114.10:8080", "10.0.118.1:8080"]);
     let renamed = {
         let text = documents().concat().join("\n---\n");
-        let translation = translate(&read(&[text]), &Settings::default());
+        let translation = translate_gateways(&read(&[text]), &Settings::default());
         render_skeleton(&translation.model, &cluster_render::Settings::default())
     };
     assert_ne!(one_skeleton, renamed);

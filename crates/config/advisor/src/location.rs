@@ -3,7 +3,7 @@
 use conf_syntax::Directive;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum LocationName {
     Exact(String),
     Prefix(String),
     /// `^~`: skips regular expressions.
@@ -15,11 +15,11 @@ pub enum Name {
     Named(String),
 }
 
-impl Name {
+impl LocationName {
     /// Returns `None` for invalid arguments, for locations that a variable or conditions select (`route_match`), and for those of path
     /// elements (`^/`).
-    pub fn of(d: &Directive) -> Option<Name> {
-        if conf_syntax::directives(d.block.as_deref().unwrap_or_default())
+    pub fn of(d: &Directive) -> Option<LocationName> {
+        if conf_syntax::list_directives(d.block.as_deref().unwrap_or_default())
             .iter()
             .any(|row| row.name.text() == "route_match")
         {
@@ -29,56 +29,59 @@ impl Name {
         if let Some(second) = d.args.get(1) {
             let second = second.text().into_owned();
             return Some(match first.as_str() {
-                "=" => Name::Exact(second),
-                "^~" => Name::Final(second),
-                "~" => Name::Regex { text: second, ignore_case: false },
-                "~*" => Name::Regex { text: second, ignore_case: true },
+                "=" => LocationName::Exact(second),
+                "^~" => LocationName::Final(second),
+                "~" => LocationName::Regex { text: second, ignore_case: false },
+                "~*" => LocationName::Regex { text: second, ignore_case: true },
                 _ => return None,
             });
         }
         let rest = |head: &str| first.strip_prefix(head).map(str::to_string);
         Some(if let Some(name) = rest("=") {
-            Name::Exact(name)
+            LocationName::Exact(name)
         } else if let Some(name) = rest("^~") {
-            Name::Final(name)
+            LocationName::Final(name)
         } else if let Some(text) = rest("~*") {
-            Name::Regex { text, ignore_case: true }
+            LocationName::Regex { text, ignore_case: true }
         } else if let Some(text) = rest("~") {
-            Name::Regex { text, ignore_case: false }
+            LocationName::Regex { text, ignore_case: false }
         } else if first.starts_with('$') {
             return None;
         } else if first.starts_with('@') {
-            Name::Named(first)
+            LocationName::Named(first)
         } else {
-            Name::Prefix(first)
+            LocationName::Prefix(first)
         })
     }
     pub fn text(&self) -> &str {
         match self {
-            Name::Exact(text) | Name::Prefix(text) | Name::Final(text) | Name::Named(text) => text,
-            Name::Regex { text, .. } => text,
+            LocationName::Exact(text)
+            | LocationName::Prefix(text)
+            | LocationName::Final(text)
+            | LocationName::Named(text) => text,
+            LocationName::Regex { text, .. } => text,
         }
     }
     /// A plain or final prefix.
     pub fn prefix(&self) -> Option<&str> {
         match self {
-            Name::Prefix(text) | Name::Final(text) => Some(text),
+            LocationName::Prefix(text) | LocationName::Final(text) => Some(text),
             _ => None,
         }
     }
     pub fn shown(&self) -> String {
         match self {
-            Name::Exact(text) => format!("= {text}"),
-            Name::Final(text) => format!("^~ {text}"),
-            Name::Regex { text, ignore_case: false } => format!("~ {text}"),
-            Name::Regex { text, ignore_case: true } => format!("~* {text}"),
-            Name::Prefix(text) | Name::Named(text) => text.clone(),
+            LocationName::Exact(text) => format!("= {text}"),
+            LocationName::Final(text) => format!("^~ {text}"),
+            LocationName::Regex { text, ignore_case: false } => format!("~ {text}"),
+            LocationName::Regex { text, ignore_case: true } => format!("~* {text}"),
+            LocationName::Prefix(text) | LocationName::Named(text) => text.clone(),
         }
     }
 }
 
 /// Normalized, from a `listen` line.
-pub fn address(d: &Directive) -> Option<String> {
+pub fn listen_address(d: &Directive) -> Option<String> {
     let text = d.args.first()?.text().into_owned();
     if text.starts_with("unix:") {
         return Some(text);

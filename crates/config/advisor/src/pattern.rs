@@ -1,5 +1,5 @@
 //! Parses regular expressions to judge their structure: anchors, dots, groups, ambiguous repetition.
-//! Covers PCRE's common subset; [`Pattern::parse`] returns `None` beyond it, and no check judges such a pattern.
+//! Covers PCRE's common subset; [`RegexPattern::parse`] returns `None` beyond it, and no check judges such a pattern.
 
 /// Nested groups at most.
 const DEPTH_MAX: u32 = 64;
@@ -7,11 +7,11 @@ const DEPTH_MAX: u32 = 64;
 const JOINED_MAX: u32 = 10_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Set([u64; 4]);
+pub struct CharSet([u64; 4]);
 
-impl Set {
-    pub fn one(byte: u8) -> Set {
-        let mut set = Set::default();
+impl CharSet {
+    pub fn one(byte: u8) -> CharSet {
+        let mut set = CharSet::default();
         set.add(byte, byte);
         set
     }
@@ -25,17 +25,17 @@ impl Set {
     pub fn has(&self, byte: u8) -> bool {
         self.0.get(usize::from(byte >> 6)).is_some_and(|word| word & (1 << (byte & 63)) != 0)
     }
-    fn not(self) -> Set {
-        Set(self.0.map(|word| !word))
+    fn not(self) -> CharSet {
+        CharSet(self.0.map(|word| !word))
     }
-    fn or(self, other: Set) -> Set {
+    fn or(self, other: CharSet) -> CharSet {
         let mut out = self;
         for (word, more) in out.0.iter_mut().zip(other.0) {
             *word |= more;
         }
         out
     }
-    fn meets(self, other: Set) -> bool {
+    fn meets(self, other: CharSet) -> bool {
         self.0.iter().zip(other.0).any(|(a, b)| a & b != 0)
     }
     pub fn single(&self) -> Option<u8> {
@@ -45,16 +45,16 @@ impl Set {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum PatternNode {
     /// A byte of a set; `dot` when written as `.`.
     Byte {
-        set: Set,
+        set: CharSet,
         dot: bool,
     },
     Group {
         index: Option<u32>,
         name: Option<String>,
-        alternatives: Vec<Vec<Item>>,
+        alternatives: Vec<Vec<PatternItem>>,
     },
     Start,
     End,
@@ -64,8 +64,8 @@ pub enum Node {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    pub node: Node,
+pub struct PatternItem {
+    pub node: PatternNode,
     pub min: u32,
     /// `None`: unbounded.
     pub max: Option<u32>,
@@ -74,7 +74,7 @@ pub struct Item {
     pub at: usize,
 }
 
-impl Item {
+impl PatternItem {
     fn once(&self) -> bool {
         self.min == 1 && self.max == Some(1)
     }
@@ -83,59 +83,59 @@ impl Item {
     }
     pub fn literal(&self) -> Option<u8> {
         match &self.node {
-            Node::Byte { set, dot: false } if self.once() => set.single(),
+            PatternNode::Byte { set, dot: false } if self.once() => set.single(),
             _ => None,
         }
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern {
-    pub alternatives: Vec<Vec<Item>>,
+pub struct RegexPattern {
+    pub alternatives: Vec<Vec<PatternItem>>,
     pub ignore_case: bool,
 }
 
-struct Parser<'a> {
+struct PatternParser<'a> {
     text: &'a [u8],
     at: usize,
     groups: u32,
     depth: u32,
 }
 
-impl Pattern {
-    pub fn parse(text: &str, ignore_case: bool) -> Option<Pattern> {
-        let mut parser = Parser { text: text.as_bytes(), at: 0, groups: 0, depth: 0 };
+impl RegexPattern {
+    pub fn parse(text: &str, ignore_case: bool) -> Option<RegexPattern> {
+        let mut parser = PatternParser { text: text.as_bytes(), at: 0, groups: 0, depth: 0 };
         let mut ignore_case = ignore_case;
         if text.starts_with("(?i)") {
             parser.at = 4;
             ignore_case = true;
         }
         let alternatives = parser.alternatives()?;
-        (parser.at == parser.text.len()).then_some(Pattern { alternatives, ignore_case })
+        (parser.at == parser.text.len()).then_some(RegexPattern { alternatives, ignore_case })
     }
     /// Every alternative is anchored at the start.
     pub fn anchored_start(&self) -> bool {
-        self.alternatives.iter().all(|items| begins(items, &Node::Start))
+        self.alternatives.iter().all(|items| begins(items, &PatternNode::Start))
     }
     pub fn matches_all(&self) -> bool {
         self.alternatives.iter().any(|items| {
             let mut slashes = 0;
             items.iter().all(|item| match &item.node {
-                Node::Start => true,
-                Node::Byte { set, dot } => {
+                PatternNode::Start => true,
+                PatternNode::Byte { set, dot } => {
                     if item.literal() == Some(b'/') {
                         slashes += 1;
                         return slashes == 1;
                     }
-                    (*dot || *set == Set::default().not()) && (item.min == 0 || slashes == 0 && item.min == 1)
+                    (*dot || *set == CharSet::default().not()) && (item.min == 0 || slashes == 0 && item.min == 1)
                 }
-                Node::End => true,
-                Node::Group { alternatives, .. } => {
-                    let inner = Pattern { alternatives: alternatives.clone(), ignore_case: false };
+                PatternNode::End => true,
+                PatternNode::Group { alternatives, .. } => {
+                    let inner = RegexPattern { alternatives: alternatives.clone(), ignore_case: false };
                     item.min == 0 || inner.matches_all()
                 }
                 _ => false,
-            }) && (!items.iter().any(|item| item.node == Node::End)
+            }) && (!items.iter().any(|item| item.node == PatternNode::End)
                 || items.iter().any(|item| item.max.is_none() || has_endless(item)))
         })
     }
@@ -157,63 +157,63 @@ impl Pattern {
         let mut steps = JOINED_MAX;
         self.alternatives.iter().find_map(|items| catastrophic(items, &mut steps))
     }
-    pub fn sequences(&self) -> Vec<&[Item]> {
+    pub fn sequences(&self) -> Vec<&[PatternItem]> {
         let mut out = Vec::new();
         collect(&self.alternatives, &mut out);
         out
     }
 }
 
-fn has_endless(item: &Item) -> bool {
+fn has_endless(item: &PatternItem) -> bool {
     match &item.node {
-        Node::Group { alternatives, .. } => {
+        PatternNode::Group { alternatives, .. } => {
             alternatives.iter().flatten().any(|inner| inner.max.is_none() || has_endless(inner))
         }
         _ => item.max.is_none(),
     }
 }
 
-fn collect<'a>(alternatives: &'a [Vec<Item>], out: &mut Vec<&'a [Item]>) {
+fn collect<'a>(alternatives: &'a [Vec<PatternItem>], out: &mut Vec<&'a [PatternItem]>) {
     for items in alternatives {
         out.push(items);
         for item in items {
-            if let Node::Group { alternatives, .. } = &item.node {
+            if let PatternNode::Group { alternatives, .. } = &item.node {
                 collect(alternatives, out);
             }
         }
     }
 }
 
-fn begins(items: &[Item], node: &Node) -> bool {
+fn begins(items: &[PatternItem], node: &PatternNode) -> bool {
     match items.first() {
         Some(item) if item.node == *node => true,
-        Some(Item { node: Node::Group { alternatives, .. }, min: 1.., .. }) => {
+        Some(PatternItem { node: PatternNode::Group { alternatives, .. }, min: 1.., .. }) => {
             alternatives.iter().all(|inner| begins(inner, node))
         }
         _ => false,
     }
 }
 
-fn sample(items: &[Item], out: &mut Vec<u8>) -> Option<()> {
+fn sample(items: &[PatternItem], out: &mut Vec<u8>) -> Option<()> {
     for item in items {
         for _ in 0..item.min {
             match &item.node {
-                Node::Byte { set, .. } => {
+                PatternNode::Byte { set, .. } => {
                     let usual = (b'a'..=b'z').chain(b'0'..=b'9').chain(0x21..0x7f);
                     out.push(usual.into_iter().find(|byte| set.has(*byte))?);
                 }
-                Node::Group { alternatives, .. } => sample(alternatives.first()?, out)?,
-                Node::Start | Node::End => {}
-                Node::Nothing | Node::Back => return None,
+                PatternNode::Group { alternatives, .. } => sample(alternatives.first()?, out)?,
+                PatternNode::Start | PatternNode::End => {}
+                PatternNode::Nothing | PatternNode::Back => return None,
             }
         }
     }
     Some(())
 }
 
-fn find<'a>(alternatives: &'a [Vec<Item>], wanted: &str) -> Option<&'a [Vec<Item>]> {
+fn find<'a>(alternatives: &'a [Vec<PatternItem>], wanted: &str) -> Option<&'a [Vec<PatternItem>]> {
     for item in alternatives.iter().flatten() {
-        if let Node::Group { index, name, alternatives } = &item.node {
+        if let PatternNode::Group { index, name, alternatives } = &item.node {
             let is = index.is_some_and(|index| index.to_string() == wanted)
                 || name.as_deref().is_some_and(|name| name.eq_ignore_ascii_case(wanted));
             if is {
@@ -227,28 +227,28 @@ fn find<'a>(alternatives: &'a [Vec<Item>], wanted: &str) -> Option<&'a [Vec<Item
     None
 }
 
-fn can_hold(alternatives: &[Vec<Item>], byte: u8) -> bool {
+fn can_hold(alternatives: &[Vec<PatternItem>], byte: u8) -> bool {
     alternatives.iter().flatten().any(|item| match &item.node {
-        Node::Byte { set, .. } => item.max != Some(0) && set.has(byte),
-        Node::Group { alternatives, .. } => can_hold(alternatives, byte),
-        Node::Back => true,
+        PatternNode::Byte { set, .. } => item.max != Some(0) && set.has(byte),
+        PatternNode::Group { alternatives, .. } => can_hold(alternatives, byte),
+        PatternNode::Back => true,
         _ => false,
     })
 }
 
-fn bytes_of(node: &Node) -> Set {
+fn bytes_of(node: &PatternNode) -> CharSet {
     match node {
-        Node::Byte { set, .. } => *set,
-        Node::Group { alternatives, .. } => {
-            alternatives.iter().flatten().fold(Set::default(), |all, item| all.or(bytes_of(&item.node)))
+        PatternNode::Byte { set, .. } => *set,
+        PatternNode::Group { alternatives, .. } => {
+            alternatives.iter().flatten().fold(CharSet::default(), |all, item| all.or(bytes_of(&item.node)))
         }
-        _ => Set::default(),
+        _ => CharSet::default(),
     }
 }
 
-fn catastrophic(items: &[Item], steps: &mut u32) -> Option<usize> {
+fn catastrophic(items: &[PatternItem], steps: &mut u32) -> Option<usize> {
     for item in items {
-        let Node::Group { alternatives, .. } = &item.node else { continue };
+        let PatternNode::Group { alternatives, .. } = &item.node else { continue };
         let many = item.max.is_none_or(|max| max > 20) && !item.possessive;
         if many && alternatives.iter().any(|inner| splits_in_many_ways(inner, steps)) {
             return Some(item.at);
@@ -267,15 +267,16 @@ fn catastrophic(items: &[Item], steps: &mut u32) -> Option<usize> {
 
 /// Detects a repeated sequence with an unbounded part that nothing mandatory delimits. `steps`: sequences that may still be looked at;
 /// groups with alternatives multiply them.
-fn splits_in_many_ways(items: &[Item], steps: &mut u32) -> bool {
+fn splits_in_many_ways(items: &[PatternItem], steps: &mut u32) -> bool {
     let Some(left) = steps.checked_sub(1) else { return false };
     *steps = left;
-    let plain = |item: &Item| matches!(item.node, Node::Group { .. }) && item.once() && !item.possessive;
+    let plain = |item: &PatternItem| matches!(item.node, PatternNode::Group { .. }) && item.once() && !item.possessive;
     if let Some(at) = items.iter().position(plain)
-        && let Some(Item { node: Node::Group { alternatives, .. }, .. }) = items.get(at)
+        && let Some(PatternItem { node: PatternNode::Group { alternatives, .. }, .. }) = items.get(at)
     {
         let (before, after) = (items.iter().take(at), items.iter().skip(at + 1));
-        let joined = |inner: &Vec<Item>| before.clone().chain(inner).chain(after.clone()).cloned().collect::<Vec<_>>();
+        let joined =
+            |inner: &Vec<PatternItem>| before.clone().chain(inner).chain(after.clone()).cloned().collect::<Vec<_>>();
         return alternatives.iter().any(|inner| splits_in_many_ways(&joined(inner), steps));
     }
     items.iter().enumerate().any(|(index, part)| {
@@ -283,34 +284,34 @@ fn splits_in_many_ways(items: &[Item], steps: &mut u32) -> bool {
             return false;
         }
         let own = bytes_of(&part.node);
-        own != Set::default()
+        own != CharSet::default()
             && items.iter().enumerate().all(|(other, item)| {
                 other == index
                     || item.min == 0
                     || match &item.node {
-                        Node::Byte { set, .. } => set.meets(own),
-                        Node::Group { .. } => bytes_of(&item.node).meets(own),
-                        Node::Back | Node::Nothing => true,
-                        Node::Start | Node::End => false,
+                        PatternNode::Byte { set, .. } => set.meets(own),
+                        PatternNode::Group { .. } => bytes_of(&item.node).meets(own),
+                        PatternNode::Back | PatternNode::Nothing => true,
+                        PatternNode::Start | PatternNode::End => false,
                     }
             })
     })
 }
 
 /// Two single-byte alternatives that overlap: `(a|.)*`.
-fn overlapping(alternatives: &[Vec<Item>]) -> bool {
-    let single = |items: &Vec<Item>| match items.as_slice() {
+fn overlapping(alternatives: &[Vec<PatternItem>]) -> bool {
+    let single = |items: &Vec<PatternItem>| match items.as_slice() {
         [item] if item.min == 1 => match &item.node {
-            Node::Byte { set, .. } => Some(*set),
+            PatternNode::Byte { set, .. } => Some(*set),
             _ => None,
         },
         _ => None,
     };
-    let sets: Vec<Set> = alternatives.iter().filter_map(single).collect();
+    let sets: Vec<CharSet> = alternatives.iter().filter_map(single).collect();
     sets.iter().enumerate().any(|(index, set)| sets.iter().skip(index + 1).any(|other| set.meets(*other)))
 }
 
-impl Parser<'_> {
+impl PatternParser<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }
@@ -327,7 +328,7 @@ impl Parser<'_> {
         found
     }
 
-    fn alternatives(&mut self) -> Option<Vec<Vec<Item>>> {
+    fn alternatives(&mut self) -> Option<Vec<Vec<PatternItem>>> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return None;
@@ -344,7 +345,7 @@ impl Parser<'_> {
                     let at = self.at;
                     let (node, atomic) = self.node()?;
                     let (min, max, possessive) = self.quantifier()?;
-                    all.last_mut()?.push(Item { node, min, max, possessive: possessive || atomic, at });
+                    all.last_mut()?.push(PatternItem { node, min, max, possessive: possessive || atomic, at });
                 }
             }
         }
@@ -385,31 +386,31 @@ impl Parser<'_> {
         Some((min, max))
     }
 
-    fn node(&mut self) -> Option<(Node, bool)> {
-        let byte = |set| (Node::Byte { set, dot: false }, false);
+    fn node(&mut self) -> Option<(PatternNode, bool)> {
+        let byte = |set| (PatternNode::Byte { set, dot: false }, false);
         Some(match self.next()? {
-            b'^' => (Node::Start, false),
-            b'$' => (Node::End, false),
+            b'^' => (PatternNode::Start, false),
+            b'$' => (PatternNode::End, false),
             b'.' => {
-                let mut set = Set::default().not();
+                let mut set = CharSet::default().not();
                 set.0[0] &= !(1 << b'\n');
-                (Node::Byte { set, dot: true }, false)
+                (PatternNode::Byte { set, dot: true }, false)
             }
             b'[' => byte(self.class()?),
             b'(' => return self.group(),
             b'\\' => match self.next()? {
-                b'A' => (Node::Start, false),
-                b'z' | b'Z' => (Node::End, false),
-                b'b' | b'B' | b'K' | b'G' => (Node::Nothing, false),
-                b'1'..=b'9' => (Node::Back, false),
+                b'A' => (PatternNode::Start, false),
+                b'z' | b'Z' => (PatternNode::End, false),
+                b'b' | b'B' | b'K' | b'G' => (PatternNode::Nothing, false),
+                b'1'..=b'9' => (PatternNode::Back, false),
                 other => byte(self.escape(other)?),
             },
             b'*' | b'+' | b'?' => return None,
-            other => byte(Set::one(other)),
+            other => byte(CharSet::one(other)),
         })
     }
 
-    fn group(&mut self) -> Option<(Node, bool)> {
+    fn group(&mut self) -> Option<(PatternNode, bool)> {
         let (mut index, mut name, mut nothing, mut atomic) = (None, None, false, false);
         if self.eat(b"?") {
             if self.eat(b":") {
@@ -435,13 +436,13 @@ impl Parser<'_> {
             return None;
         }
         if nothing {
-            return Some((Node::Nothing, false));
+            return Some((PatternNode::Nothing, false));
         }
-        Some((Node::Group { index, name, alternatives }, atomic))
+        Some((PatternNode::Group { index, name, alternatives }, atomic))
     }
 
-    fn escape(&mut self, byte: u8) -> Option<Set> {
-        let mut set = Set::default();
+    fn escape(&mut self, byte: u8) -> Option<CharSet> {
+        let mut set = CharSet::default();
         match byte {
             b'd' | b'D' => set.add(b'0', b'9'),
             b'w' | b'W' => {
@@ -473,9 +474,9 @@ impl Parser<'_> {
         Some(if matches!(byte, b'D' | b'W' | b'S') { set.not() } else { set })
     }
 
-    fn class(&mut self) -> Option<Set> {
+    fn class(&mut self) -> Option<CharSet> {
         let negated = self.eat(b"^");
-        let mut set = Set::default();
+        let mut set = CharSet::default();
         let mut first = true;
         loop {
             let mut low = self.next()?;
@@ -491,7 +492,7 @@ impl Parser<'_> {
             }
             if low == b'\\' {
                 let escaped = self.next()?;
-                let inner = if escaped == b'b' { Set::one(8) } else { self.escape(escaped)? };
+                let inner = if escaped == b'b' { CharSet::one(8) } else { self.escape(escaped)? };
                 match inner.single() {
                     Some(one) => low = one,
                     None => {
@@ -520,8 +521,8 @@ impl Parser<'_> {
     }
 }
 
-fn posix(name: &[u8]) -> Option<Set> {
-    let mut set = Set::default();
+fn posix(name: &[u8]) -> Option<CharSet> {
+    let mut set = CharSet::default();
     let ranges: &[(u8, u8)] = match name {
         b"alpha" => &[(b'a', b'z'), (b'A', b'Z')],
         b"digit" => &[(b'0', b'9')],
@@ -536,13 +537,13 @@ fn posix(name: &[u8]) -> Option<Set> {
     Some(set)
 }
 
-impl Pattern {
+impl RegexPattern {
     /// File name extensions of a pattern `\.(a|b)$`, with its case sensitivity.
     pub fn extensions(&self) -> Option<Vec<String>> {
         let [items] = self.alternatives.as_slice() else { return None };
         let (dot, rest) = items.split_first()?;
         let (end, middle) = rest.split_last()?;
-        if dot.literal() != Some(b'.') || end.node != Node::End {
+        if dot.literal() != Some(b'.') || end.node != PatternNode::End {
             return None;
         }
         let mut out = Vec::new();
@@ -553,7 +554,7 @@ impl Pattern {
 }
 
 /// Words of a sequence of letters, optional letters and groups of them.
-fn words(items: &[Item], before: String, ignore_case: bool, out: &mut Vec<String>) -> Option<()> {
+fn words(items: &[PatternItem], before: String, ignore_case: bool, out: &mut Vec<String>) -> Option<()> {
     const WORDS_MAX: usize = 500;
     if out.len() > WORDS_MAX {
         return None;
@@ -569,7 +570,7 @@ fn words(items: &[Item], before: String, ignore_case: bool, out: &mut Vec<String
         words(rest, before.clone(), ignore_case, out)?;
     }
     match &item.node {
-        Node::Byte { set, .. } => {
+        PatternNode::Byte { set, .. } => {
             let letters: Vec<u8> = (0..=255).filter(|byte| set.has(*byte)).collect();
             if letters.len() > 10 {
                 return None;
@@ -579,9 +580,9 @@ fn words(items: &[Item], before: String, ignore_case: bool, out: &mut Vec<String
             }
             Some(())
         }
-        Node::Group { alternatives, .. } => {
+        PatternNode::Group { alternatives, .. } => {
             for inner in alternatives {
-                let joined: Vec<Item> = inner.iter().chain(rest).cloned().collect();
+                let joined: Vec<PatternItem> = inner.iter().chain(rest).cloned().collect();
                 words(&joined, before.clone(), ignore_case, out)?;
             }
             Some(())
@@ -604,8 +605,8 @@ mod tests {
         assert_eq!(steps, 0);
     }
 
-    fn parse(text: &str) -> Pattern {
-        Pattern::parse(text, false).unwrap_or_else(|| panic!("{text} is read"))
+    fn parse(text: &str) -> RegexPattern {
+        RegexPattern::parse(text, false).unwrap_or_else(|| panic!("{text} is read"))
     }
 
     #[test]
@@ -614,7 +615,7 @@ mod tests {
             parse(text);
         }
         for text in ["(", "a)", "*a", "[a", "\\p{L}", "(?R)"] {
-            assert!(Pattern::parse(text, false).is_none(), "{text}");
+            assert!(RegexPattern::parse(text, false).is_none(), "{text}");
         }
     }
 

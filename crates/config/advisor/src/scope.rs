@@ -1,13 +1,13 @@
 //! Tree of a configuration's blocks with inheritance.
 
-use conf_schema::{Area, Contexts, Schema, vocabulary};
-use conf_syntax::{Directive, Files, Item, directives};
+use conf_schema::{ContextArea, Contexts, Schema, vocabulary};
+use conf_syntax::{Directive, SourceFiles, TreeItem, list_directives};
 use std::collections::HashMap;
 
 pub type ScopeId = usize;
 
 /// main, http, server, location, `if`, upstream, ...
-pub struct Scope<'t> {
+pub struct BlockScope<'t> {
     pub context: Contexts,
     pub directive: Option<&'t Directive>,
     /// Directives in order, including those of included files.
@@ -20,19 +20,19 @@ pub struct Scope<'t> {
 
 /// All blocks; the first is the main context.
 pub struct Scopes<'t> {
-    pub all: Vec<Scope<'t>>,
-    pub files: &'t Files,
+    pub all: Vec<BlockScope<'t>>,
+    pub files: &'t SourceFiles,
     pub schema: &'t Schema,
     /// Offsets of line ends, per file.
     line_ends: Vec<Vec<u32>>,
 }
 
 impl<'t> Scopes<'t> {
-    pub fn new(schema: &'t Schema, files: &'t Files, items: &'t [Item]) -> Scopes<'t> {
+    pub fn new(schema: &'t Schema, files: &'t SourceFiles, items: &'t [TreeItem]) -> Scopes<'t> {
         let ends_of = |text: &[u8]| memchr::memchr_iter(b'\n', text).map(|at| at as u32).collect();
         let line_ends = files.all.iter().map(|file| ends_of(&file.text)).collect();
         let mut scopes = Scopes { all: Vec::new(), files, schema, line_ends };
-        scopes.add(Contexts::main, None, directives(items), None);
+        scopes.add(Contexts::main, None, list_directives(items), None);
         scopes
     }
 
@@ -48,10 +48,10 @@ impl<'t> Scopes<'t> {
         for (at, d) in own.iter().enumerate() {
             by_name.entry(&d.name.bytes).or_default().push(at);
         }
-        self.all.push(Scope { context, directive, own: own.clone(), by_name, children: Vec::new(), parent });
+        self.all.push(BlockScope { context, directive, own: own.clone(), by_name, children: Vec::new(), parent });
         for d in own {
             if let (Some(inner), Some(block)) = (inner_context(d, context), &d.block) {
-                let child = self.add(inner, Some(d), directives(block), Some(id));
+                let child = self.add(inner, Some(d), list_directives(block), Some(id));
                 if let Some(scope) = self.all.get_mut(id) {
                     scope.children.push(child);
                 }
@@ -61,7 +61,7 @@ impl<'t> Scopes<'t> {
     }
 
     #[allow(clippy::indexing_slicing, reason = "ids come from here")]
-    pub fn get(&self, id: ScopeId) -> &Scope<'t> {
+    pub fn get(&self, id: ScopeId) -> &BlockScope<'t> {
         &self.all[id]
     }
     pub fn of(&self, context: Contexts) -> impl Iterator<Item = ScopeId> + '_ {
@@ -103,7 +103,7 @@ impl<'t> Scopes<'t> {
     /// Lines in force in a block, with the block that they come from.
     pub fn effective_at(&self, id: ScopeId, name: &str) -> Option<(ScopeId, Vec<&'t Directive>)> {
         let here = self.get(id).context;
-        let known = vocabulary::find(name).iter().find(|known| known.contexts.has(here));
+        let known = vocabulary::find_directives(name).iter().find(|known| known.contexts.has(here));
         let inherits = known.and_then(|known| self.schema.row(known)).is_none_or(|row| row.inherits);
         for outer in self.around(id) {
             if !same_area(self.get(outer).context, here) && outer != id {
@@ -136,43 +136,43 @@ impl<'t> Scopes<'t> {
 /// Tells whether the first context inherits from the second.
 pub fn same_area(a: Contexts, b: Contexts) -> bool {
     // The tables treat main and events as one area, but they inherit nothing from each other.
-    Area::of(a) == Area::of(b) && Area::of(a) != Area::Main
+    ContextArea::of(a) == ContextArea::of(b) && ContextArea::of(a) != ContextArea::Main
 }
 
 /// Context inside a directive's block of directives.
 pub fn inner_context(d: &Directive, context: Contexts) -> Option<Contexts> {
     d.block.as_ref()?;
-    Some(match (&*d.name.text(), Area::of(context)) {
+    Some(match (&*d.name.text(), ContextArea::of(context)) {
         ("events", _) => Contexts::events,
         ("http", _) => Contexts::http,
         ("stream", _) => Contexts::stream,
         ("mail", _) => Contexts::mail,
-        ("server", Area::Http) => Contexts::server,
-        ("server", Area::Stream) => Contexts::stream_server,
-        ("server", Area::Mail) => Contexts::mail_server,
+        ("server", ContextArea::Http) => Contexts::server,
+        ("server", ContextArea::Stream) => Contexts::stream_server,
+        ("server", ContextArea::Mail) => Contexts::mail_server,
         ("location", _) => Contexts::location,
         ("if", _) if context == Contexts::server => Contexts::if_in_server,
         ("if", _) => Contexts::if_in_location,
         ("limit_except", _) => Contexts::limit_except,
-        ("upstream", Area::Http) => Contexts::upstream,
-        ("upstream", Area::Stream) => Contexts::stream_upstream,
+        ("upstream", ContextArea::Http) => Contexts::upstream,
+        ("upstream", ContextArea::Stream) => Contexts::stream_upstream,
         _ => return None,
     })
 }
 
 /// A directive in one line that parses to equal words.
-pub fn render(d: &Directive) -> String {
+pub fn render_line(d: &Directive) -> String {
     let mut out = d.name.text().into_owned();
     for word in &d.args {
         out.push(' ');
-        out.push_str(&quoted(&word.text(), word.quoted));
+        out.push_str(&quote_word(&word.text(), word.quoted));
     }
     out.push_str(if d.block.is_some() { " {" } else { ";" });
     out
 }
 
 /// A word in quotes, where it needs them or had them.
-pub fn quoted(text: &str, was_quoted: bool) -> String {
+pub fn quote_word(text: &str, was_quoted: bool) -> String {
     let plain = !text.is_empty() && !text.contains([' ', '\t', '\n', '\r', ';', '{', '}', '"', '\'', '\\', '#']);
     if plain && !was_quoted {
         return text.to_string();

@@ -12,7 +12,7 @@ pub enum Piece {
 }
 
 /// Splits a word as nginx's scripts do.
-pub fn pieces(text: &str) -> Vec<Piece> {
+pub fn split_pieces(text: &str) -> Vec<Piece> {
     let mut out = Vec::new();
     let mut plain = String::new();
     let mut rest = text;
@@ -48,12 +48,12 @@ pub fn pieces(text: &str) -> Vec<Piece> {
     out
 }
 
-pub fn variables(text: &str) -> Vec<String> {
+pub fn variable_names(text: &str) -> Vec<String> {
     let named = |piece| match piece {
         Piece::Variable(name) => Some(name),
         Piece::Text(_) => None,
     };
-    pieces(text).into_iter().filter_map(named).collect()
+    split_pieces(text).into_iter().filter_map(named).collect()
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Sources {
                 match (&*d.name.text(), args.as_slice()) {
                     ("set", [name, value]) => words.entry(plain(name)).or_default().push(value.clone()),
                     ("map" | "num_map" | "geo" | "split_clients", [.., name]) if scope.context == Contexts::http => {
-                        let inner = d.block.as_deref().map(conf_syntax::directives).unwrap_or_default();
+                        let inner = d.block.as_deref().map(conf_syntax::list_directives).unwrap_or_default();
                         let values = inner.iter().filter(|line| line.args.len() == 1);
                         let values = values.filter_map(|line| line.args.first()).map(|word| word.text().into_owned());
                         words.entry(plain(name)).or_default().extend(values);
@@ -97,7 +97,7 @@ impl Sources {
             return false;
         }
         match self.words.get(name) {
-            Some(words) => words.iter().flat_map(|word| variables(word)).any(|inner| self.any(&inner, seen, test)),
+            Some(words) => words.iter().flat_map(|word| variable_names(word)).any(|inner| self.any(&inner, seen, test)),
             None => test(name),
         }
     }
@@ -118,7 +118,7 @@ mod tests {
                 Piece::Text(text) => text.clone(),
                 Piece::Variable(name) => format!("<{name}>"),
             };
-            pieces(text).iter().map(show).collect::<String>()
+            split_pieces(text).iter().map(show).collect::<String>()
         };
         assert_eq!(shown("http://$host$request_uri"), "http://<host><request_uri>");
         assert_eq!(shown("a${b}c$1x$"), "a<b>c<1>x$");

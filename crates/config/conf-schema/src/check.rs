@@ -1,13 +1,13 @@
 //! The engine: walks a tree, passes each directive to its row, and words errors (nginx: `ngx_conf_handler`).
 
-use crate::complaint::{Complaint, Level, Problem, ProblemWords};
+use crate::complaint::{Complaint, ComplaintLevel, Problem, ProblemWords};
 use crate::context::Contexts;
 use crate::cx::Cx;
 use crate::suggest;
-use crate::table::{At, Row, Table};
+use crate::table::{At, DirectiveRow, FeatureTable};
 use crate::vocabulary::foreign::{self, Stand};
-use crate::vocabulary::{self, Area, Known};
-use conf_syntax::{Directive, Item, SyntaxError};
+use crate::vocabulary::{self, ContextArea, KnownDirective};
+use conf_syntax::{Directive, SyntaxError, TreeItem};
 use std::any::Any;
 use std::collections::HashMap;
 
@@ -15,8 +15,8 @@ use std::collections::HashMap;
 pub const ERRORS_MAX: usize = 20;
 
 pub struct Schema {
-    tables: Vec<Table>,
-    rows: HashMap<(&'static str, Area), (usize, &'static Row)>,
+    tables: Vec<FeatureTable>,
+    rows: HashMap<(&'static str, ContextArea), (usize, &'static DirectiveRow)>,
     /// Contexts inside block directives, by name and outer context.
     program: &'static str,
 }
@@ -25,11 +25,11 @@ impl Schema {
     /// Indexes the tables; `program` appears in "not supported by ..." (`tidegate 0.1.0`).
     /// # Panics
     /// When two tables declare a directive in one area, or a directive is not in the vocabulary.
-    pub fn new(tables: Vec<Table>, program: &'static str) -> Schema {
+    pub fn new(tables: Vec<FeatureTable>, program: &'static str) -> Schema {
         let mut rows = HashMap::new();
         for (index, table) in tables.iter().enumerate() {
             for row in table.rows {
-                let known = vocabulary::find(row.name).iter().any(|k| k.area() == table.area);
+                let known = vocabulary::find_directives(row.name).iter().any(|k| k.area() == table.area);
                 assert!(known, "\"{}\" of {} stands in no vocabulary", row.name, table.feature);
                 let earlier = rows.insert((row.name, table.area), (index, row));
                 assert!(earlier.is_none(), "\"{}\" is declared twice", row.name);
@@ -37,60 +37,60 @@ impl Schema {
         }
         Schema { tables, rows, program }
     }
-    pub fn tables(&self) -> &[Table] {
+    pub fn tables(&self) -> &[FeatureTable] {
         &self.tables
     }
-    /// Index of a feature's table and of its input in [`Block::inputs`].
-    pub fn table_index(&self, feature: &str, area: Area) -> Option<usize> {
+    /// Index of a feature's table and of its input in [`CheckedBlock::inputs`].
+    pub fn table_index(&self, feature: &str, area: ContextArea) -> Option<usize> {
         self.tables.iter().position(|t| t.feature == feature && t.area == area)
     }
     /// Returns `None` for a directive that this version lacks.
-    pub fn row(&self, known: &Known) -> Option<&'static Row> {
+    pub fn row(&self, known: &KnownDirective) -> Option<&'static DirectiveRow> {
         self.rows.get(&(known.name, known.area())).map(|(_, row)| *row)
     }
     /// Tells whether this version supports a directive. Structural directives have no row.
-    pub fn supports(&self, known: &Known) -> bool {
-        let refused = |row: &Row| row.doc.iter().any(|line| line.trim_start().starts_with("Refused:"));
+    pub fn supports(&self, known: &KnownDirective) -> bool {
+        let refused = |row: &DirectiveRow| row.doc.iter().any(|line| line.trim_start().starts_with("Refused:"));
         self.row(known).is_some_and(|row| !refused(row))
             || known.name == "include"
             || Self::opens(known).is_some_and(|inner| self.area_used(inner))
     }
     fn area_used(&self, inner: Contexts) -> bool {
-        let area = Area::of(inner);
+        let area = ContextArea::of(inner);
         self.tables.iter().any(|t| t.area == area && !t.rows.is_empty())
     }
     /// Context inside a structural directive's block.
-    fn opens(known: &Known) -> Option<Contexts> {
+    fn opens(known: &KnownDirective) -> Option<Contexts> {
         Some(match (known.name, known.area()) {
             ("events", _) => Contexts::events,
             ("http", _) => Contexts::http,
             ("stream", _) => Contexts::stream,
             ("mail", _) => Contexts::mail,
-            ("server", Area::Http) if known.block => Contexts::server,
-            ("server", Area::Stream) if known.block => Contexts::stream_server,
-            ("server", Area::Mail) if known.block => Contexts::mail_server,
+            ("server", ContextArea::Http) if known.block => Contexts::server,
+            ("server", ContextArea::Stream) if known.block => Contexts::stream_server,
+            ("server", ContextArea::Mail) if known.block => Contexts::mail_server,
             ("location", _) => Contexts::location,
             ("if", _) => Contexts::if_in_location,
             ("limit_except", _) => Contexts::limit_except,
-            ("upstream", Area::Http) => Contexts::upstream,
-            ("upstream", Area::Stream) => Contexts::stream_upstream,
+            ("upstream", ContextArea::Http) => Contexts::upstream,
+            ("upstream", ContextArea::Stream) => Contexts::stream_upstream,
             _ => return None,
         })
     }
 }
 
-pub struct Block<'t> {
+pub struct CheckedBlock<'t> {
     pub context: Contexts,
     pub directive: Option<&'t Directive>,
     /// Inputs by table index; few tables have one.
     inputs: Vec<(usize, Box<dyn Any>)>,
-    pub children: Vec<Block<'t>>,
+    pub children: Vec<CheckedBlock<'t>>,
 }
 
-impl Block<'_> {
+impl CheckedBlock<'_> {
     /// Returns a block without directives.
     pub fn empty(context: Contexts) -> Self {
-        Block { context, directive: None, inputs: Vec::new(), children: Vec::new() }
+        CheckedBlock { context, directive: None, inputs: Vec::new(), children: Vec::new() }
     }
     pub fn input<T: 'static>(&self, table: usize) -> Option<&T> {
         self.inputs.iter().find(|(index, _)| *index == table)?.1.downcast_ref()
@@ -116,27 +116,27 @@ impl Block<'_> {
     }
 }
 
-pub struct Checked<'t> {
-    pub root: Block<'t>,
+pub struct CheckedTree<'t> {
+    pub root: CheckedBlock<'t>,
     /// Errors and warnings in nginx's order.
     pub complaints: Vec<Complaint>,
 }
 
-impl Checked<'_> {
+impl CheckedTree<'_> {
     pub fn failed(&self) -> bool {
-        self.complaints.iter().any(|c| c.level == Level::Emerg)
+        self.complaints.iter().any(|c| c.level == ComplaintLevel::Emerg)
     }
 }
 
 /// Checks a tree that starts in `context` (usually main).
-pub fn check<'t>(schema: &Schema, cx: &mut Cx, items: &'t [Item], context: Contexts) -> Checked<'t> {
+pub fn check_tree<'t>(schema: &Schema, cx: &mut Cx, items: &'t [TreeItem], context: Contexts) -> CheckedTree<'t> {
     let mut checker = Checker { schema, complaints: Vec::new(), errors: 0, missing: Vec::new() };
     let mut root = Checker::blank(context, None);
     checker.items(cx, items, &mut root);
     checker.count_missing();
     let mut complaints = checker.complaints;
     complaints.append(&mut cx.warnings);
-    Checked { root, complaints }
+    CheckedTree { root, complaints }
 }
 
 struct Checker<'s> {
@@ -148,19 +148,19 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    fn blank<'t>(context: Contexts, directive: Option<&'t Directive>) -> Block<'t> {
-        Block { context, directive, inputs: Vec::new(), children: Vec::new() }
+    fn blank<'t>(context: Contexts, directive: Option<&'t Directive>) -> CheckedBlock<'t> {
+        CheckedBlock { context, directive, inputs: Vec::new(), children: Vec::new() }
     }
 
-    fn items<'t>(&mut self, cx: &mut Cx, items: &'t [Item], block: &mut Block<'t>) {
+    fn items<'t>(&mut self, cx: &mut Cx, items: &'t [TreeItem], block: &mut CheckedBlock<'t>) {
         for item in items {
             if self.errors >= ERRORS_MAX {
                 return;
             }
             match item {
-                Item::Comment(_) => {}
-                Item::Error(e) => self.syntax(e),
-                Item::Directive(d) if d.name.bytes == b"include" => {
+                TreeItem::Comment(_) => {}
+                TreeItem::Error(e) => self.syntax(e),
+                TreeItem::Directive(d) if d.name.bytes == b"include" => {
                     if d.block.is_some() {
                         self.problem(d, Problem::says("directive \"include\" is not terminated by \";\""));
                     } else if d.args.len() != 1 {
@@ -170,7 +170,7 @@ impl Checker<'_> {
                         self.items(cx, &inner.items, block);
                     }
                 }
-                Item::Directive(d) => {
+                TreeItem::Directive(d) => {
                     if let Err(problem) = self.directive(cx, d, block) {
                         self.problem(d, problem);
                     }
@@ -180,14 +180,14 @@ impl Checker<'_> {
         }
     }
 
-    fn directive<'t>(&mut self, cx: &mut Cx, d: &'t Directive, block: &mut Block<'t>) -> Result<(), Problem> {
+    fn directive<'t>(&mut self, cx: &mut Cx, d: &'t Directive, block: &mut CheckedBlock<'t>) -> Result<(), Problem> {
         let mut name = d.name.text();
-        match foreign::stand(&name) {
+        match foreign::foreign_stand(&name) {
             Some(Stand::For(other)) => name = other.into(),
             Some(Stand::Without(why)) => return self.without_effect(d, &name, why),
             None => {}
         }
-        let known = vocabulary::find(&name);
+        let known = vocabulary::find_directives(&name);
         let Some(first) = known.first() else {
             return Err(unknown(&name, block.context));
         };
@@ -218,7 +218,7 @@ impl Checker<'_> {
         let opens = Schema::opens(known).filter(|inner| self.schema.area_used(*inner));
         // Lines of a block that is a value (`types`, `map`) have no blocks.
         if let (None, Some(items)) = (opens, &d.block) {
-            let nested = conf_syntax::directives(items).into_iter().find(|line| line.block.is_some());
+            let nested = conf_syntax::list_directives(items).into_iter().find(|line| line.block.is_some());
             if let Some(line) = nested {
                 return Err(Problem::says("unexpected \"{\"").on(line));
             }
@@ -279,7 +279,7 @@ impl Checker<'_> {
         let text = format!("\"{name}\" has no effect: this program does not include its module");
         if !self.complaints.iter().any(|complaint| complaint.text == text) {
             let (span, hint) = (Some(d.name.span), Some(why.to_string()));
-            self.complaints.push(Complaint { level: Level::Warn, text, span, line: d.line, hint });
+            self.complaints.push(Complaint { level: ComplaintLevel::Warn, text, span, line: d.line, hint });
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl Checker<'_> {
     fn syntax(&mut self, e: &SyntaxError) {
         self.errors += 1;
         self.complaints.push(Complaint {
-            level: Level::Emerg,
+            level: ComplaintLevel::Emerg,
             text: e.text.clone(),
             span: Some(e.span),
             line: e.line,
@@ -307,7 +307,7 @@ impl Checker<'_> {
 
     fn problem(&mut self, d: &Directive, problem: Problem) {
         self.errors += 1;
-        let mut complaint = word(d, problem);
+        let mut complaint = word_complaint(d, problem);
         // A directive that follows a line without its end is among the words.
         if let Some(swallowed) = swallowed(d) {
             let words = format!("is a \";\" missing before \"{swallowed}\"?");
@@ -325,7 +325,7 @@ fn swallowed(d: &Directive) -> Option<String> {
         let is_far = word.span.start >= end + 2;
         end = word.span.end;
         let name = word.text();
-        if is_far && name.len() > 2 && !vocabulary::find(&name).is_empty() {
+        if is_far && name.len() > 2 && !vocabulary::find_directives(&name).is_empty() {
             return Some(name.into_owned());
         }
     }
@@ -335,33 +335,42 @@ fn swallowed(d: &Directive) -> Option<String> {
 /// Words an error about an unknown directive: its module, or the one that was meant.
 fn unknown(name: &str, context: Contexts) -> Problem {
     let problem = Problem::says(format!("unknown directive \"{name}\""));
-    if let Some(hint) = foreign::hint(name) {
+    if let Some(hint) = foreign::foreign_hint(name) {
         return problem.hint(hint);
     }
-    let area = Area::of(context);
-    let fits = vocabulary::all().filter(|k| k.contexts.has(context) || area == Area::Main);
-    if let Some(near) = suggest::nearest(name, fits.map(|k| k.name)) {
+    let area = ContextArea::of(context);
+    let fits = vocabulary::all().filter(|k| k.contexts.has(context) || area == ContextArea::Main);
+    if let Some(near) = suggest::nearest_word(name, fits.map(|k| k.name)) {
         return problem.hint(format!("did you mean \"{near}\"?"));
     }
-    let same_area = |k: &&Known| matches!((area, k.area()), (Area::Http, Area::Http) | (Area::Stream, Area::Stream));
+    let same_area = |k: &&KnownDirective| {
+        matches!((area, k.area()), (ContextArea::Http, ContextArea::Http) | (ContextArea::Stream, ContextArea::Stream))
+    };
     let elsewhere = vocabulary::all().filter(same_area).chain(vocabulary::all());
-    match suggest::nearest(name, elsewhere.map(|k| k.name)) {
+    match suggest::nearest_word(name, elsewhere.map(|k| k.name)) {
         Some(near) => {
-            let places: Vec<String> = vocabulary::find(near).iter().map(|k| k.contexts.to_string()).collect();
+            let places: Vec<String> =
+                vocabulary::find_directives(near).iter().map(|k| k.contexts.to_string()).collect();
             problem.hint(format!("did you mean \"{near}\"? It is allowed in: {}", places.join(", ")))
         }
         None => problem,
     }
 }
 
-pub fn word(d: &Directive, problem: Problem) -> Complaint {
+pub fn word_complaint(d: &Directive, problem: Problem) -> Complaint {
     let text = match problem.words {
         ProblemWords::Directive(words) => format!("\"{}\" directive {words}", d.name.text()),
         ProblemWords::Says(text) => text,
     };
     if let Some(at) = problem.inner {
-        return Complaint { level: Level::Emerg, text, span: Some(at.span), line: at.line, hint: problem.hint };
+        return Complaint {
+            level: ComplaintLevel::Emerg,
+            text,
+            span: Some(at.span),
+            line: at.line,
+            hint: problem.hint,
+        };
     }
     let span = problem.arg.and_then(|i| d.args.get(i)).map_or(d.name.span, |w| w.span);
-    Complaint { level: Level::Emerg, text, span: Some(span), line: d.line, hint: problem.hint }
+    Complaint { level: ComplaintLevel::Emerg, text, span: Some(span), line: d.line, hint: problem.hint }
 }

@@ -1,11 +1,11 @@
 //! Errors of a configuration and their wording: nginx's line, then the caret, the reason and a suggestion.
 
-use conf_syntax::{Files, Span};
+use conf_syntax::{SourceFiles, SourceSpan};
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum ComplaintLevel {
     Warn,
     Emerg,
 }
@@ -59,7 +59,7 @@ impl Problem {
         self
     }
     /// Position of [`Problem::of`]'s directive in the block's input.
-    pub fn place(&self, table: &crate::Table, input: &dyn std::any::Any) -> Option<crate::At> {
+    pub fn place(&self, table: &crate::FeatureTable, input: &dyn std::any::Any) -> Option<crate::At> {
         let name = self.of.as_deref()?;
         (table.given)(input).into_iter().find(|(given, _)| *given == name).map(|(_, at)| at).filter(|at| at.line > 0)
     }
@@ -72,9 +72,9 @@ impl Problem {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    pub level: Level,
+    pub level: ComplaintLevel,
     pub text: String,
-    pub span: Option<Span>,
+    pub span: Option<SourceSpan>,
     /// Line that nginx names (the directive's end); 0 without a position.
     pub line: u32,
     pub hint: Option<String>,
@@ -82,11 +82,11 @@ pub struct Complaint {
 
 impl Complaint {
     pub fn emerg(text: impl Into<String>) -> Self {
-        Complaint { level: Level::Emerg, text: text.into(), span: None, line: 0, hint: None }
+        Complaint { level: ComplaintLevel::Emerg, text: text.into(), span: None, line: 0, hint: None }
     }
     /// `[emerg] text in FILE:LINE`, nginx's first line.
-    pub fn first_line(&self, files: &Files) -> String {
-        let level = if self.level == Level::Emerg { "emerg" } else { "warn" };
+    pub fn first_line(&self, files: &SourceFiles) -> String {
+        let level = if self.level == ComplaintLevel::Emerg { "emerg" } else { "warn" };
         match self.span {
             Some(span) if self.line > 0 => {
                 format!("[{level}] {} in {}:{}", self.text, files.path(span.file).display(), self.line)
@@ -95,7 +95,7 @@ impl Complaint {
         }
     }
     /// Lines after the first: source line with a caret, and suggestion; `colour` adds ANSI codes.
-    pub fn explain(&self, files: &Files, colour: bool) -> String {
+    pub fn explain(&self, files: &SourceFiles, colour: bool) -> String {
         let mut out = String::new();
         let (dim, bold, reset) = if colour { ("\x1b[2m", "\x1b[1;31m", "\x1b[0m") } else { ("", "", "") };
         if let Some(span) = self.span {

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::PathBuf;
 
-use crate::complaint::{Complaint, Level};
+use crate::complaint::{Complaint, ComplaintLevel};
 use crate::context::Contexts;
-use crate::store::Store;
+use crate::store::TextStore;
 use crate::table::At;
 use conf_syntax::Directive;
 
@@ -31,7 +31,7 @@ pub struct Cx {
     pub files: Vec<PathBuf>,
     pub warnings: Vec<Complaint>,
     /// Files named by directives and read with the configuration.
-    pub store: Store,
+    pub store: TextStore,
     things: HashMap<TypeId, Box<dyn Any>, BuildHasherDefault<TypeIdHasher>>,
 }
 
@@ -87,7 +87,7 @@ impl Cx {
     }
     pub fn warn(&mut self, d: &Directive, text: impl Into<String>) {
         self.warnings.push(Complaint {
-            level: Level::Warn,
+            level: ComplaintLevel::Warn,
             text: text.into(),
             span: Some(d.span),
             line: d.line,

@@ -14,13 +14,13 @@ pub mod table;
 pub mod value;
 pub mod vocabulary;
 
-pub use check::{Block, Checked, Schema, check};
-pub use complaint::{Complaint, Level, Problem};
+pub use check::{CheckedBlock, CheckedTree, Schema, check_tree};
+pub use complaint::{Complaint, ComplaintLevel, Problem};
 pub use context::Contexts;
 pub use cx::Cx;
 pub use std::sync::Arc;
-pub use store::Store;
-pub use table::{At, Given, Row, Table, Value};
-pub use vocabulary::{Area, Arity, Known};
+pub use store::TextStore;
+pub use table::{At, DirectiveRow, FeatureTable, GivenDirective, ValueKind};
+pub use vocabulary::{Arity, ContextArea, KnownDirective};
 
-pub use conf_syntax::{Directive, FileId, Files, Span, Word};
+pub use conf_syntax::{Directive, FileId, SourceFiles, SourceSpan, Word};

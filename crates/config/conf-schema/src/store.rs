@@ -12,7 +12,7 @@ const EIO: i32 = 5;
 /// Facts of the machine and process that a configuration depends on. Only the process that reads it first looks them
 /// up: a worker has other rights, possibly other CPUs, and would build a different configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Machine {
+pub struct MachineFacts {
     pub superuser: bool,
     pub cpus: usize,
 }
@@ -28,7 +28,7 @@ pub trait KeyReader: std::fmt::Debug + Send + Sync {
 
 /// Contents by path, or the error number.
 #[derive(Clone, Debug, Default)]
-pub struct Store {
+pub struct TextStore {
     /// Private keys belong to a process of their own (`ssl_key_isolation`).
     pub isolates_keys: bool,
     /// Reads files with keys; `None` in commands that only test a configuration, and in a replay.
@@ -38,10 +38,10 @@ pub struct Store {
     /// Reads for inspection, possibly on another machine: resolves no hosts.
     pub elsewhere: bool,
     pub files: BTreeMap<PathBuf, Result<Arc<[u8]>, i32>>,
-    pub machine: Option<Machine>,
+    pub machine: Option<MachineFacts>,
 }
 
-impl Store {
+impl TextStore {
     pub fn superuser(&self) -> bool {
         self.machine.is_some_and(|machine| machine.superuser)
     }
@@ -52,7 +52,7 @@ impl Store {
     /// Reads a PEM file, which may hold private keys: [`KeyReader::load`] where keys are isolated.
     ///
     /// # Errors
-    /// As [`Store::read`].
+    /// As [`TextStore::read`].
     pub fn read_pem(&mut self, path: &Path, passwords: Option<&Path>) -> io::Result<Arc<[u8]>> {
         let Some(key_reader) = self.key_reader.clone().filter(|_| self.isolates_keys && !self.replay) else {
             return self.read(path);
@@ -103,11 +103,11 @@ mod tests {
     fn a_record_is_replayed_without_the_disk() {
         let path = std::env::temp_dir().join(format!("tidegate-store-{}", std::process::id()));
         std::fs::write(&path, b"one").expect("write");
-        let mut store = Store::default();
+        let mut store = TextStore::default();
         assert_eq!(&*store.read(&path).expect("read"), b"one");
         assert!(store.read(Path::new("/none/such")).is_err());
         std::fs::remove_file(&path).expect("remove");
-        let mut replay = Store { replay: true, ..store };
+        let mut replay = TextStore { replay: true, ..store };
         assert_eq!(&*replay.read(&path).expect("recorded"), b"one");
         assert_eq!(replay.read(Path::new("/none/such")).expect_err("recorded").raw_os_error(), Some(2));
         assert!(replay.read(Path::new("/")).is_err());

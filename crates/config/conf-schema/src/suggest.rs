@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest of a list of words.
 
 /// Candidate nearest to `word`, if within a typing error.
-pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_word<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (word.len() / 3).clamp(1, 3);
     candidates
         .map(|c| (distance(word, c, limit), c))
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn slips_are_found_and_strangers_are_not() {
         let words = ["server_name", "server_tokens", "listen", "root"];
-        assert_eq!(nearest("servername", words.into_iter()), Some("server_name"));
-        assert_eq!(nearest("lsiten", words.into_iter()), Some("listen"));
-        assert_eq!(nearest("rot", words.into_iter()), Some("root"));
-        assert_eq!(nearest("banana", words.into_iter()), None);
+        assert_eq!(nearest_word("servername", words.into_iter()), Some("server_name"));
+        assert_eq!(nearest_word("lsiten", words.into_iter()), Some("listen"));
+        assert_eq!(nearest_word("rot", words.into_iter()), Some("root"));
+        assert_eq!(nearest_word("banana", words.into_iter()), None);
     }
 }

@@ -17,14 +17,14 @@
 
 use crate::complaint::Problem;
 use crate::cx::Cx;
-use crate::vocabulary::Area;
-use conf_syntax::{Directive, Span, Word};
+use crate::vocabulary::ContextArea;
+use conf_syntax::{Directive, SourceSpan, Word};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A kind of value: its grammar, its parser, and the effect of a second occurrence.
-pub trait Value: Sized + Clone + 'static {
+pub trait ValueKind: Sized + Clone + 'static {
     const SYNTAX: &'static str;
     /// Later occurrences in a block add to earlier ones instead of being duplicates.
     const REPEATS: bool = false;
@@ -33,7 +33,7 @@ pub trait Value: Sized + Clone + 'static {
     /// Fails with the fault in the words, for the operator.
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem>;
     fn append(&mut self, _later: Self) {}
-    /// A set block takes missing parts from the enclosing block's value: [`Value::merge`].
+    /// A set block takes missing parts from the enclosing block's value: [`ValueKind::merge`].
     const MERGES: bool = false;
     fn merge(&mut self, _outer: &Self) {}
     /// Checks before `append` that a later occurrence may follow. Fails when the two exclude each other.
@@ -44,24 +44,24 @@ pub trait Value: Sized + Clone + 'static {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct At {
-    pub span: Span,
+    pub span: SourceSpan,
     pub line: u32,
 }
 
 /// A directive's value in a block. Inputs share it with inner blocks that inherit it.
 #[derive(Clone, Debug)]
-pub struct Given<T> {
+pub struct GivenDirective<T> {
     pub value: T,
     pub at: At,
 }
 
-impl<T> Given<T> {
-    pub fn new(value: T, at: At) -> Rc<Given<T>> {
-        Rc::new(Given { value, at })
+impl<T> GivenDirective<T> {
+    pub fn new(value: T, at: At) -> Rc<GivenDirective<T>> {
+        Rc::new(GivenDirective { value, at })
     }
 }
 
-pub struct Row {
+pub struct DirectiveRow {
     pub name: &'static str,
     pub syntax: &'static str,
     /// In the configuration's syntax; `None` without a default.
@@ -74,10 +74,10 @@ pub struct Row {
 }
 
 /// A feature's rows, type-erased.
-pub struct Table {
+pub struct FeatureTable {
     pub feature: &'static str,
-    pub area: Area,
-    pub rows: &'static [Row],
+    pub area: ContextArea,
+    pub rows: &'static [DirectiveRow],
     pub blank: fn() -> Box<dyn Any>,
     /// Names and positions of an input's set values, for the printed plan.
     pub given: fn(&dyn Any) -> Vec<(&'static str, At)>,
@@ -90,17 +90,17 @@ pub struct Table {
 }
 
 /// Returns a directive that no file has: a default, which [`Directive::is_synthetic`] tells from others.
-pub fn synthetic(name: &str, text: &str) -> Directive {
+pub fn synthetic_directive(name: &str, text: &str) -> Directive {
     let line = format!("{name} {text};");
-    let items = conf_syntax::parse(conf_syntax::FileId::NONE, line.as_bytes());
+    let items = conf_syntax::parse_file(conf_syntax::FileId::NONE, line.as_bytes());
     match items.into_iter().next() {
-        Some(conf_syntax::Item::Directive(d)) => d,
+        Some(conf_syntax::TreeItem::Directive(d)) => d,
         _ => Directive { name: Word { bytes: name.into(), ..Word::default() }, ..Directive::default() },
     }
 }
 
 /// Name of a directive from its field: `r#return` is `return`.
-pub const fn plain(name: &'static str) -> &'static str {
+pub const fn plain_name(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
         _ => name,
@@ -108,7 +108,11 @@ pub const fn plain(name: &'static str) -> &'static str {
 }
 
 /// Sets one field: the body of every row. Fails on a duplicate, or as the value's parser.
-pub fn set_field<T: Value>(slot: &mut Option<Rc<Given<T>>>, cx: &mut Cx, d: &Directive) -> Result<(), Problem> {
+pub fn set_field<T: ValueKind>(
+    slot: &mut Option<Rc<GivenDirective<T>>>,
+    cx: &mut Cx,
+    d: &Directive,
+) -> Result<(), Problem> {
     if slot.is_some() && !T::REPEATS {
         return Err(Problem::duplicate());
     }
@@ -119,14 +123,14 @@ pub fn set_field<T: Value>(slot: &mut Option<Rc<Given<T>>>, cx: &mut Cx, d: &Dir
             earlier.value.meets(&value, cx, d)?;
             earlier.value.append(value);
         }
-        None => *slot = Some(Given::new(value, At { span: d.span, line: d.line })),
+        None => *slot = Some(GivenDirective::new(value, At { span: d.span, line: d.line })),
     }
     Ok(())
 }
 
 /// Value of a default; a test parses the defaults of all rows.
-pub fn default_of<T: Value>(cx: &mut Cx, name: &str, text: &str) -> Result<T, Problem> {
-    T::parse(cx, &synthetic(name, text))
+pub fn default_of<T: ValueKind>(cx: &mut Cx, name: &str, text: &str) -> Result<T, Problem> {
+    T::parse(cx, &synthetic_directive(name, text))
 }
 
 #[macro_export]
@@ -139,28 +143,28 @@ macro_rules! directives {
         pub struct $Plan { $( $(#[doc = $doc])* pub $field: $crate::directives!(@ty $T $(, $default)?), )* }
 
         #[derive(Clone, Default)]
-        pub struct $Input { $( pub $field: Option<std::rc::Rc<$crate::Given<$T>>>, )* }
+        pub struct $Input { $( pub $field: Option<std::rc::Rc<$crate::GivenDirective<$T>>>, )* }
 
         impl $Plan {
-            pub const ROWS: &'static [$crate::Row] = &[ $( $crate::Row {
-                name: $crate::table::plain(stringify!($field)),
-                syntax: <$T as $crate::Value>::SYNTAX,
+            pub const ROWS: &'static [$crate::DirectiveRow] = &[ $( $crate::DirectiveRow {
+                name: $crate::table::plain_name(stringify!($field)),
+                syntax: <$T as $crate::ValueKind>::SYNTAX,
                 default: $crate::directives!(@default $($default)?),
                 doc: &[ $($doc),* ],
-                inherits: <$T as $crate::Value>::INHERITS,
+                inherits: <$T as $crate::ValueKind>::INHERITS,
                 set: |input, cx, d| match input.downcast_mut::<$Input>() {
                     Some(input) => $crate::table::set_field(&mut input.$field, cx, d),
                     None => Err($crate::Problem::directive("was given to another feature")),
                 },
                 #[allow(unused_variables)]
                 check_default: |cx| {
-                    $( $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default)?; )?
+                    $( $crate::table::default_of::<$T>(cx, $crate::table::plain_name(stringify!($field)), $default)?; )?
                     Ok(())
                 },
             } ),* ];
 
-            pub const fn table(feature: &'static str, area: $crate::Area) -> $crate::Table {
-                $crate::Table {
+            pub const fn table(feature: &'static str, area: $crate::ContextArea) -> $crate::FeatureTable {
+                $crate::FeatureTable {
                     feature,
                     area,
                     rows: Self::ROWS,
@@ -188,19 +192,19 @@ macro_rules! directives {
         #[allow(dead_code, unused_variables, unused_mut)]
         impl $Input {
             pub fn inherit(&mut self, outer: &$Input) {
-                $( if <$T as $crate::Value>::INHERITS && self.$field.is_none() {
+                $( if <$T as $crate::ValueKind>::INHERITS && self.$field.is_none() {
                     self.$field.clone_from(&outer.$field);
-                } else if <$T as $crate::Value>::MERGES
+                } else if <$T as $crate::ValueKind>::MERGES
                     && let (Some(own), Some(outer)) = (&mut self.$field, &outer.$field)
                 {
-                    <$T as $crate::Value>::merge(&mut std::rc::Rc::make_mut(own).value, &outer.value);
+                    <$T as $crate::ValueKind>::merge(&mut std::rc::Rc::make_mut(own).value, &outer.value);
                 } )*
             }
             pub fn fill(&mut self, cx: &mut $crate::Cx) {
                 $( $( if self.$field.is_none() {
-                    match $crate::table::default_of::<$T>(cx, $crate::table::plain(stringify!($field)), $default) {
-                        Ok(value) => self.$field = Some($crate::Given::new(value, $crate::At::default())),
-                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
+                    match $crate::table::default_of::<$T>(cx, $crate::table::plain_name(stringify!($field)), $default) {
+                        Ok(value) => self.$field = Some($crate::GivenDirective::new(value, $crate::At::default())),
+                        Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain_name(stringify!($field))),
                     }
                 } )? )*
             }
@@ -209,7 +213,7 @@ macro_rules! directives {
             }
             pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
                 let mut out = Vec::new();
-                $( if let Some(given) = &self.$field { out.push(($crate::table::plain(stringify!($field)), given.at)); } )*
+                $( if let Some(given) = &self.$field { out.push(($crate::table::plain_name(stringify!($field)), given.at)); } )*
                 out
             }
         }
@@ -222,9 +226,9 @@ macro_rules! directives {
     (@resolve $value:expr, $field:ident, $default:literal) => {
         match &$value {
             Some(given) => given.value.clone(),
-            None => match $crate::table::default_of(&mut $crate::Cx::default(), $crate::table::plain(stringify!($field)), $default) {
+            None => match $crate::table::default_of(&mut $crate::Cx::default(), $crate::table::plain_name(stringify!($field)), $default) {
                 Ok(value) => value,
-                Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain(stringify!($field))),
+                Err(problem) => panic!("the default of {} does not parse: {problem:?}", $crate::table::plain_name(stringify!($field))),
             },
         }
     };

@@ -1,7 +1,7 @@
 //! A small schema checked against nginx's own wording.
 
-use conf_schema::value::{Between, Buffers, Flag, List, Msec, Size, Text};
-use conf_schema::{Area, Contexts, Cx, Schema, check, directives};
+use conf_schema::value::{Between, Buffers, Flag, Msec, Size, Text, ValueList};
+use conf_schema::{ContextArea, Contexts, Cx, Schema, check_tree, directives};
 use conf_syntax::{Memory, load_text};
 use std::path::Path;
 
@@ -22,7 +22,7 @@ directives! {
         /// Four.
         send_timeout: Msec = "60s",
         /// Five.
-        server_name: List<Text> = "\"\"",
+        server_name: ValueList<Text> = "\"\"",
         /// Six.
         satisfy: Satisfy = "all",
         /// Seven.
@@ -31,9 +31,9 @@ directives! {
 }
 
 fn complaints(text: &str) -> Vec<String> {
-    let schema = Schema::new(vec![Core::table("core", Area::Http)], "tidegate 0");
+    let schema = Schema::new(vec![Core::table("core", ContextArea::Http)], "tidegate 0");
     let read = load_text(&Memory::default(), Path::new("/n.conf"), text.into());
-    let checked = check(&schema, &mut Cx::default(), &read.items, Contexts::main);
+    let checked = check_tree(&schema, &mut Cx::default(), &read.items, Contexts::main);
     checked.complaints.iter().map(|c| c.first_line(&read.files)).collect()
 }
 
@@ -68,9 +68,9 @@ fn nginx_wording() {
 
 #[test]
 fn a_caret_points_at_the_word() {
-    let schema = Schema::new(vec![Core::table("core", Area::Http)], "tidegate 0");
+    let schema = Schema::new(vec![Core::table("core", ContextArea::Http)], "tidegate 0");
     let read = load_text(&Memory::default(), Path::new("/n.conf"), "http {\n  gzipp on;\n}".into());
-    let checked = check(&schema, &mut Cx::default(), &read.items, Contexts::main);
+    let checked = check_tree(&schema, &mut Cx::default(), &read.items, Contexts::main);
     assert_eq!(
         checked.complaints[0].explain(&read.files, false),
         "  --> /n.conf:2:3\n2 |   gzipp on;\n  |   ^^^^^\n  = did you mean \"gzip\"?\n"
@@ -79,11 +79,11 @@ fn a_caret_points_at_the_word() {
 
 #[test]
 fn inheritance_and_defaults() {
-    let schema = Schema::new(vec![Core::table("core", Area::Http)], "tidegate 0");
+    let schema = Schema::new(vec![Core::table("core", ContextArea::Http)], "tidegate 0");
     let mut cx = Cx::default();
     let text = "http { gzip on; server { gzip_comp_level 5; location / { gzip off; } } }";
     let read = load_text(&Memory::default(), Path::new("/n.conf"), text.into());
-    let mut checked = check(&schema, &mut cx, &read.items, Contexts::main);
+    let mut checked = check_tree(&schema, &mut cx, &read.items, Contexts::main);
     let http = &mut checked.root.children[0];
     let mut outer: CoreInput = http.take(0).expect("gzip was set");
     outer.fill(&mut cx);
@@ -104,9 +104,9 @@ fn a_directive_that_is_not_supported_is_named_once() {
     let words = complaints(text);
     assert_eq!(words.len(), 3, "{words:?}");
     assert!(words[0].contains("\"index\" directive is not supported") && words[2].contains("\"root\" directive"));
-    let schema = Schema::new(vec![Core::table("core", Area::Http)], "tidegate 0");
+    let schema = Schema::new(vec![Core::table("core", ContextArea::Http)], "tidegate 0");
     let read = load_text(&Memory::default(), Path::new("/n.conf"), text.into());
-    let checked = check(&schema, &mut Cx::default(), &read.items, Contexts::main);
+    let checked = check_tree(&schema, &mut Cx::default(), &read.items, Contexts::main);
     let hints: Vec<_> = checked.complaints.iter().map(|c| c.hint.clone().unwrap_or_default()).collect();
     assert!(hints[0].ends_with("(2 more lines use it)") && !hints[2].contains("more line"), "{hints:?}");
 }

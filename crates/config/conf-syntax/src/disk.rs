@@ -1,6 +1,6 @@
 //! Files of a configuration on the disk: regular files of a bounded size, so that no path can hold its reader.
 
-use crate::load::{OPTIONS, Source};
+use crate::load::{OPTIONS, TextSource};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
@@ -18,7 +18,7 @@ const NULL_DEVICE: u64 = 0x103;
 /// Files of the disk.
 pub struct Disk;
 
-impl Source for Disk {
+impl TextSource for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         read_regular(path)
     }

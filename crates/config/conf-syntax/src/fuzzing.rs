@@ -2,7 +2,8 @@
 //! (`fuzz/`), and with a seeded generator in `cargo test`.
 
 use crate::{
-    BLOCK_DEPTH_MAX, Directive, FileId, Files, Item, Lexer, SourceFile, Span, TokenKind, WORD_BYTES_MAX, parse,
+    BLOCK_DEPTH_MAX, Directive, FileId, Lexer, SourceFile, SourceFiles, SourceSpan, TokenKind, TreeItem,
+    WORD_BYTES_MAX, parse_file,
 };
 
 /// Checks that tokens are in order, cover the text together with white space and comments, and end where the text ends.
@@ -32,37 +33,38 @@ pub fn tokens(text: &[u8]) {
 
 /// Checks that spans cover the text and nest, and that a printed tree parses to an equal tree.
 pub fn tree(text: &[u8]) {
-    let items = parse(FileId(0), text);
+    let items = parse_file(FileId(0), text);
     let file = SourceFile { path: "fuzz.conf".into(), text: text.to_vec() };
-    let files = Files { all: vec![file] };
+    let files = SourceFiles { all: vec![file] };
     let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
-    check(&items, &files, Span { file: FileId(0), start: 0, end }, 0);
+    check(&items, &files, SourceSpan { file: FileId(0), start: 0, end }, 0);
     let mut printed = Vec::new();
     if print(&items, &mut printed) {
-        let again = parse(FileId(0), &printed);
+        let again = parse_file(FileId(0), &printed);
         assert!(same(&items, &again), "printed as {}", printed.escape_ascii());
         let mut twice = Vec::new();
         assert!(print(&again, &mut twice) && printed == twice, "printing is not stable");
     }
 }
 
-fn check(items: &[Item], files: &Files, within: Span, depth: usize) {
+fn check(items: &[TreeItem], files: &SourceFiles, within: SourceSpan, depth: usize) {
     assert!(depth <= BLOCK_DEPTH_MAX);
-    let inside = |span: Span| assert!(within.start <= span.start && span.start <= span.end && span.end <= within.end);
+    let inside =
+        |span: SourceSpan| assert!(within.start <= span.start && span.start <= span.end && span.end <= within.end);
     let mut at = within.start;
     for (index, item) in items.iter().enumerate() {
         match item {
-            Item::Comment(span) => {
+            TreeItem::Comment(span) => {
                 inside(*span);
                 assert!(span.start >= at && files.text(*span).starts_with(b"#"));
                 at = span.end;
             }
-            Item::Error(error) => {
+            TreeItem::Error(error) => {
                 inside(error.span);
                 assert_eq!(index, items.len() - 1, "nothing is read after an error");
                 assert!(!error.text.is_empty() && error.line > 0);
             }
-            Item::Directive(d) => {
+            TreeItem::Directive(d) => {
                 inside(d.span);
                 assert!(d.span.start >= at && d.name.span.start == d.span.start);
                 let mut word_end = d.span.start;
@@ -75,7 +77,7 @@ fn check(items: &[Item], files: &Files, within: Span, depth: usize) {
                 assert_eq!(last, Some(if d.block.is_some() { b'{' } else { b';' }));
                 at = d.span.end;
                 if let Some(block) = &d.block {
-                    check(block, files, Span { start: at, ..within }, depth + 1);
+                    check(block, files, SourceSpan { start: at, ..within }, depth + 1);
                 }
             }
         }
@@ -83,11 +85,11 @@ fn check(items: &[Item], files: &Files, within: Span, depth: usize) {
 }
 
 /// Writes directives as text. Returns `false` if the tree contains an error, or if a word is too long when escaped.
-fn print(items: &[Item], out: &mut Vec<u8>) -> bool {
+fn print(items: &[TreeItem], out: &mut Vec<u8>) -> bool {
     items.iter().all(|item| match item {
-        Item::Comment(_) => true,
-        Item::Error(_) => false,
-        Item::Directive(d) => {
+        TreeItem::Comment(_) => true,
+        TreeItem::Error(_) => false,
+        TreeItem::Directive(d) => {
             for word in std::iter::once(&d.name).chain(&d.args) {
                 let start = out.len();
                 quote(&word.bytes, out);
@@ -122,10 +124,10 @@ fn quote(word: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-fn same(a: &[Item], b: &[Item]) -> bool {
-    fn only(items: &[Item]) -> impl Iterator<Item = &Directive> {
+fn same(a: &[TreeItem], b: &[TreeItem]) -> bool {
+    fn only(items: &[TreeItem]) -> impl Iterator<Item = &Directive> {
         items.iter().filter_map(|item| match item {
-            Item::Directive(d) => Some(d),
+            TreeItem::Directive(d) => Some(d),
             _ => None,
         })
     }

@@ -26,7 +26,7 @@ pub enum TokenKind {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct LexerToken {
     pub kind: TokenKind,
     pub start: usize,
     pub end: usize,
@@ -48,11 +48,11 @@ impl<'a> Lexer<'a> {
         Lexer { text, at, line: 1, after_quote: false }
     }
 
-    fn token(&self, kind: TokenKind, start: usize) -> Token {
-        Token { kind, start, end: self.at, line: self.line }
+    fn token(&self, kind: TokenKind, start: usize) -> LexerToken {
+        LexerToken { kind, start, end: self.at, line: self.line }
     }
 
-    pub fn next_token(&mut self) -> Token {
+    pub fn next_token(&mut self) -> LexerToken {
         if std::mem::take(&mut self.after_quote)
             && let Some(&c) = self.text.get(self.at)
             && !matches!(c, b' ' | b'\t' | b'\r' | b'\n' | b';' | b'{')
@@ -63,7 +63,7 @@ impl<'a> Lexer<'a> {
             }
             let start = self.at;
             self.at = self.text.len();
-            return Token {
+            return LexerToken {
                 kind: TokenKind::Error(format!("unexpected \"{}\"", c as char)),
                 start,
                 end: start + 1,
@@ -103,7 +103,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn word(&mut self) -> Token {
+    fn word(&mut self) -> LexerToken {
         let start = self.at;
         let mut bytes = self.plain(|c| MEANS_IN_WORDS[usize::from(c)]);
         let mut variable = false;
@@ -145,7 +145,7 @@ impl<'a> Lexer<'a> {
         plain.to_vec()
     }
 
-    fn quoted(&mut self, quote: u8) -> Token {
+    fn quoted(&mut self, quote: u8) -> LexerToken {
         let start = self.at;
         self.at += 1;
         let mut bytes = self.plain(|c| matches!(c, b'\n' | b'\\') || c == quote);
@@ -191,7 +191,7 @@ impl<'a> Lexer<'a> {
         self.at = (self.at + 2).min(self.text.len());
     }
 
-    fn too_long(&mut self, start: usize, quote: Option<u8>) -> Token {
+    fn too_long(&mut self, start: usize, quote: Option<u8>) -> LexerToken {
         let words = match quote {
             Some(q) => format!("too long parameter, probably missing terminating \"{}\" character", q as char),
             None => {
@@ -201,6 +201,6 @@ impl<'a> Lexer<'a> {
         };
         let line = self.line;
         self.at = self.text.len();
-        Token { kind: TokenKind::Error(words), start, end: start + 1, line }
+        LexerToken { kind: TokenKind::Error(words), start, end: start + 1, line }
     }
 }

@@ -1,7 +1,7 @@
 //! Files and includes: loads the tree of a path with everything that it includes.
 
-use crate::parser::parse;
-use crate::tree::{FileId, Files, Included, Item, SourceFile, SyntaxError};
+use crate::parser::parse_file;
+use crate::tree::{FileId, IncludedFile, SourceFile, SourceFiles, SyntaxError, TreeItem};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub const LOADED_BYTES_MAX: usize = 256 << 20;
 pub const REPEATED_BYTES_MAX: usize = 64 << 20;
 
 /// Origin of texts: the disk, or a table in tests.
-pub trait Source {
+pub trait TextSource {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// Files that match a pattern with `*`, `?` or `[...]`, sorted.
     fn glob(&self, pattern: &str) -> Vec<PathBuf>;
@@ -31,7 +31,7 @@ pub fn is_pattern(argument: &str) -> bool {
 }
 
 /// Tells whether an argument of `include` names a path, as [`Disk`] matches patterns.
-pub fn matches(argument: &str, path: &str) -> bool {
+pub fn matches_include(argument: &str, path: &str) -> bool {
     match is_pattern(argument) {
         true => glob::Pattern::new(argument).is_ok_and(|pattern| pattern.matches_with(path, OPTIONS)),
         false => argument == path,
@@ -41,7 +41,7 @@ pub fn matches(argument: &str, path: &str) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Memory(pub HashMap<PathBuf, Vec<u8>>);
 
-impl Source for Memory {
+impl TextSource for Memory {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.get(path).cloned().ok_or_else(|| io::Error::from_raw_os_error(2))
     }
@@ -57,24 +57,29 @@ impl Source for Memory {
 
 #[derive(Clone, Debug, Default)]
 pub struct Load {
-    pub files: Files,
-    pub items: Vec<Item>,
+    pub files: SourceFiles,
+    pub items: Vec<TreeItem>,
 }
 
 /// Reads `path` and its includes, relative to its directory (nginx's conf prefix). Fails when the main file is
 /// unreadable; a missing include is an error in the tree.
-pub fn load(source: &dyn Source, path: &Path) -> io::Result<Load> {
+pub fn load_files(source: &dyn TextSource, path: &Path) -> io::Result<Load> {
     let text = source.read(path)?;
     Ok(load_text(source, path, text))
 }
 
-/// [`load`] of a text already read; `path` names it in messages.
-pub fn load_text(source: &dyn Source, path: &Path, text: Vec<u8>) -> Load {
+/// [`load_files`] of a text already read; `path` names it in messages.
+pub fn load_text(source: &dyn TextSource, path: &Path, text: Vec<u8>) -> Load {
     load_texts(source, path, text, None).0
 }
 
 /// [`load_text`], and the items of another text with its name, whose includes start at the same directory.
-pub fn load_texts(source: &dyn Source, path: &Path, text: Vec<u8>, other: Option<(&Path, &[u8])>) -> (Load, Vec<Item>) {
+pub fn load_texts(
+    source: &dyn TextSource,
+    path: &Path,
+    text: Vec<u8>,
+    other: Option<(&Path, &[u8])>,
+) -> (Load, Vec<TreeItem>) {
     let prefix = path.parent().unwrap_or(Path::new("")).to_path_buf();
     let mut loader = Loader::new(source, prefix);
     let items = loader.file(path.to_path_buf(), text);
@@ -83,9 +88,9 @@ pub fn load_texts(source: &dyn Source, path: &Path, text: Vec<u8>, other: Option
 }
 
 struct Loader<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn TextSource,
     prefix: PathBuf,
-    files: Files,
+    files: SourceFiles,
     by_path: HashMap<PathBuf, FileId>,
     /// Files that are being read: each is included by the one before it.
     open: Vec<PathBuf>,
@@ -95,11 +100,11 @@ struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    fn new(source: &'a dyn Source, prefix: PathBuf) -> Loader<'a> {
+    fn new(source: &'a dyn TextSource, prefix: PathBuf) -> Loader<'a> {
         Loader {
             source,
             prefix,
-            files: Files::default(),
+            files: SourceFiles::default(),
             by_path: HashMap::new(),
             open: Vec::new(),
             included: 0,
@@ -110,7 +115,7 @@ impl<'a> Loader<'a> {
 }
 
 impl Loader<'_> {
-    fn file(&mut self, path: PathBuf, text: Vec<u8>) -> Vec<Item> {
+    fn file(&mut self, path: PathBuf, text: Vec<u8>) -> Vec<TreeItem> {
         let known = self.by_path.get(&path).copied();
         self.bytes += text.len();
         self.repeated_bytes += if known.is_some() { text.len() } else { 0 };
@@ -120,17 +125,17 @@ impl Loader<'_> {
             self.by_path.insert(path.clone(), id);
             id
         });
-        let mut items = parse(id, &text);
+        let mut items = parse_file(id, &text);
         self.open.push(path);
         self.includes(&mut items);
         self.open.pop();
         items
     }
 
-    fn includes(&mut self, items: &mut Vec<Item>) {
+    fn includes(&mut self, items: &mut Vec<TreeItem>) {
         let mut failed = None;
         for (index, item) in items.iter_mut().enumerate() {
-            let Item::Directive(d) = item else { continue };
+            let TreeItem::Directive(d) = item else { continue };
             if let Some(block) = &mut d.block {
                 self.includes(block);
             } else if d.name.bytes == b"include" && d.args.len() == 1 {
@@ -145,11 +150,11 @@ impl Loader<'_> {
         }
         if let Some((index, error)) = failed {
             items.truncate(index);
-            items.push(Item::Error(error));
+            items.push(TreeItem::Error(error));
         }
     }
 
-    fn include(&mut self, pattern: &str) -> Result<Vec<Included>, (String, Option<String>)> {
+    fn include(&mut self, pattern: &str) -> Result<Vec<IncludedFile>, (String, Option<String>)> {
         if self.open.len() > INCLUDE_DEPTH_MAX {
             return Err((format!("too many nested includes, \"{pattern}\" is not read"), None));
         }
@@ -176,7 +181,7 @@ impl Loader<'_> {
                 return Err((format!("files that are included again have more than {most} MB"), None));
             }
             let items = self.file(path.clone(), text);
-            out.push(Included { file: self.by_path[&path], items });
+            out.push(IncludedFile { file: self.by_path[&path], items });
         }
         Ok(out)
     }

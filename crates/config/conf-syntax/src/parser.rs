@@ -1,21 +1,21 @@
 //! Parses tokens into a tree of directives.
 
 use crate::lexer::{Lexer, TokenKind};
-use crate::tree::{Directive, FileId, Item, Span, SyntaxError, Word};
+use crate::tree::{Directive, FileId, SourceSpan, SyntaxError, TreeItem, Word};
 
 /// Nested blocks at most; real configurations stay below 10.
 pub const BLOCK_DEPTH_MAX: usize = 128;
 
 /// Parses one file. Never fails: errors stand in the tree.
-pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
+pub fn parse_file(file: FileId, text: &[u8]) -> Vec<TreeItem> {
     let mut lexer = Lexer::new(text);
-    let mut stack: Vec<(Vec<Item>, Option<Directive>)> = Vec::new();
-    let mut items: Vec<Item> = Vec::new();
+    let mut stack: Vec<(Vec<TreeItem>, Option<Directive>)> = Vec::new();
+    let mut items: Vec<TreeItem> = Vec::new();
     let mut owner: Option<Directive> = None;
     let mut words: Vec<Word> = Vec::new();
-    let span = |start: usize, end: usize| Span { file, start: start as u32, end: end as u32 };
-    let error = |text: &str, at: Span, line: u32, hint: Option<&str>| {
-        Item::Error(SyntaxError { text: text.into(), span: at, line, hint: hint.map(Into::into) })
+    let span = |start: usize, end: usize| SourceSpan { file, start: start as u32, end: end as u32 };
+    let error = |text: &str, at: SourceSpan, line: u32, hint: Option<&str>| {
+        TreeItem::Error(SyntaxError { text: text.into(), span: at, line, hint: hint.map(Into::into) })
     };
     loop {
         let token = lexer.next_token();
@@ -24,7 +24,7 @@ pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
             TokenKind::Word { bytes, quoted } => words.push(Word { bytes, span: at, quoted }),
             TokenKind::Comment => {
                 if words.is_empty() {
-                    items.push(Item::Comment(at));
+                    items.push(TreeItem::Comment(at));
                 }
             }
             TokenKind::Semicolon | TokenKind::Open if words.is_empty() => {
@@ -33,7 +33,7 @@ pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
                 break;
             }
             TokenKind::Semicolon => {
-                items.push(Item::Directive(directive(&mut words, at.end, token.line)));
+                items.push(TreeItem::Directive(directive(&mut words, at.end, token.line)));
             }
             TokenKind::Open => {
                 if stack.len() >= BLOCK_DEPTH_MAX {
@@ -55,7 +55,7 @@ pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
                 done.block = Some(std::mem::replace(&mut items, outer));
                 done.block_end_line = token.line;
                 owner = outer_owner;
-                items.push(Item::Directive(done));
+                items.push(TreeItem::Directive(done));
             }
             TokenKind::Error(text) => {
                 items.push(error(&text, at, token.line, None));
@@ -76,7 +76,7 @@ pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
     // Closes blocks left open by an error, so that everything before it is still checked in order.
     while let (Some((outer, outer_owner)), Some(mut open)) = (stack.pop(), owner.take()) {
         open.block = Some(std::mem::replace(&mut items, outer));
-        items.push(Item::Directive(open));
+        items.push(TreeItem::Directive(open));
         owner = outer_owner;
     }
     items
@@ -85,6 +85,6 @@ pub fn parse(file: FileId, text: &[u8]) -> Vec<Item> {
 fn directive(words: &mut Vec<Word>, end: u32, line: u32) -> Directive {
     let mut all = words.drain(..);
     let name = all.next().unwrap_or_default();
-    let span = Span { end, ..name.span };
+    let span = SourceSpan { end, ..name.span };
     Directive { args: all.collect(), name, span, line, ..Directive::default() }
 }

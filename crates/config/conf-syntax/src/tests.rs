@@ -2,24 +2,24 @@ use super::*;
 use std::path::{Path, PathBuf};
 
 fn words(text: &str) -> Vec<Vec<String>> {
-    directives(&parse(FileId(0), text.as_bytes()))
+    list_directives(&parse_file(FileId(0), text.as_bytes()))
         .iter()
         .map(|d| std::iter::once(&d.name).chain(&d.args).map(|w| w.text().into_owned()).collect())
         .collect()
 }
 
-fn first_error(items: &[Item]) -> Option<&SyntaxError> {
+fn first_error(items: &[TreeItem]) -> Option<&SyntaxError> {
     items.iter().find_map(|i| match i {
-        Item::Error(e) => Some(e),
-        Item::Directive(d) => {
+        TreeItem::Error(e) => Some(e),
+        TreeItem::Directive(d) => {
             d.block.as_deref().and_then(first_error).or_else(|| d.included.iter().find_map(|f| first_error(&f.items)))
         }
-        Item::Comment(_) => None,
+        TreeItem::Comment(_) => None,
     })
 }
 
 fn error(text: &str) -> (String, u32) {
-    let items = parse(FileId(0), text.as_bytes());
+    let items = parse_file(FileId(0), text.as_bytes());
     let e = first_error(&items).expect("an error");
     (e.text.clone(), e.line)
 }
@@ -62,8 +62,8 @@ fn errors_in_nginx_words() {
 
 #[test]
 fn a_line_is_the_terminators() {
-    let items = parse(FileId(0), b"a\n b\n c;\nd {\n e;\n}\n");
-    let d = directives(&items);
+    let items = parse_file(FileId(0), b"a\n b\n c;\nd {\n e;\n}\n");
+    let d = list_directives(&items);
     assert_eq!((d[0].line, d[1].line, d[1].block_end_line), (3, 4, 6));
 }
 
@@ -79,10 +79,10 @@ fn includes_nest_and_glob() {
         ("/etc/n/conf.d/1.conf", "one; include sub/x;"),
         ("/etc/n/sub/x", "x;"),
     ]);
-    let read = load(&source, Path::new("/etc/n/nginx.conf")).expect("main file");
+    let read = load_files(&source, Path::new("/etc/n/nginx.conf")).expect("main file");
     assert!(first_error(&read.items).is_none());
-    let top = directives(&read.items);
-    let inner = directives(top[1].block.as_deref().expect("block"));
+    let top = list_directives(&read.items);
+    let inner = list_directives(top[1].block.as_deref().expect("block"));
     let names: Vec<_> = inner.iter().map(|d| d.name.text().into_owned()).collect();
     assert_eq!(names, ["one", "x", "two", "x"]);
     assert_eq!(read.files.all.len(), 4, "a file that is included twice is listed once");
@@ -91,13 +91,13 @@ fn includes_nest_and_glob() {
 #[test]
 fn a_missing_include_is_named_and_an_empty_glob_is_not() {
     let source = memory(&[("/c/nginx.conf", "include none/*; \ninclude gone;")]);
-    let read = load(&source, Path::new("/c/nginx.conf")).expect("main file");
+    let read = load_files(&source, Path::new("/c/nginx.conf")).expect("main file");
     let e = first_error(&read.items).expect("an error");
     assert_eq!((e.text.as_str(), e.line), ("open() \"/c/gone\" failed (2: No such file or directory)", 2));
     // It is not a line of its block, unlike an include with other arguments.
-    let read = load(&memory(&[("/c/nginx.conf", "include none/*; include a b; c;")]), Path::new("/c/nginx.conf"));
+    let read = load_files(&memory(&[("/c/nginx.conf", "include none/*; include a b; c;")]), Path::new("/c/nginx.conf"));
     let items = read.expect("main file").items;
-    assert_eq!(directives(&items).iter().map(|d| d.args.len()).collect::<Vec<_>>(), [2, 0]);
+    assert_eq!(list_directives(&items).iter().map(|d| d.args.len()).collect::<Vec<_>>(), [2, 0]);
     assert!(include_of(&items).is_some() && include_of(&items[2..]).is_none());
 }
 
@@ -108,14 +108,14 @@ fn a_file_that_includes_itself_is_an_error_at_its_line() {
         ("/c/b1.conf", "\ninclude sub/c.conf;"),
         ("/c/sub/c.conf", "include b1.conf;"),
     ];
-    let read = load(&memory(&circle), Path::new("/c/nginx.conf")).expect("main file");
+    let read = load_files(&memory(&circle), Path::new("/c/nginx.conf")).expect("main file");
     let e = first_error(&read.items).expect("an error");
     assert_eq!((e.text.as_str(), e.line), ("\"/c/b1.conf\" includes itself", 1));
     let way = "it is read already: \"/c/b1.conf\" includes \"/c/sub/c.conf\" includes it";
     assert_eq!(e.hint.as_deref(), Some(way));
     // Twice in a file, and under a name that differs each time.
     for text in ["include nginx.conf; include nginx.conf;", "include ./nginx.conf; include ./././nginx.conf;"] {
-        let read = load(&memory(&[("/c/nginx.conf", text)]), Path::new("/c/nginx.conf")).expect("main file");
+        let read = load_files(&memory(&[("/c/nginx.conf", text)]), Path::new("/c/nginx.conf")).expect("main file");
         assert!(first_error(&read.items).is_some(), "{text}");
     }
 }
@@ -129,7 +129,7 @@ fn includes_that_multiply_end_and_a_file_may_be_included_often() {
         .collect();
     let all = |files: &[(String, String)]| {
         let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        load(&memory(&files), Path::new("/c/0")).expect("main file")
+        load_files(&memory(&files), Path::new("/c/0")).expect("main file")
     };
     let read = all(&files);
     assert_eq!(

@@ -11,7 +11,7 @@ impl FileId {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct SourceSpan {
     pub file: FileId,
     pub start: u32,
     pub end: u32,
@@ -20,7 +20,7 @@ pub struct Span {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Word {
     pub bytes: Vec<u8>,
-    pub span: Span,
+    pub span: SourceSpan,
     /// Written in quotes (`""` is a word, too).
     pub quoted: bool,
 }
@@ -38,14 +38,14 @@ pub struct Directive {
     pub name: Word,
     pub args: Vec<Word>,
     /// Items between `{` and `}`; `None` for a directive ended by `;`.
-    pub block: Option<Vec<Item>>,
+    pub block: Option<Vec<TreeItem>>,
     /// From the name's first byte to the terminating `;` or `{`, inclusive.
-    pub span: Span,
+    pub span: SourceSpan,
     /// Line of the terminator, from 1: nginx reports errors there.
     pub line: u32,
     /// Line of the closing `}`; 0 without a block.
     pub block_end_line: u32,
-    pub included: Vec<Included>,
+    pub included: Vec<IncludedFile>,
 }
 
 impl Directive {
@@ -56,15 +56,15 @@ impl Directive {
 }
 
 #[derive(Clone, Debug)]
-pub struct Included {
+pub struct IncludedFile {
     pub file: FileId,
-    pub items: Vec<Item>,
+    pub items: Vec<TreeItem>,
 }
 
 #[derive(Clone, Debug)]
-pub enum Item {
+pub enum TreeItem {
     Directive(Directive),
-    Comment(Span),
+    Comment(SourceSpan),
     /// Parsing of this file stops here.
     Error(SyntaxError),
 }
@@ -73,7 +73,7 @@ pub enum Item {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     pub text: String,
-    pub span: Span,
+    pub span: SourceSpan,
     pub line: u32,
     pub hint: Option<String>,
 }
@@ -87,11 +87,11 @@ pub struct SourceFile {
 
 /// In the order of their first reading.
 #[derive(Clone, Debug, Default)]
-pub struct Files {
+pub struct SourceFiles {
     pub all: Vec<SourceFile>,
 }
 
-impl Files {
+impl SourceFiles {
     pub fn get(&self, id: FileId) -> Option<&SourceFile> {
         self.all.get(id.0 as usize)
     }
@@ -108,7 +108,7 @@ impl Files {
         let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1);
         (line, (before.len() - start) as u32 + 1)
     }
-    pub fn text(&self, span: Span) -> &[u8] {
+    pub fn text(&self, span: SourceSpan) -> &[u8] {
         self.get(span.file).and_then(|f| f.text.get(span.start as usize..span.end as usize)).unwrap_or(b"")
     }
     pub fn line_text(&self, file: FileId, offset: u32) -> &[u8] {
@@ -121,25 +121,25 @@ impl Files {
 }
 
 /// The first error of a block's own lines and of the files that they include.
-pub fn first_error(items: &[Item]) -> Option<&SyntaxError> {
+pub fn first_error(items: &[TreeItem]) -> Option<&SyntaxError> {
     items.iter().find_map(|item| match item {
-        Item::Error(error) => Some(error),
-        Item::Directive(d) => d.included.iter().find_map(|inner| first_error(&inner.items)),
-        Item::Comment(_) => None,
+        TreeItem::Error(error) => Some(error),
+        TreeItem::Directive(d) => d.included.iter().find_map(|inner| first_error(&inner.items)),
+        TreeItem::Comment(_) => None,
     })
 }
 
 /// Directives in order, including those of included files, without errors and comments.
-pub fn directives(items: &[Item]) -> Vec<&Directive> {
+pub fn list_directives(items: &[TreeItem]) -> Vec<&Directive> {
     let mut out = Vec::new();
     collect(items, &mut out);
     out
 }
 
 /// Returns the first `include` of a block, for blocks in which nginx does not know it.
-pub fn include_of(items: &[Item]) -> Option<&Directive> {
+pub fn include_of(items: &[TreeItem]) -> Option<&Directive> {
     items.iter().find_map(|item| match item {
-        Item::Directive(d) if d.name.bytes == b"include" => Some(d),
+        TreeItem::Directive(d) if d.name.bytes == b"include" => Some(d),
         _ => None,
     })
 }
@@ -150,9 +150,9 @@ fn is_read(d: &Directive) -> bool {
     d.name.bytes == b"include" && (!d.included.is_empty() || is_pattern())
 }
 
-fn collect<'a>(items: &'a [Item], out: &mut Vec<&'a Directive>) {
+fn collect<'a>(items: &'a [TreeItem], out: &mut Vec<&'a Directive>) {
     for item in items {
-        if let Item::Directive(d) = item {
+        if let TreeItem::Directive(d) = item {
             if !is_read(d) {
                 out.push(d);
             }

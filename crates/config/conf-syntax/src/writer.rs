@@ -5,10 +5,10 @@
 
 use crate::lexer::WORD_BYTES_MAX;
 use crate::parser::BLOCK_DEPTH_MAX;
-use crate::tree::{Item, directives, first_error};
+use crate::tree::{TreeItem, first_error, list_directives};
 
 /// Variable that holds one dollar sign. nginx has no escape for `$` where it evaluates variables; a configuration with
-/// [`Argument::literal`] or [`Part::Text`] defines it once, with [`dollar_definition`].
+/// [`Argument::literal`] or [`TemplatePart::Text`] defines it once, with [`dollar_definition`].
 pub const DOLLAR: &str = "dollar";
 
 /// One word of a directive.
@@ -17,12 +17,12 @@ pub enum Argument {
     /// Bytes in which the directive evaluates nothing.
     Plain(Vec<u8>),
     /// Text and variables in an argument that the directive evaluates.
-    Template(Vec<Part>),
+    Template(Vec<TemplatePart>),
 }
 
 /// Part of an [`Argument::Template`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// Data: a `$` in it is written as a reference to [`DOLLAR`].
     Text(Vec<u8>),
     /// Name of a variable, of letters, digits and underscores, without `$`.
@@ -37,12 +37,12 @@ impl Argument {
 
     /// Returns data for an argument in which the directive evaluates variables: none is evaluated in it.
     pub fn literal(bytes: impl AsRef<[u8]>) -> Argument {
-        Argument::Template(vec![Part::Text(bytes.as_ref().to_vec())])
+        Argument::Template(vec![TemplatePart::Text(bytes.as_ref().to_vec())])
     }
 
     /// Returns a reference to one variable; `name` is without `$`.
     pub fn variable(name: impl Into<String>) -> Argument {
-        Argument::Template(vec![Part::Variable(name.into())])
+        Argument::Template(vec![TemplatePart::Variable(name.into())])
     }
 
     /// Returns the bytes that reading the written argument gives.
@@ -53,9 +53,10 @@ impl Argument {
                 let mut out = Vec::new();
                 for (index, part) in parts.iter().enumerate() {
                     match part {
-                        Part::Text(text) => push_text(text, &mut out),
-                        Part::Variable(name) => {
-                            let braces = parts[index + 1..].iter().find_map(Part::first_byte).is_some_and(continues);
+                        TemplatePart::Text(text) => push_text(text, &mut out),
+                        TemplatePart::Variable(name) => {
+                            let braces =
+                                parts[index + 1..].iter().find_map(TemplatePart::first_byte).is_some_and(continues);
                             push_variable(name, braces, &mut out);
                         }
                     }
@@ -68,7 +69,7 @@ impl Argument {
     fn check(&self) -> Result<(), WriteError> {
         let Argument::Template(parts) = self else { return Ok(()) };
         parts.iter().try_for_each(|part| match part {
-            Part::Variable(name) if name.is_empty() || !name.bytes().all(is_name) => {
+            TemplatePart::Variable(name) if name.is_empty() || !name.bytes().all(is_name) => {
                 Err(WriteError::VariableName(name.clone()))
             }
             _ => Ok(()),
@@ -76,11 +77,11 @@ impl Argument {
     }
 }
 
-impl Part {
+impl TemplatePart {
     fn first_byte(&self) -> Option<u8> {
         match self {
-            Part::Text(text) => text.first().copied(),
-            Part::Variable(_) => Some(b'$'),
+            TemplatePart::Text(text) => text.first().copied(),
+            TemplatePart::Variable(_) => Some(b'$'),
         }
     }
 }
@@ -98,12 +99,12 @@ pub struct NewDirective {
     pub name: Argument,
     pub args: Vec<Argument>,
     /// Lines between braces; `None` for a directive that ends with `;`.
-    pub block: Option<Vec<Node>>,
+    pub block: Option<Vec<WriteNode>>,
 }
 
 /// Line of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum WriteNode {
     Directive(NewDirective),
     /// Text behind `# `. Control characters are written as escapes, so that no text can leave its line.
     Comment(String),
@@ -138,15 +139,15 @@ impl NewDirective {
 
     /// Makes it a block with these lines.
     #[must_use]
-    pub fn block(mut self, lines: Vec<Node>) -> NewDirective {
+    pub fn block(mut self, lines: Vec<WriteNode>) -> NewDirective {
         self.block = Some(lines);
         self
     }
 }
 
-impl From<NewDirective> for Node {
-    fn from(directive: NewDirective) -> Node {
-        Node::Directive(directive)
+impl From<NewDirective> for WriteNode {
+    fn from(directive: NewDirective) -> WriteNode {
+        WriteNode::Directive(directive)
     }
 }
 
@@ -185,7 +186,7 @@ pub fn dollar_definition() -> NewDirective {
 ///
 /// # Errors
 /// If the text could not be read again: [`WriteError`].
-pub fn write(nodes: &[Node]) -> Result<Vec<u8>, WriteError> {
+pub fn write_tree(nodes: &[WriteNode]) -> Result<Vec<u8>, WriteError> {
     let mut out = Vec::new();
     write_nodes(nodes, 0, &mut out)?;
     Ok(out)
@@ -193,14 +194,14 @@ pub fn write(nodes: &[Node]) -> Result<Vec<u8>, WriteError> {
 
 /// Compares a tree with the directives that were read from its text: `None` if all words are the same, otherwise the first directive
 /// that differs.
-pub fn first_difference(written: &[Node], read: &[Item]) -> Option<String> {
+pub fn first_difference(written: &[WriteNode], read: &[TreeItem]) -> Option<String> {
     if let Some(error) = first_error(read) {
         return Some(format!("{error:?}"));
     }
-    let mut read = directives(read).into_iter();
+    let mut read = list_directives(read).into_iter();
     let directives = written.iter().filter_map(|node| match node {
-        Node::Directive(directive) => Some(directive),
-        Node::Comment(_) | Node::Blank => None,
+        WriteNode::Directive(directive) => Some(directive),
+        WriteNode::Comment(_) | WriteNode::Blank => None,
     });
     for written in directives {
         let Some(read) = read.next() else { return Some(format!("{written:?} was not read")) };
@@ -219,17 +220,17 @@ pub fn first_difference(written: &[Node], read: &[Item]) -> Option<String> {
     read.next().map(|more| format!("{more:?} was not written"))
 }
 
-fn write_nodes(nodes: &[Node], depth: usize, out: &mut Vec<u8>) -> Result<(), WriteError> {
+fn write_nodes(nodes: &[WriteNode], depth: usize, out: &mut Vec<u8>) -> Result<(), WriteError> {
     for node in nodes {
         match node {
-            Node::Blank => out.push(b'\n'),
-            Node::Comment(text) => {
+            WriteNode::Blank => out.push(b'\n'),
+            WriteNode::Comment(text) => {
                 indent(depth, out);
                 out.extend_from_slice(b"# ");
                 push_comment(text, out);
                 out.push(b'\n');
             }
-            Node::Directive(directive) => write_directive(directive, depth, out)?,
+            WriteNode::Directive(directive) => write_directive(directive, depth, out)?,
         }
     }
     Ok(())

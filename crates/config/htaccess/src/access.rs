@@ -1,7 +1,7 @@
 //! Access control: `Require` of Apache 2.4, and `Order`, `Allow`, `Deny`, `Satisfy` of 2.2 (mod_authz_core,
 //! mod_authz_host, mod_authz_user, mod_access_compat).
 
-use crate::syntax::Line;
+use crate::syntax::SyntaxLine;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -79,9 +79,9 @@ impl LimitedMethods {
 }
 
 /// `None`: all methods.
-pub type Limited = Option<Arc<LimitedMethods>>;
+pub type MethodLimit = Option<Arc<LimitedMethods>>;
 
-fn applies(limited: &Limited, method: &str) -> bool {
+fn applies(limited: &MethodLimit, method: &str) -> bool {
     limited.as_ref().is_none_or(|methods| methods.has(method))
 }
 
@@ -149,7 +149,7 @@ pub enum Authorization {
 /// A `Require` line or a section of such lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Require {
-    limited: Limited,
+    limited: MethodLimit,
     negated: bool,
     kind: RequireKind,
 }
@@ -170,7 +170,7 @@ enum RequireKind {
 
 impl Require {
     /// Fails on unsupported requirements: hosts, expressions, other providers.
-    pub fn of(line: &Line, limited: &Limited) -> Result<Require, String> {
+    pub fn of(line: &SyntaxLine, limited: &MethodLimit) -> Result<Require, String> {
         let made = |negated, kind| Require { limited: limited.clone(), negated, kind };
         if let Some(inner) = &line.section {
             let mut all = Vec::new();
@@ -331,19 +331,19 @@ impl RequireKind {
 
 /// `Order`, `Allow`, `Deny` and `Satisfy` of one place. An inner place with any of them replaces all of an outer one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ordered {
+pub struct OrderedAccess {
     /// `Order allow,deny` (`true`): clients must be allowed, and `Deny` decides last.
-    orders: Vec<(Limited, bool)>,
-    allow: Vec<(Limited, Subject)>,
-    deny: Vec<(Limited, Subject)>,
+    orders: Vec<(MethodLimit, bool)>,
+    allow: Vec<(MethodLimit, AccessSubject)>,
+    deny: Vec<(MethodLimit, AccessSubject)>,
     /// `Satisfy any` (`true`).
-    satisfy: Vec<(Limited, bool)>,
+    satisfy: Vec<(MethodLimit, bool)>,
 }
 
-impl Ordered {
+impl OrderedAccess {
     /// Takes a line of these directives; `name` in lower case. Fails on host names and malformed lines.
-    pub fn take(&mut self, name: &str, args: &[String], limited: &Limited) -> Result<(), String> {
-        let listed = |list: Vec<Subject>| list.into_iter().map(|who| (limited.clone(), who)).collect::<Vec<_>>();
+    pub fn take(&mut self, name: &str, args: &[String], limited: &MethodLimit) -> Result<(), String> {
+        let listed = |list: Vec<AccessSubject>| list.into_iter().map(|who| (limited.clone(), who)).collect::<Vec<_>>();
         match name {
             "order" => {
                 let order = args.join(",").to_ascii_lowercase();
@@ -354,8 +354,8 @@ impl Ordered {
                 };
                 self.orders.push((limited.clone(), deny_last));
             }
-            "allow" => self.allow.extend(listed(Subject::list(args)?)),
-            "deny" => self.deny.extend(listed(Subject::list(args)?)),
+            "allow" => self.allow.extend(listed(AccessSubject::list(args)?)),
+            "deny" => self.deny.extend(listed(AccessSubject::list(args)?)),
             _ => match args {
                 [word] if word.eq_ignore_ascii_case("all") => self.satisfy.push((limited.clone(), false)),
                 [word] if word.eq_ignore_ascii_case("any") => self.satisfy.push((limited.clone(), true)),
@@ -368,7 +368,7 @@ impl Ordered {
         self.satisfy.iter().rev().find(|(limited, _)| applies(limited, method)).is_some_and(|(_, any)| *any)
     }
     pub fn allows(&self, client: &AccessClient<'_>) -> bool {
-        let fits = |list: &[(Limited, Subject)]| {
+        let fits = |list: &[(MethodLimit, AccessSubject)]| {
             list.iter().any(|(limited, who)| applies(limited, client.method) && who.fits(client))
         };
         let deny_last = self.orders.iter().rev().find(|(limited, _)| applies(limited, client.method));
@@ -378,37 +378,37 @@ impl Ordered {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Subject {
+pub enum AccessSubject {
     All,
     Network(Network),
     Env(String),
 }
 
-impl Subject {
+impl AccessSubject {
     /// Parses the words after "from". Fails on host names.
-    pub fn list(args: &[String]) -> Result<Vec<Subject>, String> {
+    pub fn list(args: &[String]) -> Result<Vec<AccessSubject>, String> {
         let rest = match args.split_first() {
             Some((from, rest)) if from.eq_ignore_ascii_case("from") && !rest.is_empty() => rest,
             _ => return Err("allow and deny must be followed by 'from'".into()),
         };
         let one = |text: &String| {
             if text.eq_ignore_ascii_case("all") {
-                return Ok(Subject::All);
+                return Ok(AccessSubject::All);
             }
             if let Some(name) = text.strip_prefix("env=") {
-                return Ok(Subject::Env(name.to_string()));
+                return Ok(AccessSubject::Env(name.to_string()));
             }
             Network::parse(text)
-                .map(Subject::Network)
+                .map(AccessSubject::Network)
                 .ok_or_else(|| format!("names of hosts (\"{text}\") are not looked up"))
         };
         rest.iter().map(one).collect()
     }
     fn fits(&self, client: &AccessClient<'_>) -> bool {
         match self {
-            Subject::All => true,
-            Subject::Network(network) => client.address.is_some_and(|address| network.has(address)),
-            Subject::Env(name) => match name.strip_prefix('!') {
+            AccessSubject::All => true,
+            AccessSubject::Network(network) => client.address.is_some_and(|address| network.has(address)),
+            AccessSubject::Env(name) => match name.strip_prefix('!') {
                 Some(name) => (client.env)(name).is_none(),
                 None => (client.env)(name).is_some(),
             },
@@ -442,7 +442,7 @@ mod tests {
     }
 
     fn require(text: &str) -> Require {
-        let file = crate::reader::read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        let file = crate::reader::read_htaccess(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
         file.base.require.unwrap_or_else(|| panic!("{text}: no requirement"))
     }
 
@@ -494,7 +494,7 @@ mod tests {
             "<Limit get>\nRequire local\n</Limit>",
             "<Limit TRACE>\nRequire local\n</Limit>",
         ] {
-            assert!(crate::reader::read(wrong).is_err(), "{wrong}");
+            assert!(crate::reader::read_htaccess(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -503,7 +503,7 @@ mod tests {
         let env = |_: &str| None;
         let groups = Vec::new;
         let allows = |text: &str, method: &str| {
-            let file = crate::reader::read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+            let file = crate::reader::read_htaccess(text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
             let address = Some(IpAddr::from([127, 0, 0, 1]));
             let client = AccessClient { address, server: None, method, env: &env, user: None, groups: &groups };
             let ordered = file.base.ordered.unwrap_or_default();

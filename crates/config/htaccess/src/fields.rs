@@ -1,10 +1,10 @@
 //! Redirects, response fields and expiry times: the forms of `Redirect`, `Header` and `ExpiresDefault` (mod_alias,
 //! mod_headers, mod_expires).
 
-use crate::pattern::Pattern;
+use crate::pattern::RulePattern;
 
 #[derive(Debug)]
-pub struct Redirect {
+pub struct RedirectRule {
     pub status: u16,
     pub from: RedirectFrom,
     /// Empty for statuses other than redirects.
@@ -14,7 +14,7 @@ pub struct Redirect {
 #[derive(Debug)]
 pub enum RedirectFrom {
     Prefix(String),
-    Pattern(Pattern),
+    Pattern(RulePattern),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,12 +39,12 @@ pub enum HeaderAction {
 
 /// Expiry in seconds after the access or the file's modification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expires {
+pub struct ExpiresRule {
     pub from_modification: bool,
     pub seconds: i64,
 }
 
-pub(crate) fn redirect(name: &str, words: &[String]) -> Result<Redirect, String> {
+pub(crate) fn redirect(name: &str, words: &[String]) -> Result<RedirectRule, String> {
     let mut words = words.iter().map(String::as_str).collect::<Vec<_>>();
     let mut status = if name == "redirectpermanent" { 301 } else { 302 };
     if matches!(name, "redirect" | "redirectmatch")
@@ -73,14 +73,14 @@ pub(crate) fn redirect(name: &str, words: &[String]) -> Result<Redirect, String>
         return Err("Redirect to non-URL".into());
     }
     let from = if name == "redirectmatch" {
-        RedirectFrom::Pattern(Pattern::new(from, false)?)
+        RedirectFrom::Pattern(RulePattern::new(from, false)?)
     } else {
         RedirectFrom::Prefix(from.to_string())
     };
-    Ok(Redirect { status, from, to: to.to_string() })
+    Ok(RedirectRule { status, from, to: to.to_string() })
 }
 
-impl Redirect {
+impl RedirectRule {
     /// Status and target of a path's redirect. Fails when a pattern exceeds its limits.
     pub fn of(&self, uri: &[u8]) -> Result<Option<(u16, Vec<u8>)>, String> {
         let mut target = Vec::new();
@@ -167,13 +167,13 @@ pub(crate) fn header(words: &[String]) -> Result<Option<HeaderRule>, String> {
 ///
 /// # Errors
 /// Apache's message about a malformed time.
-pub fn expires(text: &str) -> Result<Expires, String> {
+pub fn parse_expires(text: &str) -> Result<ExpiresRule, String> {
     let wrong = || format!("bad expires code '{text}'");
     let short = text.strip_prefix('A').map(|rest| (false, rest)).or(text.strip_prefix('M').map(|rest| (true, rest)));
     if let Some((from_modification, rest)) = short
         && let Ok(seconds) = rest.parse()
     {
-        return Ok(Expires { from_modification, seconds });
+        return Ok(ExpiresRule { from_modification, seconds });
     }
     let mut words = text.split_whitespace();
     let from_modification = match words.next().unwrap_or_default().to_ascii_lowercase().as_str() {
@@ -198,5 +198,5 @@ pub fn expires(text: &str) -> Result<Expires, String> {
         };
         seconds = number.checked_mul(unit).and_then(|more| seconds.checked_add(more)).ok_or_else(wrong)?;
     }
-    Ok(Expires { from_modification, seconds })
+    Ok(ExpiresRule { from_modification, seconds })
 }

@@ -19,7 +19,7 @@ impl RuleEnvironment for EmptyEnvironment {
 pub fn htaccess(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let (path, text) = text.split_once('\n').unwrap_or(("/x", &text));
-    if let Ok(rules) = rules::read(text) {
+    if let Ok(rules) = rules::read_rules(text) {
         for location in &rules.locations {
             let _ = location.is_of(path.as_bytes());
         }
@@ -27,7 +27,7 @@ pub fn htaccess(input: &[u8]) {
             let _ = (directory.is_of(path.as_bytes()), directory.matches(path.as_bytes()));
         }
     }
-    let Ok(file) = reader::read(text) else { return };
+    let Ok(file) = reader::read_htaccess(text) else { return };
     let mut all = file.base.clone();
     for (_, part) in &file.parts {
         all.merge(part);

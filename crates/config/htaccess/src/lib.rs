@@ -18,4 +18,4 @@ pub mod syntax;
 pub use reader::File;
 pub use rules::ServerRules;
 pub use settings::Settings;
-pub use syntax::{Line, ParseError};
+pub use syntax::{ParseError, SyntaxLine};

@@ -6,26 +6,26 @@ use pcre2::bytes::{Regex, RegexBuilder};
 pub const MATCH_STEPS_MAX: u32 = 1_000_000;
 
 #[derive(Debug)]
-pub struct Pattern {
+pub struct RulePattern {
     regex: Regex,
     pub text: String,
     pub negated: bool,
 }
 
 /// Groups of a match: `$0` to `$9`.
-pub type Groups = Vec<Vec<u8>>;
+pub type MatchGroups = Vec<Vec<u8>>;
 
-impl Pattern {
+impl RulePattern {
     /// Compiles a pattern; a leading `!` negates it. Fails with PCRE's message.
-    pub fn new(text: &str, ignore_case: bool) -> Result<Pattern, String> {
+    pub fn new(text: &str, ignore_case: bool) -> Result<RulePattern, String> {
         let (negated, bare) = text.strip_prefix('!').map_or((false, text), |bare| (true, bare));
         let limited = format!("(*LIMIT_MATCH={MATCH_STEPS_MAX}){bare}");
         let built = RegexBuilder::new().caseless(ignore_case).jit_if_available(true).build(&limited);
         let regex = built.map_err(|e| format!("cannot compile regular expression '{bare}': {e}"))?;
-        Ok(Pattern { regex, text: bare.to_string(), negated })
+        Ok(RulePattern { regex, text: bare.to_string(), negated })
     }
     /// Groups of a match; callers apply the negation. Fails beyond the match limits.
-    pub fn groups(&self, subject: &[u8]) -> Result<Option<Groups>, String> {
+    pub fn groups(&self, subject: &[u8]) -> Result<Option<MatchGroups>, String> {
         let failed = |e: pcre2::Error| format!("\"{}\": {e}", self.text);
         let Some(found) = self.regex.captures(subject).map_err(failed)? else { return Ok(None) };
         Ok(Some((0..found.len()).map(|i| found.get(i).map_or(Vec::new(), |m| m.as_bytes().to_vec())).collect()))
@@ -36,7 +36,7 @@ impl Pattern {
 }
 
 /// Matches a name against a shell pattern: `*`, `?`, `[a-z]`.
-pub fn glob(pattern: &[u8], name: &[u8]) -> bool {
+pub fn matches_glob(pattern: &[u8], name: &[u8]) -> bool {
     // Backtracking position after the last star.
     let (mut p, mut n, mut back) = (pattern, name, None);
     loop {
@@ -116,7 +116,7 @@ mod tests {
             ("*a*b", "xaybzb", true),
             ("", "", true),
         ] {
-            assert_eq!(glob(pattern.as_bytes(), name.as_bytes()), want, "{pattern} {name}");
+            assert_eq!(matches_glob(pattern.as_bytes(), name.as_bytes()), want, "{pattern} {name}");
         }
     }
 }

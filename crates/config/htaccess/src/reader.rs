@@ -1,11 +1,11 @@
 //! Reads .htaccess files and the sections of servers: lines, `<Files>`, `<Limit>`, conditions on modules, and the
 //! classes of directives that `AllowOverride` permits.
 
-use crate::access::{Limited, LimitedMethods, Require};
-use crate::pattern::{Pattern, glob};
-use crate::rewrite::{Condition, Inherit, Rewrite, Rule};
+use crate::access::{LimitedMethods, MethodLimit, Require};
+use crate::pattern::{RulePattern, matches_glob};
+use crate::rewrite::{Inherit, Rewrite, RewriteCondition, RewriteRule};
 use crate::settings::{Settings, invalid, on};
-use crate::syntax::{self, Line, ParseError};
+use crate::syntax::{self, ParseError, SyntaxLine};
 use std::sync::Arc;
 
 /// Modules that `<IfModule>` finds: supported or irrelevant here.
@@ -40,32 +40,32 @@ pub struct File {
     pub rewrite: Option<Rewrite>,
     pub base: Settings,
     /// `<Files>` sections, in their order.
-    pub parts: Vec<(Scope, Settings)>,
+    pub parts: Vec<(FilesScope, Settings)>,
     /// First directive of each class, with its line.
     pub classes: Vec<(OverrideClass, u32, String)>,
 }
 
 /// Names that a `<Files>` section applies to.
 #[derive(Debug)]
-pub enum Scope {
+pub enum FilesScope {
     Name(String),
-    Pattern(Pattern),
+    Pattern(RulePattern),
 }
 
-impl Scope {
+impl FilesScope {
     /// Fails when a pattern exceeds its limits.
     pub fn fits(&self, name: &[u8]) -> Result<bool, String> {
         match self {
-            Scope::Name(pattern) => Ok(glob(pattern.as_bytes(), name)),
-            Scope::Pattern(pattern) => pattern.holds(name),
+            FilesScope::Name(pattern) => Ok(matches_glob(pattern.as_bytes(), name)),
+            FilesScope::Pattern(pattern) => pattern.holds(name),
         }
     }
     /// Reads the words of `<Files>` and `<FilesMatch>`; `None`: another section.
-    pub(crate) fn of(line: &Line) -> Result<Option<Scope>, String> {
+    pub(crate) fn of(line: &SyntaxLine) -> Result<Option<FilesScope>, String> {
         Ok(match (line.name.to_ascii_lowercase().as_str(), line.args.as_slice()) {
-            ("files", [sign, pattern]) if sign == "~" => Some(Scope::Pattern(Pattern::new(pattern, false)?)),
-            ("files", [pattern]) => Some(Scope::Name(pattern.clone())),
-            ("filesmatch", [pattern]) => Some(Scope::Pattern(Pattern::new(pattern, false)?)),
+            ("files", [sign, pattern]) if sign == "~" => Some(FilesScope::Pattern(RulePattern::new(pattern, false)?)),
+            ("files", [pattern]) => Some(FilesScope::Name(pattern.clone())),
+            ("filesmatch", [pattern]) => Some(FilesScope::Pattern(RulePattern::new(pattern, false)?)),
             ("files" | "filesmatch", _) => return Err(format!("<{}> takes one argument", line.name)),
             _ => None,
         })
@@ -158,13 +158,13 @@ impl Override {
 }
 
 /// Parses a .htaccess file. Fails on the first invalid or unsupported line.
-pub fn read(text: &str) -> Result<File, ParseError> {
-    File::of(&syntax::parse(text)?)
+pub fn read_htaccess(text: &str) -> Result<File, ParseError> {
+    File::of(&syntax::parse_lines(text)?)
 }
 
 impl File {
     /// Reads the lines of a section or a file.
-    pub(crate) fn of(lines: &[Line]) -> Result<File, ParseError> {
+    pub(crate) fn of(lines: &[SyntaxLine]) -> Result<File, ParseError> {
         let mut reader = Reader::default();
         reader.lines(lines, &None)?;
         // As in Apache, conditions without a rule are no error.
@@ -175,11 +175,11 @@ impl File {
 #[derive(Default)]
 struct Reader {
     file: File,
-    conditions: Vec<Condition>,
+    conditions: Vec<RewriteCondition>,
 }
 
 /// Evaluates an `<IfModule>` or similar section; `None` for others.
-pub fn section_holds(line: &Line) -> Option<bool> {
+pub fn section_holds(line: &SyntaxLine) -> Option<bool> {
     let (negated, word) = line.arg(0).strip_prefix('!').map_or((false, line.arg(0)), |word| (true, word));
     if line.is("IfModule") {
         let name = word.trim_end_matches(".c").trim_end_matches("_module").trim_start_matches("mod_");
@@ -208,7 +208,7 @@ pub fn section_holds(line: &Line) -> Option<bool> {
 }
 
 /// Reads `<Limit>` and `<LimitExcept>`; `None`: another section.
-fn limit(line: &Line, outer: &Limited) -> Result<Option<Limited>, String> {
+fn limit(line: &SyntaxLine, outer: &MethodLimit) -> Result<Option<MethodLimit>, String> {
     let others = line.is("LimitExcept");
     if !others && !line.is("Limit") {
         return Ok(None);
@@ -219,12 +219,12 @@ fn limit(line: &Line, outer: &Limited) -> Result<Option<Limited>, String> {
     Ok(Some(Some(Arc::new(LimitedMethods::of(&line.args, others)?))))
 }
 
-fn requires(line: &Line) -> bool {
+fn requires(line: &SyntaxLine) -> bool {
     ["RequireAny", "RequireAll", "RequireNone"].iter().any(|name| line.is(name))
 }
 
 impl Reader {
-    fn lines(&mut self, lines: &[Line], limited: &Limited) -> Result<(), ParseError> {
+    fn lines(&mut self, lines: &[SyntaxLine], limited: &MethodLimit) -> Result<(), ParseError> {
         for line in lines {
             let fail = |text: String| ParseError { line: line.number, text };
             self.classify(line);
@@ -246,7 +246,7 @@ impl Reader {
     }
 
     /// Notes the classes of a section's or a line's directives.
-    fn classify(&mut self, line: &Line) {
+    fn classify(&mut self, line: &SyntaxLine) {
         let class = OverrideClass::of(&line.name);
         if self.file.classes.iter().all(|(own, ..)| *own != class) {
             self.file.classes.push((class, line.number, line.name.clone()));
@@ -259,7 +259,7 @@ impl Reader {
         }
     }
 
-    fn section(&mut self, line: &Line, inner: &[Line], limited: &Limited) -> Result<(), ParseError> {
+    fn section(&mut self, line: &SyntaxLine, inner: &[SyntaxLine], limited: &MethodLimit) -> Result<(), ParseError> {
         let fail = |text: String| ParseError { line: line.number, text };
         if let Some(limited) = limit(line, limited).map_err(fail)? {
             return self.lines(inner, &limited);
@@ -269,7 +269,7 @@ impl Reader {
             return self.file.base.require(require).map_err(fail);
         }
         if limited.is_none()
-            && let Some(scope) = Scope::of(line).map_err(fail)?
+            && let Some(scope) = FilesScope::of(line).map_err(fail)?
         {
             self.file.parts.push((scope, part(inner)?));
             return Ok(());
@@ -280,17 +280,17 @@ impl Reader {
         }))
     }
 
-    fn rewrite(&mut self, line: &Line) -> Result<(), String> {
+    fn rewrite(&mut self, line: &SyntaxLine) -> Result<(), String> {
         let rewrite = self.file.rewrite.get_or_insert_default();
         let name = line.name.to_ascii_lowercase();
         match (name.as_str(), line.args.as_slice()) {
             ("rewriteengine", [word]) => rewrite.engine = Some(on(word, &line.name)?),
             ("rewritebase", [base]) if base.starts_with('/') => rewrite.base = Some(base.clone()),
             ("rewritebase", [_]) => return Err("RewriteBase: argument is not a valid URL".into()),
-            ("rewritecond", _) => self.conditions.push(Condition::parse(line.number, &line.rest)?),
+            ("rewritecond", _) => self.conditions.push(RewriteCondition::parse(line.number, &line.rest)?),
             ("rewriterule", _) => {
                 let conditions = std::mem::take(&mut self.conditions);
-                rewrite.rules.push(Rule::parse(line.number, &line.rest, conditions)?);
+                rewrite.rules.push(RewriteRule::parse(line.number, &line.rest, conditions)?);
             }
             ("rewriteoptions", words) => {
                 for word in words {
@@ -313,13 +313,13 @@ impl Reader {
 }
 
 /// Reads the lines of a section without rewriting and without further sections of files: `<Files>`, `<Location>`.
-pub(crate) fn part(lines: &[Line]) -> Result<Settings, ParseError> {
+pub(crate) fn part(lines: &[SyntaxLine]) -> Result<Settings, ParseError> {
     let mut settings = Settings::default();
     part_lines(lines, &mut settings, &None)?;
     Ok(settings)
 }
 
-fn part_lines(lines: &[Line], settings: &mut Settings, limited: &Limited) -> Result<(), ParseError> {
+fn part_lines(lines: &[SyntaxLine], settings: &mut Settings, limited: &MethodLimit) -> Result<(), ParseError> {
     for line in lines {
         let fail = |text: String| ParseError { line: line.number, text };
         let Some(inner) = &line.section else {

@@ -1,10 +1,10 @@
 //! Rules of a server: directives outside of .htaccess files, with `<Directory>`, `<DirectoryMatch>`, `<Location>` and
 //! `<LocationMatch>` (Apache: `ap_directory_walk`, `ap_location_walk`).
 
-use crate::pattern::{Pattern, glob};
+use crate::pattern::{RulePattern, matches_glob};
 use crate::reader::{File, Override, part, section_holds};
 use crate::settings::Settings;
-use crate::syntax::{self, Line, ParseError};
+use crate::syntax::{self, ParseError, SyntaxLine};
 
 /// Rules that apply to every request of a server.
 #[derive(Debug, Default)]
@@ -39,11 +39,11 @@ enum PathScope {
     /// Without a final slash, except for `/`, and except in `<Location>`.
     Path(String),
     Glob(String),
-    Pattern(Pattern),
+    Pattern(RulePattern),
 }
 
 impl PathScope {
-    fn of(line: &Line, directory: bool) -> Result<PathScope, String> {
+    fn of(line: &SyntaxLine, directory: bool) -> Result<PathScope, String> {
         let is_match = line.name.to_ascii_lowercase().ends_with("match");
         let (is_pattern, text) = match line.args.as_slice() {
             [sign, text] if sign == "~" => (true, text),
@@ -51,7 +51,7 @@ impl PathScope {
             _ => return Err(format!("<{}> takes one argument", line.name)),
         };
         if is_pattern {
-            return Ok(PathScope::Pattern(Pattern::new(text, false)?));
+            return Ok(PathScope::Pattern(RulePattern::new(text, false)?));
         }
         if !text.starts_with('/') {
             return Err(format!("<{} {text}> is no absolute path", line.name));
@@ -72,7 +72,7 @@ fn glob_path(pattern: &str, path: &[u8]) -> bool {
     let (mut patterns, mut names) = (components(pattern.as_bytes()), components(path));
     loop {
         match (patterns.next(), names.next()) {
-            (Some(pattern), Some(name)) if glob(pattern, name) => {}
+            (Some(pattern), Some(name)) if matches_glob(pattern, name) => {}
             (None, None) => return true,
             _ => return false,
         }
@@ -111,17 +111,17 @@ impl LocationRules {
 }
 
 /// Parses a server's rules. Fails on the first invalid or unsupported line.
-pub fn read(text: &str) -> Result<ServerRules, ParseError> {
+pub fn read_rules(text: &str) -> Result<ServerRules, ParseError> {
     let mut rules = ServerRules::default();
     let mut own = Vec::new();
-    rules.sections(&syntax::parse(text)?, &mut own)?;
+    rules.sections(&syntax::parse_lines(text)?, &mut own)?;
     rules.base = File::of(&own)?;
     Ok(rules)
 }
 
 impl ServerRules {
     /// Takes the sections of paths, and leaves all other lines to `own`.
-    fn sections(&mut self, lines: &[Line], own: &mut Vec<Line>) -> Result<(), ParseError> {
+    fn sections(&mut self, lines: &[SyntaxLine], own: &mut Vec<SyntaxLine>) -> Result<(), ParseError> {
         for line in lines {
             let fail = |text: String| ParseError { line: line.number, text };
             let Some(inner) = &line.section else {
@@ -137,13 +137,13 @@ impl ServerRules {
                 (Some(false), _) => {}
                 (None, "directory" | "directorymatch") => {
                     let scope = PathScope::of(line, true).map_err(fail)?;
-                    let is_override = |line: &&Line| line.is("AllowOverride");
+                    let is_override = |line: &&SyntaxLine| line.is("AllowOverride");
                     let mut overrides = None;
                     for line in inner.iter().filter(is_override) {
                         let fail = |text: String| ParseError { line: line.number, text };
                         overrides = Some(Override::of(&line.args).map_err(fail)?);
                     }
-                    let rest: Vec<Line> = inner.iter().filter(|line| !is_override(line)).cloned().collect();
+                    let rest: Vec<SyntaxLine> = inner.iter().filter(|line| !is_override(line)).cloned().collect();
                     let file = File::of(&rest)?;
                     let path = match &scope {
                         PathScope::Path(path) => format!("{}/", path.trim_end_matches('/')).into_bytes(),
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     fn rules(text: &str) -> ServerRules {
-        read(text).unwrap_or_else(|e| panic!("{text}: {e:?}"))
+        read_rules(text).unwrap_or_else(|e| panic!("{text}: {e:?}"))
     }
 
     #[test]
@@ -222,7 +222,8 @@ mod tests {
         );
         let some = rules.directories[0].overrides.clone().expect("given");
         assert_eq!(rules.directories[1].overrides, Some(Override::None));
-        let check = |text: &str| some.check(&crate::reader::read(text).expect("reads")).map_err(|e| (e.line, e.text));
+        let check =
+            |text: &str| some.check(&crate::reader::read_htaccess(text).expect("reads")).map_err(|e| (e.line, e.text));
         assert_eq!(check("Header set A b\nDeny from all\n<Files x>\nRedirect /a /b\n</Files>"), Ok(()));
         assert_eq!(check("Header set A b\nRequire all granted"), Err((2, "Require not allowed here".into())));
         assert_eq!(check("<Files x>\nOptions -Indexes\n</Files>"), Err((2, "Options not allowed here".into())));
@@ -231,12 +232,12 @@ mod tests {
             [("<IfModule mod_x.c>\n</IfModule>", 1), ("\n<Limit GET>\n</Limit>", 2), ("Header set A b", 1)]
         {
             assert_eq!(
-                unset.check(&crate::reader::read(text).expect("reads")).map_err(|e| e.line),
+                unset.check(&crate::reader::read_htaccess(text).expect("reads")).map_err(|e| e.line),
                 Err(line),
                 "{text}"
             );
         }
-        assert!(read("<Directory /a>\nAllowOverride Options=Indexes\n</Directory>").is_err());
+        assert!(read_rules("<Directory /a>\nAllowOverride Options=Indexes\n</Directory>").is_err());
     }
 
     #[test]
@@ -248,7 +249,7 @@ mod tests {
             ("<If \"true\">\n</If>", 1),
             ("<Directory /a>\n\nRequire ldap-user x\n</Directory>", 3),
         ] {
-            assert_eq!(read(text).map(|_| ()).map_err(|e| e.line), Err(line), "{text}");
+            assert_eq!(read_rules(text).map(|_| ()).map_err(|e| e.line), Err(line), "{text}");
         }
     }
 }

@@ -2,10 +2,10 @@
 //! An unsupported directive is an error, as in an Apache without its module: ignoring it could open a protected
 //! resource.
 
-use crate::access::{Limited, Ordered, Require};
-use crate::fields::{Expires, HeaderRule, Redirect, expires, header, redirect};
-use crate::pattern::Pattern;
-use crate::syntax::Line;
+use crate::access::{MethodLimit, OrderedAccess, Require};
+use crate::fields::{ExpiresRule, HeaderRule, RedirectRule, header, parse_expires, redirect};
+use crate::pattern::RulePattern;
+use crate::syntax::SyntaxLine;
 use std::sync::Arc;
 
 /// Settings of a place; `None` or empty when unset.
@@ -14,7 +14,7 @@ pub struct Settings {
     /// Requirements of this place, joined with outer ones as `auth_merging` says.
     pub require: Option<Require>,
     pub auth_merging: AuthMerging,
-    pub ordered: Option<Ordered>,
+    pub ordered: Option<OrderedAccess>,
     pub auth: Auth,
     /// `SSLRequireSSL`.
     pub tls_required: bool,
@@ -32,7 +32,7 @@ pub struct Settings {
     pub php_values: Vec<(String, String)>,
     pub directory_index: Option<Vec<String>>,
     pub error_documents: Vec<(u16, ErrorDocument)>,
-    pub redirects: Vec<Arc<Redirect>>,
+    pub redirects: Vec<Arc<RedirectRule>>,
     pub headers: Vec<HeaderRule>,
     pub env: Vec<Arc<EnvRule>>,
     pub types: Vec<(String, String)>,
@@ -42,8 +42,8 @@ pub struct Settings {
     /// `FileETag None` (`false`).
     pub etag: Option<bool>,
     pub expires_active: Option<bool>,
-    pub expires_default: Option<Expires>,
-    pub expires_by_type: Vec<(String, Expires)>,
+    pub expires_default: Option<ExpiresRule>,
+    pub expires_by_type: Vec<(String, ExpiresRule)>,
 }
 
 /// `AuthMerging`: how requirements of a place join those of the places around it.
@@ -94,7 +94,7 @@ pub struct EnvRule {
 #[derive(Debug)]
 pub struct EnvCondition {
     pub attribute: Attribute,
-    pub pattern: Pattern,
+    pub pattern: RulePattern,
 }
 
 /// First argument of `SetEnvIf`.
@@ -102,7 +102,7 @@ pub struct EnvCondition {
 pub enum Attribute {
     Name(String),
     /// A regular expression for names of request fields; the first field that fits both counts.
-    Fields(Pattern),
+    Fields(RulePattern),
 }
 
 impl Attribute {
@@ -112,7 +112,7 @@ impl Attribute {
         if is_plain {
             return Ok(Attribute::Name(text.to_string()));
         }
-        Ok(Attribute::Fields(Pattern::new(text, true)?))
+        Ok(Attribute::Fields(RulePattern::new(text, true)?))
     }
 }
 
@@ -165,7 +165,7 @@ impl Settings {
     ///
     /// # Errors
     /// Apache's message about an invalid, unknown or unsupported directive.
-    pub(crate) fn take(&mut self, line: &Line, limited: &Limited) -> Result<(), String> {
+    pub(crate) fn take(&mut self, line: &SyntaxLine, limited: &MethodLimit) -> Result<(), String> {
         let name = line.name.to_ascii_lowercase();
         let args = &line.args;
         let few = || format!("{} takes more arguments", line.name);
@@ -262,12 +262,12 @@ impl Settings {
                 self.env.push(Arc::new(EnvRule { when: None, set }));
             }
             ("setenvif" | "setenvifnocase", [attribute, pattern, rest @ ..]) if !rest.is_empty() => {
-                let pattern = Pattern::new(pattern, name == "setenvifnocase")?;
+                let pattern = RulePattern::new(pattern, name == "setenvifnocase")?;
                 let when = Some(EnvCondition { attribute: Attribute::of(attribute)?, pattern });
                 self.env.push(Arc::new(EnvRule { when, set: assignments(rest) }));
             }
             ("browsermatch" | "browsermatchnocase", [pattern, rest @ ..]) if !rest.is_empty() => {
-                let pattern = Pattern::new(pattern, name == "browsermatchnocase")?;
+                let pattern = RulePattern::new(pattern, name == "browsermatchnocase")?;
                 let when = Some(EnvCondition { attribute: Attribute::Name("User-Agent".into()), pattern });
                 self.env.push(Arc::new(EnvRule { when, set: assignments(rest) }));
             }
@@ -296,9 +296,11 @@ impl Settings {
                 self.etag = Some(!words.iter().any(|word| word.eq_ignore_ascii_case("none")));
             }
             ("expiresactive", [word]) => self.expires_active = Some(on(word, &line.name)?),
-            ("expiresdefault", words) if !words.is_empty() => self.expires_default = Some(expires(&words.join(" "))?),
+            ("expiresdefault", words) if !words.is_empty() => {
+                self.expires_default = Some(parse_expires(&words.join(" "))?)
+            }
             ("expiresbytype", [media, rest @ ..]) if !rest.is_empty() => {
-                self.expires_by_type.push((media.to_ascii_lowercase(), expires(&rest.join(" "))?));
+                self.expires_by_type.push((media.to_ascii_lowercase(), parse_expires(&rest.join(" "))?));
             }
             _ if WITHOUT_EFFECT.iter().any(|(own, _)| own.eq_ignore_ascii_case(&name)) => {}
             (name, _) if name.starts_with("auth") => return Err(format!("{} is not supported here", line.name)),

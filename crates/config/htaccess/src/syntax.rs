@@ -14,17 +14,17 @@ pub struct ParseError {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct SyntaxLine {
     /// Line number, from 1; the first line of a continued one.
     pub number: u32,
     /// As written; Apache ignores case.
     pub name: String,
     pub args: Vec<String>,
     pub rest: String,
-    pub section: Option<Vec<Line>>,
+    pub section: Option<Vec<SyntaxLine>>,
 }
 
-impl Line {
+impl SyntaxLine {
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -34,11 +34,11 @@ impl Line {
 }
 
 /// Parses a file. Fails on unclosed sections or quotes, and beyond the limits.
-pub fn parse(text: &str) -> Result<Vec<Line>, ParseError> {
+pub fn parse_lines(text: &str) -> Result<Vec<SyntaxLine>, ParseError> {
     if text.len() > FILE_BYTES_MAX {
         return Err(ParseError { line: 1, text: format!("the file is longer than {FILE_BYTES_MAX} bytes") });
     }
-    let mut open: Vec<(Line, Vec<Line>)> = Vec::new();
+    let mut open: Vec<(SyntaxLine, Vec<SyntaxLine>)> = Vec::new();
     let mut top = Vec::new();
     let mut count = 0;
     for (number, text) in logical(text) {
@@ -96,16 +96,16 @@ fn logical(text: &str) -> impl Iterator<Item = (u32, String)> + '_ {
     })
 }
 
-fn line(number: u32, text: &str) -> Result<Line, String> {
+fn line(number: u32, text: &str) -> Result<SyntaxLine, String> {
     let text = text.trim();
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     let rest = rest.trim();
-    Ok(Line { number, name: name.to_string(), args: words(rest), rest: rest.to_string(), section: None })
+    Ok(SyntaxLine { number, name: name.to_string(), args: split_words(rest), rest: rest.to_string(), section: None })
 }
 
 /// Words of a line; quotes keep spaces, and a backslash escapes the quote.
-pub fn words(text: &str) -> Vec<String> {
+pub fn split_words(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut chars = text.chars().peekable();
     loop {
@@ -174,7 +174,7 @@ mod tests {
     fn lines_sections_and_words() {
         let text =
             "# c\nRewriteEngine On\n<IfModule mod_x.c>\n  RewriteRule \"^a b$\" \\\n   'c\\'d' [L]\n</IfModule>\n";
-        let lines = parse(text).expect("reads");
+        let lines = parse_lines(text).expect("reads");
         assert_eq!((lines[0].name.as_str(), lines[0].arg(0)), ("RewriteEngine", "On"));
         let inner = lines[1].section.as_ref().expect("a section");
         assert_eq!((inner[0].number, inner[0].args.clone()), (4, vec!["^a b$".into(), "c'd".into(), "[L]".into()]));
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn unclosed_sections_are_refused() {
-        let error = |text: &str| parse(text).map_err(|e| (e.line, e.text)).expect_err("refused");
+        let error = |text: &str| parse_lines(text).map_err(|e| (e.line, e.text)).expect_err("refused");
         assert_eq!(error("\n<Files x>\nA b"), (2, "<Files> was not closed.".into()));
         assert_eq!(error("</Files>"), (1, "</Files> without matching <Files> section".into()));
         assert_eq!(error("<A>\n</B>"), (2, "Expected </A> but saw </B>".into()));

@@ -6,7 +6,7 @@ use observe::clock::parse_http_time;
 
 /// Bits of `proxy_ignore_headers`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Ignored {
+pub struct IgnoredFields {
     pub x_accel_expires: bool,
     pub expires: bool,
     pub cache_control: bool,
@@ -15,7 +15,7 @@ pub struct Ignored {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct FreshnessVerdict {
     pub forbidden: bool,
     /// Fresh until, in Unix seconds; 0: the status decides.
     pub valid_sec: i64,
@@ -38,8 +38,12 @@ pub struct Verdict {
 pub const ETAG_MAX: usize = 128;
 
 /// Evaluates fields in their order, which affects precedence, as in nginx.
-pub fn judge<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, ignored: Ignored, now: i64) -> Verdict {
-    let mut v = Verdict { last_modified: -1, ..Verdict::default() };
+pub fn judge_fields<'a>(
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ignored: IgnoredFields,
+    now: i64,
+) -> FreshnessVerdict {
+    let mut v = FreshnessVerdict { last_modified: -1, ..FreshnessVerdict::default() };
     let (mut no_cache, mut expired) = (false, false);
     let (mut seen_accel, mut seen_expires, mut vary_seen) = (false, false, false);
     for (name, value) in fields {
@@ -91,7 +95,14 @@ pub fn judge<'a>(fields: impl Iterator<Item = (&'a [u8], &'a [u8])>, ignored: Ig
     v
 }
 
-fn cache_control(v: &mut Verdict, value: &[u8], now: i64, accel: bool, no_cache: &mut bool, expired: &mut bool) {
+fn cache_control(
+    v: &mut FreshnessVerdict,
+    value: &[u8],
+    now: i64,
+    accel: bool,
+    no_cache: &mut bool,
+    expired: &mut bool,
+) {
     if !(v.valid_sec != 0 && accel) {
         if ["no-cache", "no-store", "private"].iter().any(|word| find(value, word).is_some()) {
             *no_cache = true;
@@ -174,16 +185,16 @@ mod tests {
             .collect()
     }
 
-    fn of(text: &str) -> Verdict {
+    fn of(text: &str) -> FreshnessVerdict {
         let fields = read(text);
-        judge(fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())), Ignored::default(), NOW)
+        judge_fields(fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())), IgnoredFields::default(), NOW)
     }
 
     /// Seconds of freshness; 0: by status; -1: not stored.
-    fn fresh(v: &Verdict) -> i64 {
+    fn fresh(v: &FreshnessVerdict) -> i64 {
         match v {
-            Verdict { forbidden: true, .. } => -1,
-            Verdict { valid_sec: 0, .. } => 0,
+            FreshnessVerdict { forbidden: true, .. } => -1,
+            FreshnessVerdict { valid_sec: 0, .. } => 0,
             v => v.valid_sec - NOW,
         }
     }
@@ -252,9 +263,10 @@ mod tests {
 
     #[test]
     fn ignored_fields_have_no_effect() {
-        let all = Ignored { x_accel_expires: true, expires: true, cache_control: true, set_cookie: true, vary: true };
+        let all =
+            IgnoredFields { x_accel_expires: true, expires: true, cache_control: true, set_cookie: true, vary: true };
         let fields = read("X-Accel-Expires: 5\nExpires: 0\nCache-Control: private\nSet-Cookie: a=b\nVary: *");
-        let v = judge(fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())), all, NOW);
+        let v = judge_fields(fields.iter().map(|(n, v)| (n.as_slice(), v.as_slice())), all, NOW);
         assert_eq!((fresh(&v), v.vary.as_slice()), (0, &b""[..]));
     }
 

@@ -1,7 +1,7 @@
 //! One shard of a zone's index: nodes by key, in order of last use.
 
 use crate::key::Hash;
-use crate::store::{Content, Stored};
+use crate::store::{Content, StoredEntry};
 use hashbrown::HashTable;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -22,7 +22,7 @@ struct Links {
 }
 
 #[derive(Debug)]
-pub struct Node {
+pub struct IndexNode {
     pub hash: Hash,
     links: [Links; LISTS],
     /// Unix seconds of removal, unless used again.
@@ -41,15 +41,15 @@ pub struct Node {
     /// Purged while being fetched: the response is not stored.
     pub purged: bool,
     pub size: u64,
-    pub hot: Option<Arc<Stored>>,
+    pub hot: Option<Arc<StoredEntry>>,
     /// Notified when the fetch ends.
     pub waiters: Option<Arc<Notify>>,
 }
 
-impl Node {
-    fn new(hash: Hash) -> Node {
+impl IndexNode {
+    fn new(hash: Hash) -> IndexNode {
         let links = Links { newer: NONE, older: NONE };
-        Node {
+        IndexNode {
             hash,
             links: [links; LISTS],
             expire: 0,
@@ -82,14 +82,14 @@ pub enum Oldest {
     Free(Hash, i64),
 }
 
-fn holds_file(stored: &Stored) -> bool {
+fn holds_file(stored: &StoredEntry) -> bool {
     matches!(stored.content, Content::File(_))
 }
 
 #[derive(Debug)]
 pub struct Shard {
     table: HashTable<u32>,
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<IndexNode>>,
     free: Vec<u32>,
     ends: [Ends; LISTS],
     /// Bytes of this shard's entries in memory.
@@ -113,7 +113,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    fn at(&mut self, index: u32) -> Option<&mut Node> {
+    fn at(&mut self, index: u32) -> Option<&mut IndexNode> {
         self.nodes.get_mut(index as usize)?.as_mut()
     }
     fn find(&self, hash: &Hash) -> Option<u32> {
@@ -121,11 +121,11 @@ impl Shard {
             |index: &u32| self.nodes.get(*index as usize).and_then(Option::as_ref).is_some_and(|n| n.hash == *hash);
         self.table.find(hash.word(), same).copied()
     }
-    pub fn get(&mut self, hash: &Hash) -> Option<&mut Node> {
+    pub fn get(&mut self, hash: &Hash) -> Option<&mut IndexNode> {
         let index = self.find(hash)?;
         self.at(index)
     }
-    pub fn touch(&mut self, hash: &Hash) -> Option<&mut Node> {
+    pub fn touch(&mut self, hash: &Hash) -> Option<&mut IndexNode> {
         let index = self.find(hash)?;
         self.newest(ALL, index);
         let hot = self.at(index)?.hot.as_deref().map(holds_file);
@@ -137,7 +137,7 @@ impl Shard {
         }
         self.at(index)
     }
-    pub fn insert(&mut self, hash: Hash) -> Option<&mut Node> {
+    pub fn insert(&mut self, hash: Hash) -> Option<&mut IndexNode> {
         debug_assert!(self.find(&hash).is_none());
         let index = match self.free.pop() {
             Some(index) => index,
@@ -146,14 +146,14 @@ impl Shard {
                 (self.nodes.len() - 1) as u32
             }
         };
-        *self.nodes.get_mut(index as usize)? = Some(Node::new(hash));
+        *self.nodes.get_mut(index as usize)? = Some(IndexNode::new(hash));
         let nodes = &self.nodes;
         let word = |index: &u32| nodes.get(*index as usize).and_then(Option::as_ref).map_or(0, |n| n.hash.word());
         self.table.insert_unique(hash.word(), index, word);
         self.link(ALL, index);
         self.at(index)
     }
-    pub fn remove(&mut self, hash: &Hash) -> Option<Node> {
+    pub fn remove(&mut self, hash: &Hash) -> Option<IndexNode> {
         let index = self.find(hash)?;
         self.demote(hash);
         self.unlink(ALL, index);
@@ -164,7 +164,7 @@ impl Shard {
         self.free.push(index);
         self.nodes.get_mut(index as usize)?.take()
     }
-    pub fn promote(&mut self, hash: &Hash, stored: Arc<Stored>) {
+    pub fn promote(&mut self, hash: &Hash, stored: Arc<StoredEntry>) {
         self.demote(hash);
         let Some(index) = self.find(hash) else { return };
         let (cost, file) = (stored.cost(), holds_file(&stored));
@@ -178,7 +178,7 @@ impl Shard {
             }
         }
     }
-    pub fn demote(&mut self, hash: &Hash) -> Option<Arc<Stored>> {
+    pub fn demote(&mut self, hash: &Hash) -> Option<Arc<StoredEntry>> {
         let index = self.find(hash)?;
         let stored = self.at(index)?.hot.take()?;
         self.unlink(HOT, index);
@@ -292,7 +292,7 @@ mod tests {
         let file = |open: bool| {
             let null = || Arc::new(std::fs::File::open("/dev/null").expect("opened"));
             let content = if open { Content::File(null()) } else { Content::Memory(Default::default()) };
-            Arc::new(Stored {
+            Arc::new(StoredEntry {
                 hash: hash(0),
                 key: Box::default(),
                 meta: Default::default(),

@@ -22,5 +22,5 @@ pub mod zone;
 pub use entry::Meta;
 pub use key::Hash;
 pub use purge::Fetch;
-pub use store::{Content, Draft, EntryError, Stored};
+pub use store::{Content, EntryDraft, EntryError, StoredEntry};
 pub use zone::{CacheRoot, EntryState, Limits, Lock, Ticket, Zone};

@@ -5,7 +5,7 @@ use crate::purge;
 use crate::variants;
 use crate::zone::{Limits, Zone};
 use base::clock;
-use observe::Level;
+use observe::Severity;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub type Say<'a> = &'a (dyn Fn(Level, &str) + Sync);
+pub type Say<'a> = &'a (dyn Fn(Severity, &str) + Sync);
 
 /// Seconds after which unfinished files of other processes are removed.
 const LEFTOVER_SECONDS: i64 = 3600;
@@ -21,20 +21,20 @@ const LEFTOVER_SECONDS: i64 = 3600;
 const DEPTH_MAX: u32 = 8;
 
 /// Later calls do nothing.
-pub fn load(zone: &Zone, limits: &Limits, say: Say<'_>) {
+pub fn load_zone(zone: &Zone, limits: &Limits, say: Say<'_>) {
     if !zone.cold.load(Ordering::Relaxed) || zone.loading.swap(true, Ordering::Relaxed) {
         return;
     }
     clock::update();
-    let mut walk = Walk { zone, limits, say, files: 0, began: clock::now(), full: false };
+    let mut walk = LoaderWalk { zone, limits, say, files: 0, began: clock::now(), full: false };
     walk.folder(zone.root(), 0);
     zone.cold.store(false, Ordering::Relaxed);
     zone.loading.store(false, Ordering::Relaxed);
     let megabytes = zone.size.load(Ordering::Relaxed) as f64 / (1024.0 * 1024.0);
-    say(Level::Notice, &format!("http file cache: {} {megabytes:.3}M", zone.root().display()));
+    say(Severity::Notice, &format!("http file cache: {} {megabytes:.3}M", zone.root().display()));
 }
 
-struct Walk<'a> {
+struct LoaderWalk<'a> {
     zone: &'a Zone,
     limits: &'a Limits,
     say: Say<'a>,
@@ -43,14 +43,14 @@ struct Walk<'a> {
     full: bool,
 }
 
-impl Walk<'_> {
+impl LoaderWalk<'_> {
     fn folder(&mut self, folder: &Path, depth: u32) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(e) => {
                 if depth > 0 || e.kind() != std::io::ErrorKind::NotFound {
-                    let text = format!("opendir() \"{}\" failed {}", folder.display(), observe::os(&e));
-                    (self.say)(Level::Crit, &text);
+                    let text = format!("opendir() \"{}\" failed {}", folder.display(), observe::os_error(&e));
+                    (self.say)(Severity::Crit, &text);
                 }
                 return;
             }
@@ -81,18 +81,18 @@ impl Walk<'_> {
         }
         let hash = Hash::from_hex(name).filter(|hash| facts.is_file() && self.zone.place.path(hash) == path);
         let Some(hash) = hash else {
-            (self.say)(Level::Warn, &format!("\"{}\" is no cache file, ignored", path.display()));
+            (self.say)(Severity::Warn, &format!("\"{}\" is no cache file, ignored", path.display()));
             return;
         };
         if facts.len() < crate::entry::FIXED as u64 {
-            (self.say)(Level::Crit, &format!("cache file \"{}\" is too small", path.display()));
+            (self.say)(Severity::Crit, &format!("cache file \"{}\" is too small", path.display()));
             let _ = fs::remove_file(path);
             return;
         }
         if !self.zone.add(hash, facts.blocks() * 512, clock::unix_seconds()) {
             if !std::mem::replace(&mut self.full, true) {
                 let name = &self.zone.name;
-                (self.say)(Level::Alert, &format!("could not allocate node in cache keys zone \"{name}\""));
+                (self.say)(Severity::Alert, &format!("could not allocate node in cache keys zone \"{name}\""));
             }
             // Without an index entry the file would never be removed.
             let _ = fs::remove_file(path);

@@ -3,15 +3,15 @@
 
 use crate::loader::Say;
 use crate::purge::{self, SweepResult};
-use crate::zone::{Evicted, Limits, Zone};
+use crate::zone::{EvictOutcome, Limits, Zone};
 use base::clock;
-use observe::Level;
+use observe::Severity;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const REST_SECONDS: i64 = 10;
 
-pub fn work(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
+pub fn manage_zone(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
     clock::update();
     let began = clock::now();
     let mut files = 0;
@@ -24,17 +24,17 @@ pub fn work(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
     let told = |failed: Option<(std::path::PathBuf, std::io::Error)>| {
         if let Some((path, e)) = failed {
             // Other processes may remove files of a cache.
-            let level = if e.kind() == std::io::ErrorKind::NotFound { Level::Info } else { Level::Crit };
-            say(level, &format!("unlink() \"{}\" failed {}", path.display(), observe::os(&e)));
+            let level = if e.kind() == std::io::ErrorKind::NotFound { Severity::Info } else { Severity::Crit };
+            say(level, &format!("unlink() \"{}\" failed {}", path.display(), observe::os_error(&e)));
         }
     };
     let rest = loop {
         let now = clock::unix_seconds();
         match zone.evict(now) {
-            Evicted::One(failed) => told(failed),
-            Evicted::Empty => break Duration::from_secs(REST_SECONDS as u64),
-            Evicted::Later(at) => break Duration::from_secs((at - now).clamp(1, REST_SECONDS) as u64),
-            Evicted::Busy => break Duration::from_secs(1),
+            EvictOutcome::One(failed) => told(failed),
+            EvictOutcome::Empty => break Duration::from_secs(REST_SECONDS as u64),
+            EvictOutcome::Later(at) => break Duration::from_secs((at - now).clamp(1, REST_SECONDS) as u64),
+            EvictOutcome::Busy => break Duration::from_secs(1),
         }
         if enough() {
             return pause;
@@ -48,9 +48,9 @@ pub fn work(zone: &Zone, limits: &Limits, say: Say<'_>) -> Duration {
             return rest;
         }
         match zone.evict_oldest() {
-            Evicted::One(failed) => told(failed),
-            Evicted::Busy => return Duration::from_secs(1),
-            Evicted::Empty | Evicted::Later(_) => return rest,
+            EvictOutcome::One(failed) => told(failed),
+            EvictOutcome::Busy => return Duration::from_secs(1),
+            EvictOutcome::Empty | EvictOutcome::Later(_) => return rest,
         }
         if enough() {
             return pause;
@@ -106,7 +106,7 @@ impl Purger {
                     None => break,
                 }
             };
-            if purge::sweep(zone, &hash) == SweepResult::Busy {
+            if purge::sweep_entry(zone, &hash) == SweepResult::Busy {
                 self.incomplete = true;
             }
             files += 1;
@@ -140,6 +140,6 @@ pub fn forget_old(zone: &Zone, limits: &Limits, loaded_ms: u64, say: Say<'_>) {
 fn told(zone: &Zone, result: std::io::Result<()>, say: Say<'_>) {
     if let Err(e) = result {
         let path = zone.root().join(purge::FILE);
-        say(Level::Crit, &format!("writing \"{}\" failed {}", path.display(), observe::os(&e)));
+        say(Severity::Crit, &format!("writing \"{}\" failed {}", path.display(), observe::os_error(&e)));
     }
 }

@@ -2,7 +2,7 @@
 //! The list is stored in the cache's directory, so that purges survive a restart.
 
 use crate::key::Hash;
-use crate::store::{self, EntryError, Stored};
+use crate::store::{self, EntryError, StoredEntry};
 use crate::zone::Zone;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,7 +20,7 @@ const RECORDS_MAX: usize = 1000;
 
 /// A wildcard, or a key with possible variants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Record {
+struct PurgeRecord {
     prefix: Box<[u8]>,
     /// Matches the whole key only.
     exact: bool,
@@ -29,11 +29,11 @@ struct Record {
     number: u64,
 }
 
-impl Record {
+impl PurgeRecord {
     /// Returns a purge of all that two purges mean, and of more: their common prefix.
-    fn with(&self, other: &Record) -> Record {
+    fn with(&self, other: &PurgeRecord) -> PurgeRecord {
         let common = self.prefix.iter().zip(&other.prefix).take_while(|(a, b)| a == b).count();
-        Record {
+        PurgeRecord {
             prefix: self.prefix[..common].into(),
             exact: false,
             before_ms: self.before_ms.max(other.before_ms),
@@ -49,7 +49,7 @@ impl Record {
 pub struct Purges {
     any: AtomicBool,
     file: PathBuf,
-    records: Mutex<Vec<Record>>,
+    records: Mutex<Vec<PurgeRecord>>,
     last_ms: AtomicU64,
     /// Latest time given to an entry: threads' clocks differ, and a purge must cover all entries requested before it.
     given_ms: AtomicU64,
@@ -98,7 +98,7 @@ impl Purges {
             let time = std::str::from_utf8(&line[..space]).ok().and_then(|t| t.parse().ok());
             let (text, exact) = line[space + 1..].strip_suffix(b"*").map_or((&line[space + 1..], true), |t| (t, false));
             if let (Some(before_ms), Some(prefix)) = (time, unescape(text)) {
-                records.push(Record { prefix, exact, before_ms, number: 0 });
+                records.push(PurgeRecord { prefix, exact, before_ms, number: 0 });
             }
         }
         let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0);
@@ -121,7 +121,7 @@ impl Purges {
         }
         given
     }
-    pub fn hit(&self, stored: &Stored) -> bool {
+    pub fn hit(&self, stored: &StoredEntry) -> bool {
         self.covers(&stored.key, stored.meta.stored_ms)
     }
     pub fn covers(&self, key: &[u8], stored_ms: u64) -> bool {
@@ -131,7 +131,7 @@ impl Purges {
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
     }
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Record>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PurgeRecord>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn fetches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, usize>> {
@@ -144,7 +144,7 @@ impl Purges {
         let before_ms = self.stamp(now_ms).max(self.given_ms.load(Ordering::Relaxed));
         self.last_ms.store(before_ms, Ordering::Relaxed);
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let new = Record { prefix: prefix.into(), exact, before_ms, number };
+        let new = PurgeRecord { prefix: prefix.into(), exact, before_ms, number };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);
         if records.len() > RECORDS_MAX {
@@ -159,8 +159,9 @@ impl Purges {
     pub fn add_until(&self, prefix: &[u8], exact: bool, before_ms: u64) -> io::Result<()> {
         let mut records = self.lock();
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let new = Record { prefix: prefix.into(), exact, before_ms, number };
-        let is_known = |known: &Record| known.before_ms >= before_ms && known.means(prefix) && (!known.exact || exact);
+        let new = PurgeRecord { prefix: prefix.into(), exact, before_ms, number };
+        let is_known =
+            |known: &PurgeRecord| known.before_ms >= before_ms && known.means(prefix) && (!known.exact || exact);
         if records.iter().any(is_known) {
             return Ok(());
         }
@@ -197,7 +198,7 @@ impl Purges {
     pub fn forget_until(&self, number: u64) -> io::Result<()> {
         self.retain(|record| record.number > number)
     }
-    fn retain(&self, wanted: impl Fn(&Record) -> bool) -> io::Result<()> {
+    fn retain(&self, wanted: impl Fn(&PurgeRecord) -> bool) -> io::Result<()> {
         let mut records = self.lock();
         let count = records.len();
         records.retain(wanted);
@@ -207,7 +208,7 @@ impl Purges {
         self.any.store(!records.is_empty(), Ordering::Relaxed);
         self.save(&records)
     }
-    fn save(&self, records: &[Record]) -> io::Result<()> {
+    fn save(&self, records: &[PurgeRecord]) -> io::Result<()> {
         if records.is_empty() {
             return match fs::remove_file(&self.file) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -264,7 +265,7 @@ pub enum SweepResult {
 }
 
 /// Removes an entry that was purged or is invalid.
-pub fn sweep(zone: &Zone, hash: &Hash) -> SweepResult {
+pub fn sweep_entry(zone: &Zone, hash: &Hash) -> SweepResult {
     let path = zone.place.path(hash);
     let unwanted = || match store::key_and_time(&path) {
         Ok((key, stored_ms)) => zone.purges.covers(&key, stored_ms),

@@ -19,12 +19,12 @@ pub const HOT_BODY_MAX: u64 = 64 * 1024;
 #[derive(Debug)]
 pub enum Content {
     Memory(Bytes),
-    /// In the file, from [`Stored::body_start`].
+    /// In the file, from [`StoredEntry::body_start`].
     File(Arc<File>),
 }
 
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredEntry {
     pub hash: Hash,
     pub key: Box<[u8]>,
     pub meta: Meta,
@@ -43,7 +43,7 @@ pub struct Stored {
 /// Besides its bytes.
 const ENTRY_COST: u64 = 1024;
 
-impl Stored {
+impl StoredEntry {
     pub fn cost(&self) -> u64 {
         let body = if let Content::Memory(b) = &self.content { b.len() as u64 } else { 0 };
         ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64
@@ -85,7 +85,7 @@ impl From<LayoutError> for EntryError {
 }
 
 /// Reads an entry: its head, and a small body. `key`: the expected key, if known.
-pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, EntryError> {
+pub fn open_entry(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<StoredEntry, EntryError> {
     use rustix::fs::OFlags;
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -128,7 +128,7 @@ pub fn open(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored, Entr
     } else {
         Content::File(Arc::new(file))
     };
-    Ok(Stored {
+    Ok(StoredEntry {
         hash: *hash,
         key,
         meta,
@@ -157,7 +157,7 @@ pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), EntryError> {
 }
 
 /// Replaces the facts of an entry that is still the one read. `false`: the file has changed.
-pub fn refresh(path: &Path, stored: &Stored, meta: &Meta) -> io::Result<bool> {
+pub fn refresh_entry(path: &Path, stored: &StoredEntry, meta: &Meta) -> io::Result<bool> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -178,7 +178,7 @@ pub fn refresh(path: &Path, stored: &Stored, meta: &Meta) -> io::Result<bool> {
 
 /// An entry being written; removed on drop unless placed.
 #[derive(Debug)]
-pub struct Draft {
+pub struct EntryDraft {
     file: File,
     temp: Option<PathBuf>,
     /// Bytes reserved for the head, which is written last.
@@ -188,7 +188,7 @@ pub struct Draft {
     write_size: usize,
 }
 
-impl Drop for Draft {
+impl Drop for EntryDraft {
     fn drop(&mut self) {
         if let Some(temp) = self.temp.take() {
             let _ = fs::remove_file(temp);
@@ -197,15 +197,15 @@ impl Drop for Draft {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct PlacedEntry {
     pub inode: u64,
     pub disk_size: u64,
 }
 
-impl Draft {
+impl EntryDraft {
     /// `file` was created as `temp`; its first `head_len` bytes are reserved for the head.
-    pub fn new(file: File, temp: PathBuf, head_len: usize, write_size: usize) -> Draft {
-        Draft { file, temp: Some(temp), head_len, written: 0, pending: Vec::new(), write_size }
+    pub fn new(file: File, temp: PathBuf, head_len: usize, write_size: usize) -> EntryDraft {
+        EntryDraft { file, temp: Some(temp), head_len, written: 0, pending: Vec::new(), write_size }
     }
     pub fn len(&self) -> u64 {
         self.written + self.pending.len() as u64
@@ -231,12 +231,12 @@ impl Draft {
         Ok(())
     }
     /// Writes the head and renames the file.
-    pub fn place(mut self, head: &[u8], path: &Path) -> Result<Placed, NotPlaced> {
+    pub fn place(mut self, head: &[u8], path: &Path) -> Result<PlacedEntry, NotPlaced> {
         let facts = self.complete(head).map_err(NotPlaced::Failed)?;
         match rename_within(self.temp.as_deref().unwrap_or(Path::new("")), path) {
             Ok(()) => {
                 self.temp = None;
-                Ok(Placed::of(&facts))
+                Ok(PlacedEntry::of(&facts))
             }
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Err(NotPlaced::Across(self)),
             Err(e) => Err(NotPlaced::Failed(e)),
@@ -258,24 +258,24 @@ impl Draft {
         self.file.metadata()
     }
     /// Copies a complete file to another file system.
-    pub fn copy_to(mut self, path: &Path) -> io::Result<Placed> {
+    pub fn copy_to(mut self, path: &Path) -> io::Result<PlacedEntry> {
         across(self.temp.as_deref().unwrap_or(Path::new("")), path)?;
         self.temp = None;
-        fs::symlink_metadata(path).map(|facts| Placed::of(&facts))
+        fs::symlink_metadata(path).map(|facts| PlacedEntry::of(&facts))
     }
 }
 
 /// Why a draft has no name yet.
 #[derive(Debug)]
 pub enum NotPlaced {
-    /// The path is on another file system; [`Draft::copy_to`] may block for long.
-    Across(Draft),
+    /// The path is on another file system; [`EntryDraft::copy_to`] may block for long.
+    Across(EntryDraft),
     Failed(io::Error),
 }
 
-impl Placed {
-    fn of(facts: &fs::Metadata) -> Placed {
-        Placed { inode: facts.ino(), disk_size: facts.blocks() * 512 }
+impl PlacedEntry {
+    fn of(facts: &fs::Metadata) -> PlacedEntry {
+        PlacedEntry { inode: facts.ino(), disk_size: facts.blocks() * 512 }
     }
 }
 
@@ -288,7 +288,7 @@ static NUMBER: AtomicU64 = AtomicU64::new(1);
 const NAME_TRIES_MAX: u32 = 100;
 
 /// Creates a file beside its final path: its name, a dot and ten digits.
-pub fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
+pub fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let mut tries = 0;
     loop {
         // Another process (during an upgrade) may use the same directory.
@@ -312,7 +312,7 @@ pub fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
 }
 
 /// Renames a file, creating directories, across file systems if needed.
-pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
     match rename_within(from, to) {
         Err(e) if e.kind() == io::ErrorKind::CrossesDevices => across(from, to),
         done => done,
@@ -332,7 +332,7 @@ fn rename_within(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn across(from: &Path, to: &Path) -> io::Result<()> {
-    let (mut copy, temp) = beside(to)?;
+    let (mut copy, temp) = create_beside(to)?;
     let copied = File::open(from).and_then(|mut file| {
         let times = fs::FileTimes::new().set_modified(file.metadata()?.modified()?);
         io::copy(&mut file, &mut copy)?;
@@ -351,7 +351,7 @@ fn across(from: &Path, to: &Path) -> io::Result<()> {
 const LONG: u64 = 1 << 20;
 
 /// Unlinks a file, which frees its name at once. Dropping the returned remainder may block: do so outside of locks.
-pub fn unlink(path: &Path, disk_size: u64) -> io::Result<Leftover> {
+pub fn unlink_file(path: &Path, disk_size: u64) -> io::Result<Leftover> {
     if disk_size < LONG {
         return fs::remove_file(path).map(|()| Leftover(None));
     }
@@ -377,13 +377,13 @@ impl Drop for Leftover {
 }
 
 /// Writes a complete entry with another head.
-pub fn rewrite(path: &Path, stored: &Stored, meta: &Meta, head: &[u8]) -> io::Result<Placed> {
+pub fn rewrite_entry(path: &Path, stored: &StoredEntry, meta: &Meta, head: &[u8]) -> io::Result<PlacedEntry> {
     if head.len() > entry::HEAD_MAX {
         return Err(io::Error::other("the head is too long"));
     }
-    let (file, temp) = beside(path)?;
+    let (file, temp) = create_beside(path)?;
     let bytes = meta.encode(&stored.key, head, stored.body_len);
-    let mut draft = Draft::new(file, temp, bytes.len(), COPY_BYTES);
+    let mut draft = EntryDraft::new(file, temp, bytes.len(), COPY_BYTES);
     match &stored.content {
         Content::Memory(body) => draft.write(body)?,
         Content::File(old) => {

@@ -2,7 +2,7 @@
 //! directives.
 
 use crate::entry::Meta;
-use crate::freshness::{Ignored, Verdict, judge, number};
+use crate::freshness::{FreshnessVerdict, IgnoredFields, judge_fields, number};
 use observe::clock::parse_http_time;
 
 /// Largest estimated lifetime in seconds; it is a tenth of the time since the last change.
@@ -22,7 +22,7 @@ pub struct Setting {
     pub revalidates: bool,
 }
 
-pub fn items(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub fn list_items(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(list);
     std::iter::from_fn(move || {
         let list = rest?;
@@ -50,7 +50,7 @@ impl<'a> Directives<'a> {
     fn read(values: impl Iterator<Item = &'a [u8]>) -> Self {
         Directives(
             values
-                .flat_map(items)
+                .flat_map(list_items)
                 .map(|item| match item.iter().position(|c| *c == b'=') {
                     Some(at) => (&item[..at], Some(&item[at + 1..])),
                     None => (item, None),
@@ -98,7 +98,7 @@ fn dictionary<'a>(values: &[&'a [u8]]) -> Option<Directives<'a>> {
         _ => false,
     };
     let mut found = Directives::default();
-    for item in values.iter().flat_map(|value| items(value)) {
+    for item in values.iter().flat_map(|value| list_items(value)) {
         let item = item.split(|c| *c == b';').next().unwrap_or_default().trim_ascii();
         let (name, value) = match item.iter().position(|c| *c == b'=') {
             Some(at) => (&item[..at], Some(&item[at + 1..])),
@@ -120,7 +120,7 @@ fn dictionary<'a>(values: &[&'a [u8]]) -> Option<Directives<'a>> {
 
 /// RFC 9111, 4.2.3.
 fn age(date: Option<&[u8]>, age: Option<&[u8]>, setting: &Setting) -> i64 {
-    let said = age.and_then(|value| items(value).next()).and_then(delta).unwrap_or(0);
+    let said = age.and_then(|value| list_items(value).next()).and_then(delta).unwrap_or(0);
     let apparent = date.and_then(time).map_or(0, |date| setting.now - date);
     apparent.max(said + (setting.now - setting.asked).max(0)).max(0)
 }
@@ -128,19 +128,19 @@ fn age(date: Option<&[u8]>, age: Option<&[u8]>, setting: &Setting) -> i64 {
 /// Judges a response by its fields. `valid_sec` is the last fresh second.
 pub fn judge_strictly<'a>(
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    ignored: Ignored,
+    ignored: IgnoredFields,
     setting: &Setting,
-) -> Verdict {
+) -> FreshnessVerdict {
     let all = |wanted: &'static str| {
         fields.clone().filter(move |(name, _)| name.eq_ignore_ascii_case(wanted.as_bytes())).map(|(_, value)| value)
     };
     let now = setting.now;
     // Uses nginx's rules for all but freshness.
-    let mut v = judge(fields.clone(), Ignored { cache_control: true, expires: true, ..ignored }, now);
+    let mut v = judge_fields(fields.clone(), IgnoredFields { cache_control: true, expires: true, ..ignored }, now);
     let date = all("date").next();
     let came = date.and_then(time).unwrap_or(now);
     v.age = age(date, all("age").next(), setting);
-    v.forbidden |= !ignored.vary && items(&v.vary).any(|name| name == b"*");
+    v.forbidden |= !ignored.vary && list_items(&v.vary).any(|name| name == b"*");
     let accel = v.valid_sec != 0;
     let targeted = dictionary(&all("cdn-cache-control").collect::<Vec<_>>());
     let expires = if ignored.expires || targeted.is_some() { None } else { all("expires").next() };
@@ -255,20 +255,20 @@ mod tests {
     const NOW: i64 = 1_000_000_000;
     const SETTING: Setting = Setting { now: NOW, asked: NOW, status: 200, credentials: false, revalidates: false };
 
-    fn with(text: &str, setting: Setting) -> Verdict {
+    fn with(text: &str, setting: Setting) -> FreshnessVerdict {
         let fields: Vec<_> = text
             .lines()
             .filter_map(|line| line.split_once(':'))
             .map(|(n, v)| (n.trim().as_bytes(), v.trim().as_bytes()))
             .collect();
-        judge_strictly(fields.iter().copied(), Ignored::default(), &setting)
+        judge_strictly(fields.iter().copied(), IgnoredFields::default(), &setting)
     }
     /// Seconds of freshness; 0: stored and never fresh; `None`: stored only by status.
-    fn fresh(v: &Verdict) -> Option<i64> {
+    fn fresh(v: &FreshnessVerdict) -> Option<i64> {
         match v {
-            Verdict { forbidden: true, .. } => None,
-            Verdict { valid_sec: 0, estimated_sec: 0, .. } => None,
-            Verdict { valid_sec: 0, estimated_sec, .. } => Some(estimated_sec - NOW + 1),
+            FreshnessVerdict { forbidden: true, .. } => None,
+            FreshnessVerdict { valid_sec: 0, estimated_sec: 0, .. } => None,
+            FreshnessVerdict { valid_sec: 0, estimated_sec, .. } => Some(estimated_sec - NOW + 1),
             v => Some(v.valid_sec - NOW + 1),
         }
     }

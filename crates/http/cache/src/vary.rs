@@ -14,7 +14,7 @@ fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Key of a request's variant: the main key with the fields that `vary` names.
-pub fn variant<'a>(main: &Hash, vary: &[u8], fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Hash {
+pub fn variant_hash<'a>(main: &Hash, vary: &[u8], fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Hash {
     let mut md5 = Md5::new();
     md5.update(main.0);
     for name in words(vary) {
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     fn of(vary: &str, fields: &[(&str, &str)]) -> Hash {
-        variant(&Hash::of(b"k"), vary.as_bytes(), fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())))
+        variant_hash(&Hash::of(b"k"), vary.as_bytes(), fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes())))
     }
 
     #[test]
@@ -60,6 +60,6 @@ mod tests {
         assert_ne!(of("Foo", &[("Foo", "a b")]), of("Foo", &[("Foo", "a,b")]), "other fields are taken to the letter");
         assert_ne!(of("Foo", &[("Foo", "1")]), of("Foo, Bar", &[("Foo", "1")]));
         assert_eq!(of("Foo", &[("Foo", "1"), ("Bar", "2")]), of("Foo", &[("Foo", "1")]));
-        assert_ne!(of("Foo", &[("Foo", "1")]), variant(&Hash::of(b"other"), b"Foo", [].into_iter()));
+        assert_ne!(of("Foo", &[("Foo", "1")]), variant_hash(&Hash::of(b"other"), b"Foo", [].into_iter()));
     }
 }

@@ -4,7 +4,7 @@
 use crate::index::{Oldest, Shard};
 use crate::key::Hash;
 use crate::purge::{Purges, SweepResult};
-use crate::store::{self, Content, Leftover, Stored};
+use crate::store::{self, Content, Leftover, StoredEntry};
 use crate::variants::Variants;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -138,7 +138,7 @@ impl Zone {
     }
 
     /// Counts as a use.
-    pub fn hot(&self, hash: &Hash, now: i64) -> Option<Arc<Stored>> {
+    pub fn hot(&self, hash: &Hash, now: i64) -> Option<Arc<StoredEntry>> {
         let mut shard = self.shard(hash);
         let node = shard.touch(hash)?;
         let stored = node.hot.clone()?;
@@ -146,14 +146,14 @@ impl Zone {
         node.expire = now + self.inactive_sec();
         Some(stored)
     }
-    pub fn keep_hot(&self, stored: Arc<Stored>) {
+    pub fn keep_hot(&self, stored: Arc<StoredEntry>) {
         let mut shard = self.shard(&stored.hash);
         if shard.get(&stored.hash).is_some_and(|node| node.exists && !node.purged) {
             self.promote(&mut shard, stored, true);
         }
     }
     /// `evict`: may evict others, which an entry requested only once does not.
-    fn promote(&self, shard: &mut Shard, stored: Arc<Stored>, evict: bool) {
+    fn promote(&self, shard: &mut Shard, stored: Arc<StoredEntry>, evict: bool) {
         let (hash, cost) = (stored.hash, stored.cost());
         shard.demote(&hash);
         let share = self.hot_max.load(Ordering::Relaxed) / SHARDS as u64;
@@ -262,15 +262,15 @@ impl Zone {
         }
         let count = self.count.load(Ordering::Relaxed);
         self.watermark.store(count - count / 8, Ordering::Relaxed);
-        (0..EVICT_TRIES_MAX).any(|_| matches!(self.evict_oldest(), Evicted::One(_)))
+        (0..EVICT_TRIES_MAX).any(|_| matches!(self.evict_oldest(), EvictOutcome::One(_)))
             || self.count.load(Ordering::Relaxed) < self.capacity
     }
 
-    pub fn evict_oldest(&self) -> Evicted {
+    pub fn evict_oldest(&self) -> EvictOutcome {
         self.evict(i64::MAX)
     }
     /// Evicts the entry whose `inactive` time ends first, unless it ends after `limit` (Unix seconds).
-    pub fn evict(&self, limit: i64) -> Evicted {
+    pub fn evict(&self, limit: i64) -> EvictOutcome {
         // Times are in seconds: rotates the shards, for equal ones.
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
         let (mut oldest, mut busy) = (None, false);
@@ -288,18 +288,18 @@ impl Zone {
             }
         }
         match oldest {
-            None if busy => Evicted::Busy,
-            None => Evicted::Empty,
-            Some((_, expire)) if expire > limit => Evicted::Later(expire),
+            None if busy => EvictOutcome::Busy,
+            None => EvictOutcome::Empty,
+            Some((_, expire)) if expire > limit => EvictOutcome::Later(expire),
             Some((hash, _)) => {
                 let mut shard = self.shard(&hash);
                 if shard.get(&hash).is_some_and(|node| node.count > 0) {
                     // A request has started to use the entry in the meantime.
-                    return Evicted::Busy;
+                    return EvictOutcome::Busy;
                 }
                 let out = self.take_out(&mut shard, &hash);
                 drop(shard);
-                Evicted::One(match out {
+                EvictOutcome::One(match out {
                     Some((path, Err(e))) => Some((path, e)),
                     // Drops a long file's remainder outside of the lock.
                     Some((_, Ok(_))) | None => None,
@@ -316,7 +316,7 @@ impl Zone {
             return None;
         }
         let path = self.place.path(hash);
-        let left = store::unlink(&path, node.size);
+        let left = store::unlink_file(&path, node.size);
         Some((path, left))
     }
     /// Removes an entry under the lock if it is still `unwanted` and no request is fetching it.
@@ -331,7 +331,7 @@ impl Zone {
         let left = match self.take_out(&mut shard, hash) {
             Some((_, left)) => left,
             // The index does not know the file yet.
-            None => store::unlink(&self.place.path(hash), 0),
+            None => store::unlink_file(&self.place.path(hash), 0),
         };
         drop(shard);
         // Drops a long file's remainder outside of the lock.
@@ -377,7 +377,7 @@ impl Zone {
             }
             None => false,
         };
-        let left = store::unlink(&path, size);
+        let left = store::unlink_file(&path, size);
         drop(shard);
         known || left.is_ok()
     }
@@ -407,7 +407,7 @@ impl Zone {
         true
     }
     /// Checks that an entry in memory is still the file's; otherwise forgets it.
-    pub fn recheck(&self, stored: &Stored, now: i64) -> bool {
+    pub fn recheck(&self, stored: &StoredEntry, now: i64) -> bool {
         if stored.looked.swap(now, Ordering::Relaxed) == now {
             return true;
         }
@@ -427,7 +427,7 @@ const BUSY_MAX: u32 = 20;
 const EVICT_TRIES_MAX: u32 = 3;
 
 #[derive(Debug)]
-pub enum Evicted {
+pub enum EvictOutcome {
     One(Option<(PathBuf, std::io::Error)>),
     Empty,
     /// The oldest entry may stay until this time.
@@ -488,7 +488,7 @@ impl Ticket {
         true
     }
     /// Adds a file that the index did not know.
-    pub fn found(&self, stored: &Stored) {
+    pub fn found(&self, stored: &StoredEntry) {
         let mut shard = self.zone.shard(&self.hash);
         if let Some(node) = shard.get(&self.hash)
             && !node.exists
@@ -514,7 +514,7 @@ impl Ticket {
         (self.hash, self.counted, self.updating, self.lock_until) = (hash, false, false, 0);
         self.look(now)
     }
-    pub fn stored(mut self, disk_size: u64, hot: Option<Arc<Stored>>) {
+    pub fn stored(mut self, disk_size: u64, hot: Option<Arc<StoredEntry>>) {
         let zone = self.zone.clone();
         let mut shard = zone.shard(&self.hash);
         if shard.get(&self.hash).is_some_and(|node| node.purged) {

@@ -4,7 +4,7 @@ use super::*;
 use crate::manager;
 use crate::purge::Fetch;
 use crate::store::{self, Content};
-use crate::{Draft, Meta};
+use crate::{EntryDraft, Meta};
 use std::fs;
 
 const NOW: i64 = 1_000_000;
@@ -27,10 +27,10 @@ fn put(zone: &Arc<Zone>, key: &str, body: &[u8], now: i64) -> Hash {
     let hash = Hash::of(key.as_bytes());
     let (ticket, _) = zone.enter(hash, 1, now);
     let path = zone.place.path(&hash);
-    let (file, temp) = store::beside(&path).expect("a file");
+    let (file, temp) = store::create_beside(&path).expect("a file");
     let meta = Meta { status: 200, valid_sec: now + 60, last_modified: -1, stored_ms: 5, ..Meta::default() };
     let head = meta.encode(key.as_bytes(), b"HTTP/1.1 200 OK\r\n\r\n", body.len() as u64);
-    let mut draft = Draft::new(file, temp, head.len(), 4096);
+    let mut draft = EntryDraft::new(file, temp, head.len(), 4096);
     draft.write(body).expect("written");
     let placed = draft.place(&head, &path).expect("placed");
     ticket.stored(placed.disk_size, None);
@@ -48,12 +48,12 @@ fn the_oldest_goes_first_and_its_file_with_it() {
     assert_eq!(zone.count.load(Ordering::Relaxed), 40);
     drop(zone.enter(hashes[0], 1, NOW + 100));
     for hash in &hashes[1..20] {
-        assert!(matches!(zone.evict_oldest(), Evicted::One(None)));
+        assert!(matches!(zone.evict_oldest(), EvictOutcome::One(None)));
         assert!(!zone.place.path(hash).exists());
     }
     assert!(zone.place.path(&hashes[0]).exists() && zone.place.path(&hashes[20]).exists());
     let (ticket, _) = zone.enter(hashes[20], 1, NOW);
-    assert!(matches!(zone.evict_oldest(), Evicted::One(None)));
+    assert!(matches!(zone.evict_oldest(), EvictOutcome::One(None)));
     assert!(zone.place.path(&hashes[20]).exists() && !zone.place.path(&hashes[21]).exists());
     drop(ticket);
     clean(&zone);
@@ -72,21 +72,21 @@ fn the_manager_keeps_within_its_limits() {
     }
     let mut told = Vec::new();
     let told = Mutex::new(&mut told);
-    let say = |_: observe::Level, text: &str| told.lock().expect("no panic").push(text.to_string());
-    manager::work(&zone, &limits(), &say);
+    let say = |_: observe::Severity, text: &str| told.lock().expect("no panic").push(text.to_string());
+    manager::manage_zone(&zone, &limits(), &say);
     assert_eq!(zone.count.load(Ordering::Relaxed), 10, "what was not used for so long is gone");
     let each = zone.size.load(Ordering::Relaxed) / 10;
-    manager::work(&zone, &Limits { max_size: 4 * each, ..limits() }, &say);
+    manager::manage_zone(&zone, &Limits { max_size: 4 * each, ..limits() }, &say);
     assert!(zone.size.load(Ordering::Relaxed) < 4 * each && zone.count.load(Ordering::Relaxed) == 3);
-    manager::work(&zone, &Limits { max_size: 0, manager: Pace { files: 1, ..PACE }, ..limits() }, &say);
+    manager::manage_zone(&zone, &Limits { max_size: 0, manager: Pace { files: 1, ..PACE }, ..limits() }, &say);
     assert_eq!(zone.count.load(Ordering::Relaxed), 2);
-    manager::work(&zone, &Limits { min_free: u64::MAX, ..limits() }, &say);
+    manager::manage_zone(&zone, &Limits { min_free: u64::MAX, ..limits() }, &say);
     assert_eq!(zone.count.load(Ordering::Relaxed), 0);
     assert_eq!(zone.size.load(Ordering::Relaxed), 0);
     // A missing file must not stop the manager.
     let hash = put(&zone, "gone", b"body", now);
     fs::remove_file(zone.place.path(&hash)).expect("removed");
-    manager::work(&zone, &Limits { max_size: 0, ..limits() }, &say);
+    manager::manage_zone(&zone, &Limits { max_size: 0, ..limits() }, &say);
     assert_eq!(zone.count.load(Ordering::Relaxed), 0);
     clean(&zone);
 }
@@ -219,7 +219,7 @@ fn memory_is_bounded_and_follows_the_files() {
     for n in 0..500 {
         let key = format!("k{n}");
         let hash = put(&zone, &key, &[b'x'; 10_000], NOW);
-        let stored = store::open(&zone.place.path(&hash), &hash, Some(key.as_bytes())).expect("stored");
+        let stored = store::open_entry(&zone.place.path(&hash), &hash, Some(key.as_bytes())).expect("stored");
         assert!(matches!(&stored.content, Content::Memory(body) if body.len() == 10_000));
         zone.keep_hot(Arc::new(stored));
     }
@@ -244,9 +244,12 @@ fn files_that_are_no_entries_are_told_from_those_that_are() {
     let hash = put(&zone, "k", b"body", NOW);
     let path = zone.place.path(&hash);
     let good = fs::read(&path).expect("a file");
-    let open = || store::open(&path, &hash, Some(b"k"));
+    let open = || store::open_entry(&path, &hash, Some(b"k"));
     assert!(open().is_ok());
-    assert!(matches!(store::open(&path, &hash, Some(b"other")), Err(store::EntryError::Wrong("has md5 collision"))));
+    assert!(matches!(
+        store::open_entry(&path, &hash, Some(b"other")),
+        Err(store::EntryError::Wrong("has md5 collision"))
+    ));
     for cut in 0..good.len() {
         fs::write(&path, &good[..cut]).expect("written");
         assert!(open().is_err(), "{cut} bytes of it");
@@ -276,7 +279,7 @@ fn the_loader_finds_what_is_there() {
     let zone = Zone::new("again", before.place.clone(), 1 << 20);
     let mut told = Vec::new();
     let told = Mutex::new(&mut told);
-    crate::loader::load(&zone, &limits(), &|_, text| told.lock().expect("no panic").push(text.to_string()));
+    crate::loader::load_zone(&zone, &limits(), &|_, text| told.lock().expect("no panic").push(text.to_string()));
     assert_eq!(zone.count.load(Ordering::Relaxed), 19);
     assert!(!zone.cold.load(Ordering::Relaxed) && zone.size.load(Ordering::Relaxed) > 0);
     assert!(root.join("README").exists() && misplaced.exists(), "what is not ours is left alone");
@@ -290,15 +293,15 @@ fn a_head_is_renewed_in_place_unless_the_file_is_another() {
     let zone = zone("renew", 1 << 20);
     let hash = put(&zone, "k", b"body", NOW);
     let path = zone.place.path(&hash);
-    let stored = store::open(&path, &hash, Some(b"k")).expect("stored");
+    let stored = store::open_entry(&path, &hash, Some(b"k")).expect("stored");
     let meta = Meta { valid_sec: NOW + 1000, ..stored.meta.clone() };
-    assert!(store::refresh(&path, &stored, &meta).expect("written"));
-    assert_eq!(store::open(&path, &hash, Some(b"k")).expect("stored").meta, meta);
+    assert!(store::refresh_entry(&path, &stored, &meta).expect("written"));
+    assert_eq!(store::open_entry(&path, &hash, Some(b"k")).expect("stored").meta, meta);
     let head = b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n";
-    store::rewrite(&path, &stored, &meta, head).expect("written");
-    let again = store::open(&path, &hash, Some(b"k")).expect("stored");
+    store::rewrite_entry(&path, &stored, &meta, head).expect("written");
+    let again = store::open_entry(&path, &hash, Some(b"k")).expect("stored");
     assert_eq!((&again.head[..], again.body_len), (&head[..], 4));
-    assert!(!store::refresh(&path, &stored, &meta).expect("looked at"), "another file by now");
+    assert!(!store::refresh_entry(&path, &stored, &meta).expect("looked at"), "another file by now");
     clean(&zone);
 }
 
@@ -306,8 +309,8 @@ fn a_head_is_renewed_in_place_unless_the_file_is_another() {
 fn a_draft_that_is_dropped_leaves_nothing() {
     let zone = zone("draft", 1 << 20);
     let path = zone.place.path(&Hash::of(b"k"));
-    let (file, temp) = store::beside(&path).expect("a file");
-    let mut draft = Draft::new(file, temp.clone(), 10, 16);
+    let (file, temp) = store::create_beside(&path).expect("a file");
+    let mut draft = EntryDraft::new(file, temp.clone(), 10, 16);
     draft.write(&[b'x'; 100]).expect("written");
     assert!(temp.exists() && draft.flushed() == 100);
     drop(draft);
@@ -329,7 +332,7 @@ fn the_loader_rests_after_some_files() {
         let zone = Arc::new(Zone::new("again", before.place.clone(), 1 << 20));
         let (at_work, limits) = (zone.clone(), Limits { loader, ..limits() });
         // Pauses for an hour, which the process does not await.
-        std::thread::spawn(move || crate::loader::load(&at_work, &limits, &|_, _| {}));
+        std::thread::spawn(move || crate::loader::load_zone(&at_work, &limits, &|_, _| {}));
         while zone.count.load(Ordering::Relaxed) < wanted {
             std::thread::yield_now();
         }
@@ -348,7 +351,7 @@ fn long_bodies_keep_their_files_open_within_bounds() {
         (0..).map(|n| format!("k{n}")).filter(|key| Hash::of(key.as_bytes()).0[15] % 16 == 7).take(3).collect();
     let keep = |key: &str, length: usize| {
         let hash = put(&zone, key, &vec![b'x'; length], NOW);
-        let stored = store::open(&zone.place.path(&hash), &hash, Some(key.as_bytes())).expect("stored");
+        let stored = store::open_entry(&zone.place.path(&hash), &hash, Some(key.as_bytes())).expect("stored");
         zone.keep_hot(Arc::new(stored));
         hash
     };
@@ -374,7 +377,7 @@ fn a_long_file_loses_its_name_first() {
     let path = zone.place.path(&hash);
     let folder = path.parent().expect("a folder").to_path_buf();
     let count = || fs::read_dir(&folder).expect("the folder").count();
-    let left = store::unlink(&path, 2 << 20).expect("renamed");
+    let left = store::unlink_file(&path, 2 << 20).expect("renamed");
     assert!(!path.exists() && count() == 1);
     drop(left);
     assert_eq!(count(), 0);
@@ -387,8 +390,8 @@ fn a_long_file_loses_its_name_first() {
             "what is purged does not count"
         );
         put(&zone, "k", &vec![b'x'; 2 << 20], NOW);
-        assert!(matches!(zone.evict_oldest(), Evicted::One(None)) && count() == 0);
+        assert!(matches!(zone.evict_oldest(), EvictOutcome::One(None)) && count() == 0);
     }
-    assert!(store::unlink(&path, 2 << 20).is_err() && store::unlink(&path, 0).is_err());
+    assert!(store::unlink_file(&path, 2 << 20).is_err() && store::unlink_file(&path, 0).is_err());
     clean(&zone);
 }

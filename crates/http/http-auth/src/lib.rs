@@ -21,7 +21,7 @@ mod secure_link;
 mod shared;
 
 pub static FEATURES: &[&dyn Feature] = &[
-    &access::Access,
+    &access::AccessRules,
     &auth_basic::AuthBasic,
     &auth_failure_limit::AuthFailureLimit,
     &auth_jwt::AuthJwt,

@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-pub use shared::compress::quality;
+pub use shared::compress::coding_quality;
 
 use http_engine::Feature;
 

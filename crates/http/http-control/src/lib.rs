@@ -4,10 +4,10 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-pub use acme::{Listed as AcmeCertificate, listed as acme_certificates, local_root, local_roots};
+pub use acme::{ListedCertificate as AcmeCertificate, list_certificates as acme_certificates, local_root, local_roots};
 pub use api::{
-    Attachment, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms, configurations_kept,
-    explain_with, has_api, has_dashboard, has_writes, serve_configuration,
+    Attachment, ConfigRefusal, ConfigReply, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Terms,
+    configurations_kept, explain_with, has_api, has_dashboard, has_writes, serve_configuration,
 };
 
 /// Bodies of the fuzz targets of this crate.

@@ -3,7 +3,7 @@
 
 use crate::handler::Handler;
 use crate::plan::Location;
-use conf_schema::{At, Block, Table};
+use conf_schema::{At, CheckedBlock, FeatureTable};
 use std::sync::Arc;
 
 /// Directives that set [`Location::content`]; those that pass requests on first, in nginx's module order.
@@ -25,7 +25,7 @@ const NAMES: &[&str] = &[
     "redirect_to",
 ];
 
-pub type Passing = Option<Arc<dyn Handler>>;
+pub type PassWork = Option<Arc<dyn Handler>>;
 
 pub fn passes_on(name: &str) -> bool {
     NAMES.iter().take(PASSING).any(|own| *own == name)
@@ -35,16 +35,16 @@ pub fn passes_on(name: &str) -> bool {
 const PASSING: usize = 7;
 
 #[derive(Default)]
-pub struct Answering {
+pub struct AnswerWork {
     place: Option<usize>,
     before: Option<Arc<dyn Handler>>,
     /// Handler that passes requests on; of several, the first in the order of nginx's modules.
-    pub passing: Passing,
+    pub passing: PassWork,
     rank: Option<usize>,
     pub by: Option<(&'static str, At)>,
 }
 
-impl Answering {
+impl AnswerWork {
     #[inline]
     pub fn begin(&mut self, location: &Location) {
         if location.content.is_some() || self.before.is_some() {
@@ -53,12 +53,12 @@ impl Answering {
     }
     /// Concludes a feature: reverts its content handler if another directive comes later.
     #[inline]
-    pub fn end(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
+    pub fn end(&mut self, location: &mut Location, block: &CheckedBlock<'_>, table: &FeatureTable) {
         if !same(self.before.as_ref(), location.content.as_ref()) {
             self.changed(location, block, table);
         }
     }
-    fn changed(&mut self, location: &mut Location, block: &Block<'_>, table: &Table) {
+    fn changed(&mut self, location: &mut Location, block: &CheckedBlock<'_>, table: &FeatureTable) {
         let Some((place, by)) = last_of(block, table) else {
             // A wrapper around the existing handler (`slice`).
             if same(self.before.as_ref(), self.passing.as_ref()) {
@@ -87,13 +87,13 @@ fn same(one: Option<&Arc<dyn Handler>>, other: Option<&Arc<dyn Handler>>) -> boo
     }
 }
 
-fn last_of(block: &Block<'_>, table: &Table) -> Option<(usize, (&'static str, At))> {
+fn last_of(block: &CheckedBlock<'_>, table: &FeatureTable) -> Option<(usize, (&'static str, At))> {
     let has = |name: &str| table.rows.iter().any(|row| row.name == name);
     let names: Vec<&str> = NAMES.iter().copied().filter(|name| has(name)).collect();
     if names.is_empty() {
         return None;
     }
-    let own = conf_syntax::directives(block.directive?.block.as_deref()?);
+    let own = conf_syntax::list_directives(block.directive?.block.as_deref()?);
     let place = own.iter().rposition(|d| names.iter().any(|name| d.name.bytes == name.as_bytes()))?;
     let d = own.get(place)?;
     let name = names.into_iter().find(|name| d.name.bytes == name.as_bytes())?;

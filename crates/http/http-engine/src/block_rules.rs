@@ -4,7 +4,7 @@ use crate::values::LocationKind;
 use conf_schema::Problem;
 
 /// Error of a forbidden nesting of locations.
-pub fn misplaced(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
+pub fn misplaced_location(outer: &LocationKind, inner: &LocationKind) -> Option<Problem> {
     let name = |k: &LocationKind| String::from_utf8_lossy(k.name()).into_owned();
     let says = |text: String| Some(Problem::says(text));
     match (outer, inner) {

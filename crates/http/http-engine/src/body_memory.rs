@@ -1,7 +1,7 @@
 //! Memory of responses that are made in memory, and of compressors: one budget with a limit per connection and one for the process
 //! (`generated_body_memory`).
 //!
-//! A feature asks before it makes a body ([`reserve`]), corrects the size when it is known ([`Reservation::resize`]), and ties the
+//! A feature asks before it makes a body ([`reserve_memory`]), corrects the size when it is known ([`Reservation::resize`]), and ties the
 //! reservation to the body's bytes ([`Reservation::hold`]), whose last reference gives it back: a client that does not read
 //! occupies its own connection's share, and further requests wait, in order, with next to nothing. A connection that
 //! holds nothing gets a reservation of any size within the process's limit, and a process that holds nothing one of any size.
@@ -9,11 +9,11 @@
 //! Subrequests count, and do not wait. Compressors between two steps, and includes of a page beside the first one, take part with
 //! [`try_reserve`], which does not wait.
 
-use crate::handler::{Body, Flow};
+use crate::handler::{Flow, ResponseBody};
 use crate::request::Request;
 use crate::values::MemoryLimits;
 use bytes::Bytes;
-use observe::Level;
+use observe::Severity;
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Limits of the request's location; the default ones for a request without a plan, as in tests.
-pub fn limits(r: &Request) -> MemoryLimits {
+pub fn memory_limits(r: &Request) -> MemoryLimits {
     const DEFAULT: MemoryLimits = MemoryLimits { connection: 2 << 20, process: 256 << 20 };
     r.scope.plan.as_ref().map_or(DEFAULT, |plan| plan.loc(r.scope.location).core.conf.generated_body_memory)
 }
@@ -63,11 +63,11 @@ struct Budget {
 #[derive(Default)]
 struct Share {
     used: u64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<MemoryWait>,
     is_crowded: bool,
 }
 
-struct Waiting {
+struct MemoryWait {
     id: u64,
     bytes: u64,
     limits: MemoryLimits,
@@ -105,7 +105,7 @@ impl Budget {
     fn wait(&mut self, connection: u64, bytes: u64, limits: MemoryLimits, waker: Waker) -> u64 {
         self.next_id += 1;
         let id = self.next_id;
-        self.connections.entry(connection).or_default().waiting.push_back(Waiting { id, bytes, limits, waker });
+        self.connections.entry(connection).or_default().waiting.push_back(MemoryWait { id, bytes, limits, waker });
         self.grant(connection, false);
         id
     }
@@ -202,12 +202,12 @@ impl Reservation {
     /// Ties the reservation, resized, to the bytes of a body: it is given back with the last reference to them.
     pub fn hold(mut self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         self.resize(bytes.as_ref().len() as u64);
-        Bytes::from_owner(Held { bytes, _reservation: self })
+        Bytes::from_owner(HeldMemory { bytes, _reservation: self })
     }
     /// [`Reservation::hold`] of a response's body in memory. Other bodies do not need it.
     pub fn hold_content(self, flow: Flow) -> Flow {
         match flow {
-            Flow::Content(Body::Bytes(bytes)) => Flow::Content(Body::Bytes(self.hold(bytes))),
+            Flow::Content(ResponseBody::Bytes(bytes)) => Flow::Content(ResponseBody::Bytes(self.hold(bytes))),
             other => other,
         }
     }
@@ -219,12 +219,12 @@ impl Drop for Reservation {
     }
 }
 
-struct Held<B> {
+struct HeldMemory<B> {
     bytes: B,
     _reservation: Reservation,
 }
 
-impl<B: AsRef<[u8]>> AsRef<[u8]> for Held<B> {
+impl<B: AsRef<[u8]>> AsRef<[u8]> for HeldMemory<B> {
     fn as_ref(&self) -> &[u8] {
         self.bytes.as_ref()
     }
@@ -270,17 +270,17 @@ impl Drop for Wait {
 ///
 /// # Errors
 /// The client has left, or `send_timeout` has passed.
-pub async fn reserve(r: &Request, bytes: u64) -> Result<Reservation, NoMemory> {
-    let reserved = reservation(r, bytes).await;
+pub async fn reserve_memory(r: &Request, bytes: u64) -> Result<Reservation, NoMemory> {
+    let reserved = await_reservation(r, bytes).await;
     if reserved.as_ref().err() == Some(&NoMemory::TimedOut) {
         log_timeout(r, bytes);
     }
     reserved
 }
 
-/// [`reserve`] apart from the request, without a log line ([`log_timeout`]).
-pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reservation, NoMemory>> + use<> {
-    let limits = limits(r);
+/// [`reserve_memory`] apart from the request, without a log line ([`log_timeout`]).
+pub fn await_reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reservation, NoMemory>> + use<> {
+    let limits = memory_limits(r);
     let patience = r.scope.plan.as_ref().map(|plan| plan.loc(r.scope.location).core.conf.send_timeout.duration());
     let patience = patience.unwrap_or(Duration::from_secs(60));
     let watch = r.incoming.watch.clone();
@@ -312,12 +312,12 @@ pub fn reservation(r: &Request, bytes: u64) -> impl Future<Output = Result<Reser
 
 pub fn log_timeout(r: &Request, bytes: u64) {
     let words = "responses that were not read use all of \"generated_body_memory\"";
-    r.log(Level::Error, format_args!("no memory for a body of {bytes} bytes: {words}"));
+    r.log(Severity::Error, format_args!("no memory for a body of {bytes} bytes: {words}"));
 }
 
 /// Reserves memory that is free now, within both limits, and not ahead of requests that wait.
 pub fn try_reserve(r: &Request, bytes: u64) -> Option<Reservation> {
-    let (limits, connection) = (limits(r), connection(r));
+    let (limits, connection) = (memory_limits(r), connection(r));
     let is_taken = bytes <= limits.connection && budget().take(connection, bytes, &limits);
     // Not `then_some`: a reservation that is dropped gives memory back.
     is_taken.then(|| Reservation { connection, bytes })

@@ -4,9 +4,9 @@
 
 mod listeners;
 
-use crate::answering::{Answering, Passing};
-use crate::area::{Builtin, Variables};
-use crate::block_rules::{allowed_methods, misplaced};
+use crate::answering::{AnswerWork, PassWork};
+use crate::area::{Builtin, HttpVariables};
+use crate::block_rules::{allowed_methods, misplaced_location};
 use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
@@ -15,10 +15,10 @@ use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::request::Request;
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, PrefixRule, Root, ServerName, ServerTokens, Types};
-use conf_schema::{Area, At, Block, Complaint, Contexts, Cx, Problem, Table, check};
+use conf_schema::{At, CheckedBlock, Complaint, ContextArea, Contexts, Cx, FeatureTable, Problem, check};
 use listeners::{default_address, plain_listen};
 use net::Address;
-use session_engine::levels::{self, InnerLevels, Level};
+use session_engine::levels::{self, BlockLevel, InnerLevels};
 use std::any::Any;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 pub trait Feature: Sync {
-    fn table(&self) -> Table;
+    fn table(&self) -> FeatureTable;
     fn variables(&self) -> &'static [Builtin] {
         &[]
     }
@@ -90,25 +90,25 @@ impl BlockPlan<'_> {
     }
 }
 
-pub fn tables(features: &[&dyn Feature]) -> Vec<Table> {
-    let mut tables = vec![CoreConf::table("core", Area::Http)];
+pub fn feature_tables(features: &[&dyn Feature]) -> Vec<FeatureTable> {
+    let mut tables = vec![CoreConf::table("core", ContextArea::Http)];
     tables.extend(features.iter().map(|f| f.table()));
     tables
 }
 
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
-    let variables = cx.get::<Variables>();
+    let variables = cx.get::<HttpVariables>();
     variables.offer(crate::variables::CORE);
     for feature in features {
         variables.offer(feature.variables());
     }
 }
 
-struct Builder<'a> {
+struct HttpBuilder<'a> {
     features: &'a [&'a dyn Feature],
     order: Vec<usize>,
     /// Tables by feature, `[0]` being the core's, with the index in the checked block.
-    tables: Vec<(Table, usize)>,
+    tables: Vec<(FeatureTable, usize)>,
     cx: &'a mut Cx,
     locations: Vec<Location>,
     servers: Vec<Server>,
@@ -129,16 +129,16 @@ struct Builder<'a> {
 }
 
 /// Builds the plan of a checked http block; `table_index` maps features to the schema. Warnings go to `cx.warnings`.
-pub fn build(
+pub fn build_plan(
     features: &[&dyn Feature],
-    http: &mut Block<'_>,
+    http: &mut CheckedBlock<'_>,
     cx: &mut Cx,
     table_index: &dyn Fn(&str) -> Option<usize>,
 ) -> Result<HttpPlan, Vec<Complaint>> {
-    let tables = tables(features).into_iter().filter_map(|t| table_index(t.feature).map(|i| (t, i))).collect();
+    let tables = feature_tables(features).into_iter().filter_map(|t| table_index(t.feature).map(|i| (t, i))).collect();
     let mut order: Vec<usize> = (0..features.len()).collect();
     order.sort_by_key(|i| features[*i].plan_order());
-    let mut b = Builder {
+    let mut b = HttpBuilder {
         features,
         order,
         tables,
@@ -160,8 +160,8 @@ pub fn build(
     };
     let plan = b.http(http);
     let complaints = std::mem::take(&mut b.complaints);
-    let groups_used = cx.get::<Variables>().groups_used;
-    let (variables, names, unknown) = cx.take::<Variables>().finish();
+    let groups_used = cx.get::<HttpVariables>().groups_used;
+    let (variables, names, unknown) = cx.take::<HttpVariables>().finish();
     let mut complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
     // nginx initialises zones last and reports all other errors before.
     complaints.sort_by_key(|complaint| complaint.text.starts_with(session_engine::zones::UNDECLARED));
@@ -181,10 +181,10 @@ struct ServerDraft {
     at: At,
 }
 
-impl Builder<'_> {
+impl HttpBuilder<'_> {
     fn complain(&mut self, at: Option<At>, problem: Problem) {
         let at = problem.inner.or(at);
-        let mut complaint = check::word(&conf_schema::Directive::default(), problem);
+        let mut complaint = check::word_complaint(&conf_schema::Directive::default(), problem);
         complaint.span = at.map(|at| at.span);
         complaint.line = at.map_or(0, |at| at.line);
         // A directive that several blocks inherit is wrong once.
@@ -193,7 +193,7 @@ impl Builder<'_> {
         }
     }
 
-    fn core_conf<'l>(&self, levels: &'l [Rc<Level>]) -> &'l CoreConf {
+    fn core_conf<'l>(&self, levels: &'l [Rc<BlockLevel>]) -> &'l CoreConf {
         match levels[0].plan.downcast_ref::<CoreConf>() {
             Some(conf) => conf,
             None => unreachable!("the first table is the core's"),
@@ -201,7 +201,7 @@ impl Builder<'_> {
     }
 
     /// Returns the core's settings with derived values; locations without settings of their own share their server's.
-    fn core(&mut self, levels: &[Rc<Level>], root: Root) -> Arc<Core> {
+    fn core(&mut self, levels: &[Rc<BlockLevel>], root: Root) -> Arc<Core> {
         let key = (Arc::as_ptr(&levels[0].plan).cast::<u8>() as usize, root.alias);
         if let Some((_, core)) = self.cores.get(&key) {
             return core.clone();
@@ -236,8 +236,8 @@ impl Builder<'_> {
         core
     }
 
-    fn http(&mut self, http: &mut Block<'_>) -> HttpPlan {
-        let levels = levels::of(&self.tables, self.cx, http, None);
+    fn http(&mut self, http: &mut CheckedBlock<'_>) -> HttpPlan {
+        let levels = levels::block_levels(&self.tables, self.cx, http, None);
         self.whole(http, &levels, |feature, conf, build| feature.plan_http(conf, build));
         for block in http.children.iter_mut().filter(|b| b.context == Contexts::upstream) {
             self.upstream(block);
@@ -253,7 +253,7 @@ impl Builder<'_> {
         for socket in std::mem::take(&mut self.sockets) {
             let implied = default_address(self.cx.store.superuser());
             if !drafts.iter().any(|draft| socket.is_open(&draft.listens, &implied)) {
-                let mut block = Block::empty(Contexts::server);
+                let mut block = CheckedBlock::empty(Contexts::server);
                 drafts.push(self.own_server(&mut block, &mut inner, &socket));
             }
         }
@@ -272,7 +272,7 @@ impl Builder<'_> {
             servers: std::mem::take(&mut self.servers),
             locations: std::mem::take(&mut self.locations),
             variables: Vec::new(),
-            names: crate::area::Names::default(),
+            names: crate::area::HttpNames::default(),
             flushers: std::mem::take(&mut self.flushers),
             extensions: std::mem::take(&mut self.extensions),
             background: std::mem::take(&mut self.background),
@@ -285,8 +285,8 @@ impl Builder<'_> {
     /// Calls a method of all features for the http block.
     fn whole(
         &mut self,
-        http: &Block<'_>,
-        levels: &[Rc<Level>],
+        http: &CheckedBlock<'_>,
+        levels: &[Rc<BlockLevel>],
         call: impl Fn(&dyn Feature, &Arc<dyn Any + Send + Sync>, &mut HttpBuild<'_>) -> Result<(), Problem>,
     ) {
         for (i, feature) in self.features.iter().enumerate() {
@@ -307,17 +307,22 @@ impl Builder<'_> {
     }
 
     /// Plans the server of a feature's socket.
-    fn own_server(&mut self, block: &mut Block<'_>, outer: &mut InnerLevels<'_>, socket: &OwnSocket) -> ServerDraft {
+    fn own_server(
+        &mut self,
+        block: &mut CheckedBlock<'_>,
+        outer: &mut InnerLevels<'_>,
+        socket: &OwnSocket,
+    ) -> ServerDraft {
         let mut draft = self.server(block, outer);
         if let Some(location) = self.servers.last().and_then(|server| self.locations.get_mut(server.location)) {
-            location.content = Some(Arc::new(crate::handler::Closing));
+            location.content = Some(Arc::new(crate::handler::CloseHandler));
             location.loggers.clear();
         }
         draft.listens.push(plain_listen(Address::Ip(socket.address), At::default()));
         draft
     }
 
-    fn upstream(&mut self, block: &mut Block<'_>) {
+    fn upstream(&mut self, block: &mut CheckedBlock<'_>) {
         let Some(d) = block.directive else { return };
         let at = Some(At { span: d.span, line: d.block_end_line.max(d.line) });
         for (i, feature) in self.features.iter().enumerate() {
@@ -328,7 +333,7 @@ impl Builder<'_> {
         }
     }
 
-    fn server(&mut self, block: &mut Block<'_>, outer: &mut InnerLevels<'_>) -> ServerDraft {
+    fn server(&mut self, block: &mut CheckedBlock<'_>, outer: &mut InnerLevels<'_>) -> ServerDraft {
         let index = self.servers.len();
         let own = self.tables.first().and_then(|(_, i)| block.input::<CoreInput>(*i));
         let names = own.and_then(|o| o.server_name.as_ref()).map(|n| n.value.0.clone()).unwrap_or_default();
@@ -376,8 +381,8 @@ impl Builder<'_> {
     /// Plans a block with a location of its own: the server level, a location, an `if`, a `limit_except`.
     fn location(
         &mut self,
-        block: &mut Block<'_>,
-        levels: &[Rc<Level>],
+        block: &mut CheckedBlock<'_>,
+        levels: &[Rc<BlockLevel>],
         server: usize,
         kind: Option<&LocationKind>,
         parent: Option<&LocationKind>,
@@ -405,7 +410,7 @@ impl Builder<'_> {
             connect: false,
             inner: Tree::default(),
             limit_except: None,
-            charset: crate::area::Template::default(),
+            charset: crate::area::HttpTemplate::default(),
             rewrite: Vec::new(),
             preaccess: Vec::new(),
             access: Vec::new(),
@@ -438,11 +443,11 @@ impl Builder<'_> {
                     let inner_kind = match LocationKind::parse(self.cx, d) {
                         Ok(kind) => kind,
                         Err(problem) => {
-                            self.complaints.push(check::word(d, problem));
+                            self.complaints.push(check::word_complaint(d, problem));
                             continue;
                         }
                     };
-                    if let Some(problem) = kind.and_then(|outer| misplaced(outer, &inner_kind)) {
+                    if let Some(problem) = kind.and_then(|outer| misplaced_location(outer, &inner_kind)) {
                         self.complain(at, problem);
                         continue;
                     }
@@ -478,7 +483,7 @@ impl Builder<'_> {
                     nameless.push((inner, child.context == Contexts::limit_except));
                     if let Some(d) = child.directive.filter(|_| child.context == Contexts::limit_except) {
                         if limit_except.is_some() {
-                            self.complaints.push(check::word(d, Problem::duplicate()));
+                            self.complaints.push(check::word_complaint(d, Problem::duplicate()));
                         }
                         limit_except = Some((d, inner));
                     }
@@ -489,7 +494,7 @@ impl Builder<'_> {
         if let Some((d, inner)) = limit_except {
             match allowed_methods(d) {
                 Ok(allowed) => self.locations[index].limit_except = Some(LimitExcept { allowed, location: inner }),
-                Err(problem) => self.complaints.push(check::word(d, problem)),
+                Err(problem) => self.complaints.push(check::word_complaint(d, problem)),
             }
         }
         let passing = self.features(block, levels, index, &children);
@@ -498,7 +503,7 @@ impl Builder<'_> {
     }
 
     /// Copies a content handler to `if` blocks, and to `limit_except` if it passes requests on.
-    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: Passing) {
+    fn pass_on(&mut self, from: usize, nameless: &[(usize, bool)], passing: PassWork) {
         if nameless.is_empty() {
             return;
         }
@@ -522,7 +527,7 @@ impl Builder<'_> {
     }
 
     /// Returns the `root` or `alias` of a block or of its outer blocks, with the length of the replaced prefix.
-    fn root_of(&self, levels: &[Rc<Level>], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
+    fn root_of(&self, levels: &[Rc<BlockLevel>], said: (bool, bool), kind: &LocationKind, outer: &Root) -> Root {
         let conf = self.core_conf(levels);
         match (said, &conf.alias) {
             ((_, true), Some(alias)) => {
@@ -537,10 +542,16 @@ impl Builder<'_> {
         }
     }
 
-    fn features(&mut self, block: &Block<'_>, levels: &[Rc<Level>], index: usize, children: &[usize]) -> Passing {
+    fn features(
+        &mut self,
+        block: &CheckedBlock<'_>,
+        levels: &[Rc<BlockLevel>],
+        index: usize,
+        children: &[usize],
+    ) -> PassWork {
         let server = self.locations[index].server;
         let is_server = block.context == Contexts::server;
-        let mut answering = Answering::default();
+        let mut answering = AnswerWork::default();
         for place in 0..self.order.len() {
             let i = self.order[place];
             let feature = self.features[i];

@@ -3,9 +3,9 @@
 //! Percent-encodes them in request targets, `Location` and `Refresh`; drops other fields with an error log message;
 //! replaces line ends of configured values by spaces (RFC 9112, 5.2).
 
-pub use crate::line_ends::{encoded, ends_line, one_line, target};
+pub use crate::line_ends::{encode_line_ends, encode_target, ends_line, one_line};
 use crate::request::Request;
-use observe::Level;
+use observe::Severity;
 
 fn is_url(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"location") || name.eq_ignore_ascii_case(b"refresh")
@@ -18,7 +18,7 @@ impl Request {
             return Some(value);
         }
         if is_url(name) {
-            return Some(encoded(&value).into_owned());
+            return Some(encode_line_ends(&value).into_owned());
         }
         self.dropped(directive, name, &value);
         None
@@ -29,6 +29,6 @@ impl Request {
         let words = format_args!(
             "\"{directive}\": field \"{name}\" is dropped: its value contains a line end or NUL: \"{value}\""
         );
-        self.log(Level::Error, words);
+        self.log(Severity::Error, words);
     }
 }

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     pub number: u64,
     /// `None` for UNIX-domain sockets.
     pub peer: Option<SocketAddr>,
@@ -21,7 +21,7 @@ pub struct Connection {
     /// `$connection_requests`: requests so far, including the current one. Saturates.
     pub requests: Cell<u32>,
     pub nodelay: Cell<bool>,
-    pub pipelining: Pipelining,
+    pub pipelining: PipelineState,
     pub started: Instant,
     /// PROXY protocol header, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
@@ -31,7 +31,7 @@ pub struct Connection {
     pub begun: PartialHead,
 }
 
-impl Connection {
+impl ClientConnection {
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }
@@ -47,16 +47,16 @@ impl Connection {
 }
 
 // With its `Rc` counts it fits the allocators' class of 128 bytes, which dominates idle connections.
-const _: () = assert!(size_of::<Connection>() <= 112);
+const _: () = assert!(size_of::<ClientConnection>() <= 112);
 
 /// Requests that a client has sent ahead, behind others.
 #[derive(Clone, Debug, Default)]
-pub struct Pipelining {
+pub struct PipelineState {
     seen: Cell<bool>,
     next: Cell<bool>,
 }
 
-impl Pipelining {
+impl PipelineState {
     /// Notes octets behind a request.
     #[inline]
     pub fn note(&self) {
@@ -115,10 +115,10 @@ impl ListenerRef {
 /// Bytes of an incomplete head; empty for most connections.
 #[derive(Default)]
 #[allow(clippy::box_collection)]
-pub struct PartialHead(Cell<Option<Box<Begun>>>);
+pub struct PartialHead(Cell<Option<Box<BegunHead>>>);
 
 /// Bytes of an incomplete head, and the time of the first one, with which `$request_time` begins.
-pub struct Begun {
+pub struct BegunHead {
     pub since: Instant,
     pub bytes: Vec<u8>,
 }
@@ -136,12 +136,12 @@ impl Clone for PartialHead {
 }
 
 impl PartialHead {
-    pub fn take(&self) -> Option<Begun> {
+    pub fn take(&self) -> Option<BegunHead> {
         self.0.take().map(|begun| *begun)
     }
     /// Copies the bytes without spare capacity.
     pub fn keep(&self, bytes: &[u8], since: Instant) {
-        self.0.set((!bytes.is_empty()).then(|| Box::new(Begun { since, bytes: bytes.to_vec() })));
+        self.0.set((!bytes.is_empty()).then(|| Box::new(BegunHead { since, bytes: bytes.to_vec() })));
     }
     pub fn is_some(&self) -> bool {
         let begun = self.0.take();
@@ -161,12 +161,12 @@ pub trait BodyReader {
 
 /// Takes over a connection after a response head.
 pub trait Tunnel {
-    fn run(self: Box<Self>, client: Box<dyn session_engine::relay::End>) -> LocalFuture<Tunnelled>;
+    fn run(self: Box<Self>, client: Box<dyn session_engine::relay::RelaySide>) -> LocalFuture<TunnelMark>;
 }
 
 /// The end of a tunnel.
 #[derive(Debug)]
-pub struct Tunnelled {
+pub struct TunnelMark {
     /// Bytes of the client.
     pub received: u64,
     /// Bytes of the server, without those that came with its head.

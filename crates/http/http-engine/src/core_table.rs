@@ -1,16 +1,16 @@
 //! Directives of nginx's http core module that the engine acts on.
 
-use crate::area::{HttpArea, Template};
+use crate::area::{HttpArea, HttpTemplate};
 use crate::listen::Listen;
 use crate::route_match::RouteMatches;
 use crate::used_paths::UsedPaths;
 use crate::values::{Aio, Directio};
 use crate::values::{
-    Alias, BodyInFile, ErrorPages, Identity, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose,
-    MemoryLimits, Root, Satisfy, ServerNames, ServerTokens, SizeTemplate, Types,
+    Alias, BodyInFile, ErrorPages, IfModifiedSince, KeepaliveDisable, KeepaliveTimeout, LingeringClose, MemoryLimits,
+    Root, Satisfy, ServerIdentity, ServerNameList, ServerTokens, SizeTemplate, Types,
 };
-use conf_schema::value::{Buffers, Flag, HashSize, List, Msec, Number, Offset, Sec, Size, Text, decimal};
-use conf_schema::{Cx, Directive, Problem, Value, directives};
+use conf_schema::value::{Buffers, Flag, HashSize, Msec, Number, Offset, Sec, Size, Text, ValueList, parse_decimal};
+use conf_schema::{Cx, Directive, Problem, ValueKind, directives};
 use observe::ErrorLogLines;
 use session_engine::SessionOf;
 
@@ -20,9 +20,9 @@ directives! {
         /// Address and port, or path of a UNIX-domain socket, on which the server accepts requests.
         /// Differs: with `proxy_protocol`, a PROXY header may have 4,096 bytes, as in the stream area; nginx allows it
         /// `client_header_buffer_size`.
-        listen: List<Listen>,
+        listen: ValueList<Listen>,
         /// Names of the virtual server: exact, with a wildcard, or a regular expression.
-        server_name: ServerNames,
+        server_name: ServerNameList,
         /// Root directory: the path of a file is the root followed by the URI.
         root: RootValue = "html",
         /// Directory that replaces the location's prefix in the URI.
@@ -52,7 +52,7 @@ directives! {
         /// Shows the version in error pages and in the `Server` field.
         server_tokens: ServerTokens = "on",
         /// Name in error pages and in the `Server` field: Tidegate's, nginx's, or any word.
-        server_identity: Identity = "tidegate",
+        server_identity: ServerIdentity = "tidegate",
         /// Memory per worker thread for small files that are ready to be sent; `off` disables it. Changes apply at
         /// once, as the kernel reports them; writes through shared memory maps and file systems that are mounted over a
         /// folder in use, which it does not report, apply after `recheck` (default: 10 seconds) or at a reload.
@@ -213,7 +213,7 @@ directives! {
 #[derive(Clone, Copy, Debug)]
 pub struct Marker;
 
-impl Value for Marker {
+impl ValueKind for Marker {
     const SYNTAX: &'static str = "";
     fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
         Ok(Marker)
@@ -255,25 +255,25 @@ fn folder(cx: &mut Cx, d: &Directive, alias: bool) -> Result<Root, Problem> {
     // As in nginx, `root /` becomes the empty string before a path with a leading slash; other roots lose one trailing
     // slash.
     let bare = if alias { &word.bytes[..] } else { word.bytes.strip_suffix(b"/").unwrap_or(&word.bytes) };
-    let mut path = Template::compile(cx, d, bare).map_err(|p| p.at(0))?;
+    let mut path = HttpTemplate::compile(cx, d, bare).map_err(|p| p.at(0))?;
     let starts_with_variable = word.bytes.first() == Some(&b'$');
     if !starts_with_variable && word.bytes.first() != Some(&b'/') {
         let full = cx.full_name(&String::from_utf8_lossy(bare));
-        path = Template::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
+        path = HttpTemplate::compile(cx, d, full.as_os_str().as_encoded_bytes())?;
     }
     // The location sets the length of the prefix that `alias` replaces.
     let prefix = cx.full_name("").as_os_str().as_encoded_bytes().into();
     Ok(Root { path, alias: Alias::No, prefix })
 }
 
-impl Value for RootValue {
+impl ValueKind for RootValue {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         folder(cx, d, false).map(RootValue)
     }
 }
 
-impl Value for AliasValue {
+impl ValueKind for AliasValue {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         folder(cx, d, true).map(AliasValue)
@@ -323,13 +323,13 @@ impl PackagedTempFolder {
 /// Digits of the files' numbers, which all levels share (`ngx_conf_set_path_slot`).
 const DIGITS: usize = 10;
 
-impl Value for TempPath {
+impl ValueKind for TempPath {
     const SYNTAX: &'static str = "path [level1 [level2 [level3]]]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let mut levels = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
-            match decimal::<usize>(&word.text()) {
+            match parse_decimal::<usize>(&word.text()) {
                 Some(n @ 1..=DIGITS) if levels.iter().sum::<usize>() + n <= DIGITS => levels.push(n),
                 _ => {
                     return Err(Problem::invalid()
@@ -347,14 +347,15 @@ impl Value for TempPath {
 
 /// Texts with variables: one is true if it is neither empty nor `0`.
 #[derive(Clone, Debug, Default)]
-pub struct Conditions(pub Vec<Template>);
+pub struct Conditions(pub Vec<HttpTemplate>);
 
-impl Value for Conditions {
+impl ValueKind for Conditions {
     const SYNTAX: &'static str = "string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let one =
-            |(index, word): (usize, &conf_syntax::Word)| Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index));
+        let one = |(index, word): (usize, &conf_syntax::Word)| {
+            HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))
+        };
         d.args.iter().enumerate().map(one).collect::<Result<_, _>>().map(Conditions)
     }
     fn append(&mut self, later: Self) {
@@ -371,7 +372,7 @@ impl Conditions {
 /// Limit of the process, unless `generated_body_memory` names one.
 const PROCESS_BYTES: u64 = 256 << 20;
 
-impl Value for MemoryLimits {
+impl ValueKind for MemoryLimits {
     const SYNTAX: &'static str = "connection-size [process-size]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let size = |index: usize| match d.args.get(index).map(|word| conf_schema::value::parse_offset(&word.bytes)) {
@@ -396,7 +397,7 @@ pub struct CacheBytes {
     pub recheck: u64,
 }
 
-impl Value for CacheBytes {
+impl ValueKind for CacheBytes {
     const SYNTAX: &'static str = "size [recheck=time] | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut cache = CacheBytes { bytes: 0, recheck: 10_000 };
@@ -417,7 +418,7 @@ impl Value for CacheBytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFileCache(pub Option<u64>);
 
-impl Value for OpenFileCache {
+impl ValueKind for OpenFileCache {
     const SYNTAX: &'static str = "off | max=number [inactive=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut max = None;
@@ -426,7 +427,7 @@ impl Value for OpenFileCache {
             let invalid = || Problem::says(format!("invalid \"open_file_cache\" parameter \"{text}\"")).at(index);
             match text.split_once('=') {
                 None if text == "off" => return Ok(OpenFileCache(None)),
-                Some(("max", n)) => max = Some(decimal::<u64>(n).filter(|n| *n > 0).ok_or_else(invalid)?),
+                Some(("max", n)) => max = Some(parse_decimal::<u64>(n).filter(|n| *n > 0).ok_or_else(invalid)?),
                 Some(("inactive", time)) => {
                     conf_schema::value::parse_sec(time.as_bytes()).ok_or_else(invalid)?;
                 }
@@ -445,7 +446,7 @@ impl Value for OpenFileCache {
 pub struct Symlinks {
     pub mode: SymlinkMode,
     /// Prefix of the path that is not checked.
-    pub from: Option<Template>,
+    pub from: Option<HttpTemplate>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -462,7 +463,7 @@ pub struct PoolSize(pub u64);
 const POOL_BYTES_MIN: u64 = 112;
 const POOL_ALIGNMENT: u64 = 16;
 
-impl Value for PoolSize {
+impl ValueKind for PoolSize {
     const SYNTAX: &'static str = Size::SYNTAX;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Size(bytes) = Size::parse(cx, d)?;
@@ -476,7 +477,7 @@ impl Value for PoolSize {
     }
 }
 
-impl Value for Symlinks {
+impl ValueKind for Symlinks {
     const SYNTAX: &'static str = "off | on | if_not_owner [from=part]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (mut mode, mut from) = (None, None);
@@ -486,7 +487,7 @@ impl Value for Symlinks {
                 b"on" => mode = Some(SymlinkMode::Refused),
                 b"if_not_owner" => mode = Some(SymlinkMode::IfNotOwner),
                 [b'f', b'r', b'o', b'm', b'=', rest @ ..] => {
-                    from = Some(Template::compile(cx, d, rest).map_err(|p| p.at(index))?);
+                    from = Some(HttpTemplate::compile(cx, d, rest).map_err(|p| p.at(index))?);
                 }
                 _ => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(index)),
             }

@@ -5,13 +5,13 @@ use crate::Request;
 use crate::request::RequestBody;
 use crate::trace_id;
 use base::clock;
-use metrics::{Exemplar, Zone, location_zone, process, server_zone};
+use metrics::{Exemplar, MetricZone, location_zone, process, server_zone};
 use std::cell::RefCell;
 
-pub struct ServerZone(pub Zone<server_zone::Of>);
+pub struct ServerZone(pub MetricZone<server_zone::Of>);
 
 #[inline]
-pub fn begun(r: &mut Request) {
+pub fn count_begun(r: &mut Request) {
     process::HTTP_REQUESTS.up_at(r.target.version as usize);
     (r.accounting.owes_count, r.accounting.owes_line) = (true, true);
     if r.scope
@@ -26,7 +26,7 @@ pub fn begun(r: &mut Request) {
 #[cold]
 fn in_server(r: &mut Request) {
     let Some(server) = r.scope.plan.as_ref().and_then(|plan| plan.servers.get(r.scope.server)) else { return };
-    if let Some(zone) = server.zone.as_ref().map(Zone::here) {
+    if let Some(zone) = server.zone.as_ref().map(MetricZone::here) {
         zone.up(server_zone::REQUESTS);
         zone.rise(server_zone::PROCESSING);
         r.accounting.in_server = true;
@@ -34,11 +34,11 @@ fn in_server(r: &mut Request) {
 }
 
 #[inline]
-pub fn ended(r: &mut Request) {
+pub fn count_ended(r: &mut Request) {
     r.accounting.owes_count = false;
     match r.accounting.bytes_sent {
         0 => process::HTTP_DISCARDED.up(),
-        _ => process::HTTP_RESPONSES.up_at(metrics::class(r.out.status)),
+        _ => process::HTTP_RESPONSES.up_at(metrics::status_class(r.out.status)),
     }
     process::HTTP_RECEIVED.add(received(r));
     process::HTTP_SENT.add(r.accounting.bytes_sent);
@@ -60,14 +60,14 @@ fn received(r: &Request) -> u64 {
 }
 
 #[inline]
-pub fn logged(r: &mut Request) {
+pub fn count_logged(r: &mut Request) {
     r.accounting.owes_line = false;
 }
 
 #[inline]
 pub fn given_up(r: &mut Request) {
     if r.accounting.owes_count {
-        ended(r);
+        count_ended(r);
     }
     r.accounting.owes_line = false;
 }
@@ -105,7 +105,7 @@ fn lost(r: &mut Request) {
         (r.out.status, r.progress.error_status) = (500, 0);
     }
     if r.accounting.owes_count {
-        ended(r);
+        count_ended(r);
     }
     if !std::mem::take(&mut r.accounting.owes_line) || !std::thread::panicking() {
         return;
@@ -127,9 +127,9 @@ fn in_zones(r: &mut Request) {
 /// Tells whether an exemplar of the request's time is welcome.
 fn count_in_zones(r: &Request, was_processing: bool) -> bool {
     let (plan, status, sent) = (r.plan(), r.out.status, r.accounting.bytes_sent);
-    let class = metrics::class(status);
+    let class = metrics::status_class(status);
     let micros = clock::now().micros_since(r.accounting.started);
-    let bucket = metrics::bucket(micros);
+    let bucket = metrics::bucket_index(micros);
     // Exemplars name requests that can be found elsewhere.
     let now_ms = trace_id::may_be_known(r).then(clock::unix_millis);
     let mut is_welcome = false;
@@ -168,7 +168,7 @@ fn count_in_zones(r: &Request, was_processing: bool) -> bool {
 
 #[cold]
 fn offer_exemplars(r: &mut Request) {
-    let Some(id) = trace_id::own(r) else { return };
+    let Some(id) = trace_id::own_trace(r) else { return };
     let plan = r.plan();
     let micros = clock::now().micros_since(r.accounting.started);
     let exemplar = Exemplar { trace_id: id, micros, at_ms: clock::unix_millis() };

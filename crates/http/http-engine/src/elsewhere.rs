@@ -15,7 +15,7 @@ pub fn is_denied(r: &mut Request, path: &CanonicalPath, file: &FilePath) -> bool
     let plan = r.plan_rc();
     let (own, captures) = (r.scope.location, r.target.captures.clone());
     let own_path = std::mem::replace(&mut r.target.path, path.clone());
-    let found = route::find(r);
+    let found = route::find_route(r);
     r.target.path = own_path;
     let is_denied = match found {
         Err(_) => true,

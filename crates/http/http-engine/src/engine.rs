@@ -2,7 +2,7 @@
 
 use crate::exchange;
 use crate::handler::Exchange;
-use crate::handler::{Body, Flow, LocalFuture};
+use crate::handler::{Flow, LocalFuture, ResponseBody};
 use crate::order::{FilterOrder, HandlerOrder, Phase};
 use crate::path::{CanonicalPath, FilePath};
 use crate::plan::Location;
@@ -12,20 +12,20 @@ use crate::special;
 use crate::trace::StepKind;
 use crate::values::Satisfy;
 use http_types::{BodyLength, Method, Version};
-use observe::Level;
+use observe::Severity;
 
-pub enum Outcome {
-    Ready(Box<Request>, Body),
+pub enum PhaseOutcome {
+    Ready(Box<Request>, ResponseBody),
     /// Closes the connection without a response.
     Close(Box<Request>),
-    /// A handler's pending answer; [`finish`] continues with it.
+    /// A handler's pending answer; [`finish_request`] continues with it.
     Later(LocalFuture<(Box<Request>, Flow)>),
-    /// A handler's exchange, to be polled in place; [`after`] continues with its answer.
+    /// A handler's exchange, to be polled in place; [`continue_after`] continues with its answer.
     Exchange(Box<Request>, Box<dyn Exchange>),
-    Wait(LocalFuture<Outcome>),
+    Wait(LocalFuture<PhaseOutcome>),
 }
 
-pub fn start(mut r: Box<Request>) -> Outcome {
+pub fn start_phases(mut r: Box<Request>) -> PhaseOutcome {
     r.progress.uri_changes_left = URI_CHANGES_MAX;
     r.progress.phase = Phase::ServerRewrite;
     r.scope.location = r.srv().location;
@@ -36,28 +36,28 @@ pub fn start(mut r: Box<Request>) -> Outcome {
     run(r)
 }
 
-pub fn resume(r: Box<Request>) -> Outcome {
+pub fn resume_phases(r: Box<Request>) -> PhaseOutcome {
     run(r)
 }
 
-pub fn fail(mut r: Box<Request>, status: u16) -> Outcome {
+pub fn fail_request(mut r: Box<Request>, status: u16) -> PhaseOutcome {
     r.progress.uri_changes_left = URI_CHANGES_MAX;
     r.scope.location = r.srv().location;
     settle(r, Flow::Status(status))
 }
 
-fn run(mut r: Box<Request>) -> Outcome {
+fn run(mut r: Box<Request>) -> PhaseOutcome {
     loop {
         match step(&mut r) {
             flow @ Flow::Declined => consume_declined(flow),
-            Flow::Later(later) => return Outcome::Later(later(r)),
-            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
+            Flow::Later(later) => return PhaseOutcome::Later(later(r)),
+            Flow::Exchange(exchange) => return PhaseOutcome::Exchange(r, exchange),
             flow => return settle(r, flow),
         }
     }
 }
 
-pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
+pub fn continue_after(mut r: Box<Request>, flow: Flow) -> PhaseOutcome {
     if r.trace().is_some() {
         note_later(&r, &flow);
     }
@@ -78,20 +78,20 @@ pub fn after(mut r: Box<Request>, flow: Flow) -> Outcome {
     }
 }
 
-pub async fn finish(mut outcome: Outcome) -> (Box<Request>, Option<Body>) {
+pub async fn finish_request(mut outcome: PhaseOutcome) -> (Box<Request>, Option<ResponseBody>) {
     loop {
         match outcome {
-            Outcome::Ready(r, body) => return (r, Some(body)),
-            Outcome::Close(r) => return (r, None),
-            Outcome::Later(work) => {
+            PhaseOutcome::Ready(r, body) => return (r, Some(body)),
+            PhaseOutcome::Close(r) => return (r, None),
+            PhaseOutcome::Later(work) => {
                 let (r, flow) = work.await;
-                outcome = after(r, flow);
+                outcome = continue_after(r, flow);
             }
-            Outcome::Exchange(r, exchange) => {
-                let (r, flow) = exchange::drive(exchange, r).await;
-                outcome = after(r, flow);
+            PhaseOutcome::Exchange(r, exchange) => {
+                let (r, flow) = exchange::drive_exchange(exchange, r).await;
+                outcome = continue_after(r, flow);
             }
-            Outcome::Wait(later) => outcome = later.await,
+            PhaseOutcome::Wait(later) => outcome = later.await,
         }
     }
 }
@@ -181,7 +181,7 @@ fn step(r: &mut Request) -> Flow {
                 Some(_) if r.trace().is_some() && rehearsed(r, location) => return Flow::Close,
                 Some(handler) => return handler.run(r),
                 None if r.progress.handler_lost => {
-                    r.log(Level::Error, format_args!("no upstream configuration"));
+                    r.log(Severity::Error, format_args!("no upstream configuration"));
                     return Flow::Status(500);
                 }
                 None => (&location.content_chain, Phase::Content),
@@ -307,16 +307,16 @@ fn unhandled(r: &mut Request) -> Flow {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
-        r.log(Level::Error, format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)));
+        r.log(Severity::Error, format_args!("directory index of \"{}\" is forbidden", String::from_utf8_lossy(&path)));
         return Flow::Status(403);
     }
-    r.log(Level::Error, format_args!("no handler found"));
+    r.log(Severity::Error, format_args!("no handler found"));
     Flow::Status(404)
 }
 
 fn find_location(r: &mut Request) -> Flow {
     r.target.match_again = false;
-    let Ok(route) = route::find(r) else { return Flow::Status(500) };
+    let Ok(route) = route::find_route(r) else { return Flow::Status(500) };
     let mut slash = false;
     match route {
         Route::Server => r.scope.location = r.srv().location,
@@ -340,7 +340,7 @@ fn find_location(r: &mut Request) -> Flow {
         && !(r.progress.error_page && r.incoming.expect_tested)
         && !(r.progress.post_action && r.accounting.asked.is_none())
     {
-        r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+        r.log(Severity::Error, format_args!("client intended to send too large body: {length} bytes"));
         r.refuse_body();
         return Flow::Status(413);
     }
@@ -403,7 +403,7 @@ fn post_rewrite(r: &mut Request) -> Flow {
     r.progress.uri_changes_left = r.progress.uri_changes_left.saturating_sub(1);
     if r.progress.uri_changes_left == 0 {
         let path = String::from_utf8_lossy(&r.target.path).into_owned();
-        r.log(Level::Error, format_args!("rewrite or internal redirection cycle while processing \"{path}\""));
+        r.log(Severity::Error, format_args!("rewrite or internal redirection cycle while processing \"{path}\""));
         return Flow::Status(500);
     }
     r.progress.phase = Phase::FindLocation;
@@ -415,7 +415,7 @@ fn post_access(r: &mut Request) -> Flow {
     let status = std::mem::take(&mut r.progress.access_status);
     if status != 0 {
         if status == 403 {
-            r.log(Level::Error, format_args!("access forbidden by rule"));
+            r.log(Severity::Error, format_args!("access forbidden by rule"));
         }
         return Flow::Status(status);
     }
@@ -423,7 +423,7 @@ fn post_access(r: &mut Request) -> Flow {
     Flow::Declined
 }
 
-fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
+fn settle(mut r: Box<Request>, mut flow: Flow) -> PhaseOutcome {
     if matches!(flow, Flow::Content(_)) && r.incoming.take_broken_body() {
         r.out.clear();
         flow = Flow::Status(400);
@@ -433,7 +433,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
         && r.loc().core.conf.auth_delay.0 > 0
         && !r.is_rehearsal()
     {
-        return Outcome::Later(delay_refusal(r, status));
+        return PhaseOutcome::Later(delay_refusal(r, status));
     }
     loop {
         match flow {
@@ -452,7 +452,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                     flow = Flow::Content(body);
                     continue;
                 };
-                return Outcome::Wait(Box::pin(async move {
+                return PhaseOutcome::Wait(Box::pin(async move {
                     let (mut r, flow) = transform.run(r, body).await;
                     // A replacement page has conditions of its own.
                     r.reply.ignore_conditions = judged || matches!(flow, Flow::Content(_));
@@ -471,7 +471,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                         }
                         continue;
                     };
-                    return Outcome::Wait(Box::pin(async move {
+                    return PhaseOutcome::Wait(Box::pin(async move {
                         let (mut r, flow) = transform.run(r, body).await;
                         let done = match flow {
                             Flow::Content(body) => filter(&mut r, body, Some(false)),
@@ -497,20 +497,20 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 }
             }
             // After the page of a filter's error and the `post_action`, later errors do not change the log line.
-            Flow::Status(_) if r.progress.settled => return Outcome::Close(r),
-            Flow::Status(444) | Flow::Close => return Outcome::Close(r),
+            Flow::Status(_) if r.progress.settled => return PhaseOutcome::Close(r),
+            Flow::Status(444) | Flow::Close => return PhaseOutcome::Close(r),
             // Even if `return` says so (nginx: `ngx_http_finalize_request`).
             Flow::Status(status @ (408 | 499)) => {
                 r.out.status = status;
-                return Outcome::Close(r);
+                return PhaseOutcome::Close(r);
             }
             Flow::Status(status) if r.family.sub.as_ref().is_some_and(|sub| sub.bare_errors) => {
                 r.out.status = status;
-                return Outcome::Ready(r, Body::Empty);
+                return PhaseOutcome::Ready(r, ResponseBody::Empty);
             }
             Flow::Status(status) => {
                 r.note(StepKind::Status, r.loc().at, |_| status.to_string());
-                flow = special::respond(&mut r, status);
+                flow = special::respond_status(&mut r, status);
             }
             Flow::Redirect { path, args, internal } => match redirect(&mut r, path, args, internal) {
                 Ok(()) => return run(r),
@@ -521,8 +521,8 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
                 Err(instead) => flow = instead,
             },
             Flow::Declined | Flow::Allowed | Flow::Rewritten => return run(r),
-            Flow::Later(later) => return Outcome::Later(later(r)),
-            Flow::Exchange(exchange) => return Outcome::Exchange(r, exchange),
+            Flow::Later(later) => return PhaseOutcome::Later(later(r)),
+            Flow::Exchange(exchange) => return PhaseOutcome::Exchange(r, exchange),
         }
     }
 }
@@ -531,7 +531,7 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> Outcome {
 fn delay_refusal(mut r: Box<Request>, status: u16) -> LocalFuture<(Box<Request>, Flow)> {
     r.progress.phase = Phase::Content;
     let delay = r.loc().core.conf.auth_delay.duration();
-    r.log(Level::Info, format_args!("delaying unauthorized request"));
+    r.log(Severity::Info, format_args!("delaying unauthorized request"));
     Box::pin(async move {
         let watch = r.incoming.watch.clone();
         let gone =
@@ -540,7 +540,7 @@ fn delay_refusal(mut r: Box<Request>, status: u16) -> LocalFuture<(Box<Request>,
         let has_left = runtime::time::timeout(delay, gone).await.is_ok();
         base::clock::update();
         if has_left {
-            r.log(Level::Info, format_args!("client prematurely closed connection"));
+            r.log(Severity::Info, format_args!("client prematurely closed connection"));
         }
         (r, Flow::Status(if has_left { 499 } else { status }))
     })
@@ -552,7 +552,7 @@ fn redirect(r: &mut Request, path: CanonicalPath, args: Vec<u8>, internal: bool)
     if r.progress.uri_changes_left == 0 {
         let shown = String::from_utf8_lossy(&path).into_owned();
         r.log(
-            Level::Error,
+            Severity::Error,
             format_args!("rewrite or internal redirection cycle while internally redirecting to \"{shown}\""),
         );
         return Err(special::last_resort(r));
@@ -583,7 +583,7 @@ fn redirect_to_named(r: &mut Request, name: &[u8]) -> Result<(), Flow> {
     let Some(location) = r.srv().tree.named(name).filter(|_| !is_cycle) else {
         let shown = String::from_utf8_lossy(name).into_owned();
         let why = if is_cycle { "rewrite or internal redirection cycle while redirect to" } else { "could not find" };
-        r.log(Level::Error, format_args!("{why} named location \"{shown}\""));
+        r.log(Severity::Error, format_args!("{why} named location \"{shown}\""));
         return Err(if is_cycle { special::last_resort(r) } else { Flow::Status(500) });
     };
     r.progress.internal = true;
@@ -615,18 +615,18 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
             r.incoming.body = RequestBody::None;
         }
         let flow = match target.0.starts_with(b"/") {
-            true => match special::canonical(&r, target.0) {
+            true => match special::canonical_path(&r, target.0) {
                 Ok(path) => Flow::redirect(path, Vec::new()),
                 Err(_) => return r,
             },
             false => Flow::Named(target.0),
         };
-        (r, _) = finish(settle(r, flow)).await;
+        (r, _) = finish_request(settle(r, flow)).await;
     }
 }
 
 /// Evaluates the request's conditions, against the resource instead of its transformed representation.
-fn conditions(r: &mut Request, mut body: Body) -> Result<Body, u16> {
+fn conditions(r: &mut Request, mut body: ResponseBody) -> Result<ResponseBody, u16> {
     if r.is_subrequest() || r.progress.error_status != 0 {
         return Ok(body);
     }
@@ -660,31 +660,31 @@ fn transforms_late(r: &Request) -> bool {
 }
 
 /// Ends a response that has passed the filters. `Err`: an error of theirs has another answer.
-fn responded(mut r: Box<Request>, done: Result<Body, u16>) -> Result<Outcome, (Box<Request>, Flow)> {
+fn responded(mut r: Box<Request>, done: Result<ResponseBody, u16>) -> Result<PhaseOutcome, (Box<Request>, Flow)> {
     let status = match done {
-        Ok(body) => return Ok(Outcome::Ready(r, body)),
+        Ok(body) => return Ok(PhaseOutcome::Ready(r, body)),
         Err(status) => status,
     };
     r.progress.filter_failed = status != 416;
-    match special::respond(&mut r, status) {
+    match special::respond_status(&mut r, status) {
         // The page of a filter's error passes the filters, too; a second error ends the request.
         Flow::Content(body) => {
             let body = respond(&mut r, body).unwrap_or_default();
-            Ok(Outcome::Ready(r, body))
+            Ok(PhaseOutcome::Ready(r, body))
         }
         flow => Err((r, flow)),
     }
 }
 
-pub(crate) fn respond(r: &mut Request, body: Body) -> Result<Body, u16> {
+pub(crate) fn respond(r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
     filter(r, body, None)
 }
 
 /// Applies the filters: all of them, those before a late transform, or those behind it.
-fn filter(r: &mut Request, mut body: Body, before: Option<bool>) -> Result<Body, u16> {
+fn filter(r: &mut Request, mut body: ResponseBody, before: Option<bool>) -> Result<ResponseBody, u16> {
     if r.progress.post_action {
         r.progress.settled = r.progress.filter_failed;
-        return Ok(Body::Empty);
+        return Ok(ResponseBody::Empty);
     }
     if r.progress.error_status != 0 {
         r.out.status = r.progress.error_status;
@@ -706,7 +706,7 @@ fn filter(r: &mut Request, mut body: Body, before: Option<bool>) -> Result<Body,
         if before == Some(true) {
             return Ok(body);
         }
-        return Ok(if r.reply.head_only || matches!(r.out.status, 204 | 304) { Body::Empty } else { body });
+        return Ok(if r.reply.head_only || matches!(r.out.status, 204 | 304) { ResponseBody::Empty } else { body });
     }
     for (order, filter) in &plan.loc(r.scope.location).filters {
         if before.is_none_or(|before| order.is_before_transform() == before) {
@@ -717,7 +717,7 @@ fn filter(r: &mut Request, mut body: Body, before: Option<bool>) -> Result<Body,
 }
 
 /// nginx: the chunked and header filters.
-fn frame(r: &mut Request, mut body: Body) -> Body {
+fn frame(r: &mut Request, mut body: ResponseBody) -> ResponseBody {
     if r.reply.tunnel.is_some() {
         // The tunnel's bytes after the head are not a body.
         r.reply.keep_alive = false;
@@ -766,7 +766,7 @@ fn frame(r: &mut Request, mut body: Body) -> Body {
         r.reply.keep_alive = false;
     }
     if r.reply.head_only {
-        body = Body::Empty;
+        body = ResponseBody::Empty;
     }
     body
 }

@@ -1,12 +1,12 @@
 //! Work that waits for a server, polled in place by its connection without a task or future.
 //! The carrier polls [`Flow::Exchange`] when one of its sockets is ready, and writes the response in that turn. For
-//! tasks (HTTP/2, subrequests, bodies), [`drive`] wraps it in a future.
+//! tasks (HTTP/2, subrequests, bodies), [`drive_exchange`] wraps it in a future.
 
 use crate::handler::{Exchange, Flow, Later, LocalFuture};
 use crate::request::Request;
 use std::task::Poll;
 
-pub async fn drive(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box<Request>, Flow) {
+pub async fn drive_exchange(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box<Request>, Flow) {
     let watch = r.incoming.watch.clone();
     let mut alone = watch.is_none();
     let flow = std::future::poll_fn(|cx| {
@@ -28,10 +28,10 @@ pub async fn drive(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box
 }
 
 /// Converts an exchange, and the work it leaves to a task, for a handler that wraps another.
-pub fn later(exchange: Box<dyn Exchange>) -> Later {
+pub fn later_exchange(exchange: Box<dyn Exchange>) -> Later {
     Box::new(move |r| -> LocalFuture<(Box<Request>, Flow)> {
         Box::pin(async move {
-            match drive(exchange, r).await {
+            match drive_exchange(exchange, r).await {
                 (r, Flow::Later(rest)) => rest(r).await,
                 said => said,
             }

@@ -1,12 +1,12 @@
 //! Counts of failed logins, which `auth_basic`, `auth_jwt`, `auth_request` and `.htaccess` files note and `auth_failure_limit` limits.
 //!
 //! A login takes a place before its credentials are judged and gives it back unless it fails, so that simultaneous guesses
-//! are no more than sequential ones: [`judge`] takes, a [`LoginAttempt`] gives back when it is dropped.
+//! are no more than sequential ones: [`judge_login`] takes, a [`LoginAttempt`] gives back when it is dropped.
 
 use crate::values::Satisfy;
-use crate::{Flow, Request, Template};
-use observe::Level;
-use session_engine::bucket::{Buckets, Rate, Unreserved};
+use crate::{Flow, HttpTemplate, Request};
+use observe::Severity;
+use session_engine::bucket::{BucketRefusal, Buckets, Rate};
 use session_engine::shared_limit::SharedLimit;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -36,7 +36,7 @@ impl FailureZone {
 /// `auth_failure_limit` of a location.
 pub struct FailureLimit {
     pub zone: String,
-    pub key: Template,
+    pub key: HttpTemplate,
     pub rate: Rate,
     /// Thousandths of a failure.
     pub burst: u64,
@@ -64,12 +64,12 @@ impl FailureLimit {
     fn shared_refusal(&self, r: &mut Request, key: &[u8]) -> Option<Flow> {
         let millis = self.shared.as_ref()?.refusal_millis(key)?;
         let zone = &self.zone;
-        r.log(Level::Error, format_args!("limiting failed logins of all servers by zone \"{zone}\""));
+        r.log(Severity::Error, format_args!("limiting failed logins of all servers by zone \"{zone}\""));
         Some(refuse_for(r, millis))
     }
     fn refuse(&self, r: &mut Request, excess: u64) -> Flow {
         let (whole, part, zone) = (excess / 1000, excess % 1000, &self.zone);
-        r.log(Level::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
+        r.log(Severity::Error, format_args!("limiting failed logins, excess: {whole}.{part:03} by zone \"{zone}\""));
         refuse_for(r, self.rate.millis(excess.saturating_sub(self.burst)))
     }
 }
@@ -135,7 +135,7 @@ pub fn count_pending(r: &mut Request) {
 }
 
 /// Forgets a failed login, for another check has admitted the request (`satisfy any`).
-pub fn forgive(r: &Request) {
+pub fn forgive_failure(r: &Request) {
     drop(take_pending(r));
 }
 
@@ -162,8 +162,8 @@ fn take_place(r: &mut Request) -> Result<LoginAttempt, NoPlace> {
             let (state, shared) = (limit.state.clone(), limit.shared.clone());
             Ok(LoginAttempt(Some(TakenPlace { state, shared, rate: limit.rate, key, location, fails: false })))
         }
-        Err(Unreserved::Busy { excess }) => Err(NoPlace::Refused(limit.refuse(r, excess))),
-        Err(Unreserved::Later) => Err(NoPlace::Later),
+        Err(BucketRefusal::Busy { excess }) => Err(NoPlace::Refused(limit.refuse(r, excess))),
+        Err(BucketRefusal::Later) => Err(NoPlace::Later),
     }
 }
 
@@ -183,7 +183,7 @@ async fn wait_for_place(r: &mut Request) -> Result<LoginAttempt, Flow> {
     let _waiting = WaitingLogin(limit.state.clone());
     if before >= LOGINS_WAITING_MAX {
         let zone = &limit.zone;
-        r.log(Level::Error, format_args!("{LOGINS_WAITING_MAX} logins wait for others in zone \"{zone}\" already"));
+        r.log(Severity::Error, format_args!("{LOGINS_WAITING_MAX} logins wait for others in zone \"{zone}\" already"));
         return Err(limit.refuse(r, limit.burst));
     }
     loop {
@@ -201,7 +201,7 @@ async fn wait_for_place(r: &mut Request) -> Result<LoginAttempt, Flow> {
 
 /// Judges credentials with `run` when `auth_failure_limit` has a place for one more login with the request's key: at once,
 /// or after logins that are being judged. Without a place, or with too many waiting logins, answers with 429.
-pub fn judge(r: &mut Request, run: impl FnOnce(&mut Request, LoginAttempt) -> Flow + 'static) -> Flow {
+pub fn judge_login(r: &mut Request, run: impl FnOnce(&mut Request, LoginAttempt) -> Flow + 'static) -> Flow {
     match take_place(r) {
         Ok(attempt) => run(r, attempt),
         Err(NoPlace::Refused(flow)) => flow,

@@ -1,7 +1,7 @@
 //! The relation of a main request to its subrequests: shared state, and a subrequest's own.
 
 use crate::response::Str;
-use session_engine::Slot;
+use session_engine::SessionSlot;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ impl Family {
 /// State that a main request and its subrequests share.
 #[derive(Default)]
 pub(crate) struct Common {
-    pub slots: Vec<Slot>,
+    pub slots: Vec<SessionSlot>,
     pub extensions: Vec<Rc<dyn Any>>,
 }
 

@@ -3,11 +3,11 @@
 use crate::request::Request;
 pub use crate::values::{Aio, Directio, PoolsAsked};
 use net::pool::{DEFAULT, Pool, named};
-use observe::Level;
+use observe::Severity;
 use std::sync::Arc;
 
 /// Returns `None` if the current thread reads files itself.
-pub fn pool(r: &mut Request) -> Option<Arc<Pool>> {
+pub fn file_pool(r: &mut Request) -> Option<Arc<Pool>> {
     let name = match &r.loc().core.conf.aio {
         Aio::Off => return None,
         Aio::Direct => return named(DEFAULT),
@@ -17,7 +17,7 @@ pub fn pool(r: &mut Request) -> Option<Arc<Pool>> {
     let name = String::from_utf8_lossy(&name);
     let found = named(&name);
     if found.is_none() {
-        r.log(Level::Error, format_args!("thread pool \"{name}\" not found"));
+        r.log(Severity::Error, format_args!("thread pool \"{name}\" not found"));
     }
     found
 }

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::handler::Body;
+use crate::handler::ResponseBody;
 use crate::path::bytes_path;
 use crate::response::{FilePart, OpenFile};
 use base::clock::{self, Instant};
@@ -57,11 +57,11 @@ fn etag(modified: i64, length: u64) -> Arc<[u8]> {
 
 impl FileEntry {
     /// Returns the whole file as a response's body; empty unless the entry is a file.
-    pub fn body(&self) -> Body {
+    pub fn body(&self) -> ResponseBody {
         match (&self.file, &self.content) {
-            (Some(file), _) => Body::File(FilePart { file: file.clone(), start: 0, length: self.size }),
-            (None, Some(content)) => Body::Bytes(content.clone()),
-            (None, None) => Body::Empty,
+            (Some(file), _) => ResponseBody::File(FilePart { file: file.clone(), start: 0, length: self.size }),
+            (None, Some(content)) => ResponseBody::Bytes(content.clone()),
+            (None, None) => ResponseBody::Empty,
         }
     }
     /// Validator of a response with another length than the file.
@@ -80,7 +80,7 @@ pub struct FileEntry {
     pub content: Option<Bytes>,
     /// Open file, if the content is not cached or has at least [`KERNEL_COPY_BYTES`].
     pub file: Option<Rc<OpenFile>>,
-    identity: Identity,
+    identity: FileIdentity,
     links: u64,
     /// Compressed representations of the content by encoding, kept by the compression filters.
     pub forms: RefCell<Vec<(&'static str, Bytes)>>,
@@ -104,7 +104,7 @@ impl FileKind {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     size: u64,
@@ -112,9 +112,9 @@ struct Identity {
     changed: (i64, i64),
 }
 
-impl Identity {
-    fn of(m: &Metadata) -> Identity {
-        Identity {
+impl FileIdentity {
+    fn of(m: &Metadata) -> FileIdentity {
+        FileIdentity {
             device: m.dev(),
             inode: m.ino(),
             size: m.size(),
@@ -170,8 +170,8 @@ thread_local! {
 const EVENTS_MAX: usize = 1024;
 
 /// Clears this thread's cache and sets its bytes (0 disables). The loop must watch the returned descriptor and call
-/// [`changed`] before serving requests.
-pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
+/// [`drop_changed`] before serving requests.
+pub fn enable_cache(bytes_max: u64) -> Option<OwnedFd> {
     CACHE.with_borrow_mut(|cache| {
         cache.bytes_max = bytes_max;
         cache.clear();
@@ -193,13 +193,13 @@ pub fn enable(bytes_max: u64) -> Option<OwnedFd> {
     })
 }
 
-pub fn usage() -> (u64, usize) {
+pub fn cache_usage() -> (u64, usize) {
     CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
 }
 
 /// Reads pending events and drops the entries of changed paths; all entries, with their watches, after [`EVENTS_MAX`]
 /// events: a program that writes next to served files without pause must not hold up requests.
-pub fn changed() {
+pub fn drop_changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
     CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 
-pub fn known(path: &[u8]) -> bool {
+pub fn knows_path(path: &[u8]) -> bool {
     CACHE.with_borrow(|cache| cache.entries.get(&*plain(path)).is_some_and(|entry| cache.holds(entry)))
 }
 
@@ -332,7 +332,7 @@ impl Cache {
             }
             if let Ok(found) = &entry.found {
                 if !entry.watched
-                    && std::fs::metadata(bytes_path(path)).is_ok_and(|m| Identity::of(&m) == found.identity)
+                    && std::fs::metadata(bytes_path(path)).is_ok_and(|m| FileIdentity::of(&m) == found.identity)
                 {
                     return Ok(found.clone());
                 }
@@ -628,7 +628,7 @@ fn found(mut file: File, cached: bool, keeps_open: bool) -> io::Result<FileEntry
         etag: etag(meta.mtime(), meta.len()),
         content: None,
         file: None,
-        identity: Identity::of(&meta),
+        identity: FileIdentity::of(&meta),
         links: meta.nlink(),
         forms: RefCell::new(Vec::new()),
     };
@@ -639,7 +639,7 @@ fn found(mut file: File, cached: bool, keeps_open: bool) -> io::Result<FileEntry
         let mut content = Vec::with_capacity(meta.len() as usize + 1);
         (&mut file).take(meta.len() + 1).read_to_end(&mut content)?;
         // The file changed during the read: the bytes may mix two versions. Serves the current version from the file.
-        let same = content.len() as u64 == meta.len() && Identity::of(&file.metadata()?) == found.identity;
+        let same = content.len() as u64 == meta.len() && FileIdentity::of(&file.metadata()?) == found.identity;
         found.content = same.then(|| Bytes::from(content));
         if same && !(keeps_open && meta.len() >= KERNEL_COPY_BYTES) {
             return Ok(found);
@@ -661,7 +661,7 @@ thread_local! {
     static CACHED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Enables or disables the cache of contents. Must be called together with [`enable`].
+/// Enables or disables the cache of contents. Must be called together with [`enable_cache`].
 pub fn keep_contents(on: bool) {
     CACHED.set(on);
 }

@@ -12,7 +12,7 @@ pub enum Flow {
     Declined,
     /// Grants access (relevant for `satisfy any`).
     Allowed,
-    Content(Body),
+    Content(ResponseBody),
     /// Ends with this status; error pages apply.
     Status(u16),
     /// Starts over with another URI (nginx: `ngx_http_internal_redirect`); `internal` permits `internal` locations.
@@ -69,7 +69,7 @@ pub trait Handler: Send + Sync {
 }
 
 pub trait Filter: Send + Sync {
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16>;
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16>;
     fn name(&self) -> &'static str;
 }
 
@@ -77,7 +77,7 @@ pub trait Filter: Send + Sync {
 pub trait Transform: Send + Sync {
     fn wants(&self, r: &mut Request) -> bool;
     /// Reads the body; the result replaces the handler's answer.
-    fn run(self: Arc<Self>, r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)>;
+    fn run(self: Arc<Self>, r: Box<Request>, body: ResponseBody) -> LocalFuture<(Box<Request>, Flow)>;
 }
 
 pub trait Logger: Send + Sync {
@@ -113,7 +113,7 @@ pub trait BodySource {
 }
 
 #[derive(Default)]
-pub enum Body {
+pub enum ResponseBody {
     #[default]
     Empty,
     Bytes(Bytes),
@@ -123,46 +123,46 @@ pub enum Body {
     Source(Box<dyn BodySource>),
 }
 
-impl Body {
+impl ResponseBody {
     pub fn length(&self) -> Option<u64> {
         match self {
-            Body::Empty => Some(0),
-            Body::Bytes(b) => Some(b.len() as u64),
-            Body::File(f) => Some(f.length),
-            Body::Pieces(p) => Some(p.iter().map(Piece::len).sum()),
-            Body::Source(_) => None,
+            ResponseBody::Empty => Some(0),
+            ResponseBody::Bytes(b) => Some(b.len() as u64),
+            ResponseBody::File(f) => Some(f.length),
+            ResponseBody::Pieces(p) => Some(p.iter().map(Piece::len).sum()),
+            ResponseBody::Source(_) => None,
         }
     }
     /// Replaces a file by its bytes, if the thread's cache holds them.
-    pub fn into_cached(self) -> Body {
+    pub fn into_cached(self) -> ResponseBody {
         match self {
-            Body::File(part) => part.cached().map_or(Body::File(part), Body::Bytes),
+            ResponseBody::File(part) => part.cached().map_or(ResponseBody::File(part), ResponseBody::Bytes),
             other => other,
         }
     }
     /// Returns [`BodySource::needs_window`].
     pub fn needs_window(&self) -> bool {
-        matches!(self, Body::Source(source) if source.needs_window())
+        matches!(self, ResponseBody::Source(source) if source.needs_window())
     }
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
-        if let Body::Source(source) = self {
+        if let ResponseBody::Source(source) = self {
             source.poll_ahead(cx, r);
         }
     }
     pub fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         match self {
-            Body::Source(source) => source.poll_piece(cx, r),
-            Body::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
+            ResponseBody::Source(source) => source.poll_piece(cx, r),
+            ResponseBody::Pieces(pieces) => Poll::Ready(pieces.pop_front().map(Ok)),
             _ => Poll::Ready(match std::mem::take(self) {
-                Body::Bytes(b) if !b.is_empty() => Some(Ok(Piece::Bytes(b))),
-                Body::File(f) if f.length > 0 => Some(Ok(Piece::File(f))),
+                ResponseBody::Bytes(b) if !b.is_empty() => Some(Ok(Piece::Bytes(b))),
+                ResponseBody::File(f) if f.length > 0 => Some(Ok(Piece::File(f))),
                 _ => None,
             }),
         }
     }
 }
 
-impl std::fmt::Debug for Body {
+impl std::fmt::Debug for ResponseBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Body({:?})", self.length())
     }
@@ -184,9 +184,9 @@ pub enum CertificateResult {
 }
 
 /// The content of a feature's own server (`own_socket.rs`): closes connections whose request no feature has answered.
-pub(crate) struct Closing;
+pub(crate) struct CloseHandler;
 
-impl Handler for Closing {
+impl Handler for CloseHandler {
     fn run(&self, _: &mut Request) -> Flow {
         Flow::Close
     }

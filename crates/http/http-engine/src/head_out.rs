@@ -2,14 +2,14 @@
 
 use crate::clean;
 use crate::request::Request;
-use crate::response::{OutHead, Slot, Str};
+use crate::response::{HeadSlot, OutHead, Str};
 use http_types::Version;
 use net::Address;
 use observe::clock;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
-pub fn prepare(r: &mut Request, closing: bool) {
+pub fn prepare_head(r: &mut Request, closing: bool) {
     if !matches!(r.out.status, 200 | 206 | 304) {
         r.out.last_modified = None;
     }
@@ -19,12 +19,12 @@ pub fn prepare(r: &mut Request, closing: bool) {
 }
 
 /// Writes nothing for HTTP/0.9.
-pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
+pub fn write_head(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     if r.target.version < Version::Http10 {
         return;
     }
     let start = out.len();
-    prepare(r, closing);
+    prepare_head(r, closing);
     out.extend_from_slice(b"HTTP/1.1 ");
     match r.out.status_line.as_ref().filter(|line| !line.ends_line()) {
         Some(line) => out.extend_from_slice(line.bytes()),
@@ -42,7 +42,7 @@ pub fn write(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
         },
     }
     out.extend_from_slice(b"\r\n");
-    fields(r, true, &mut Http1(out));
+    pass_fields(r, true, &mut Http1(out));
     out.extend_from_slice(b"\r\n");
     r.accounting.header_size = (out.len() - start) as u64;
 }
@@ -95,7 +95,7 @@ impl FieldSink for Http1<'_> {
 
 /// Passes response fields to `sink` in nginx's order, without line breaks. `connection`: includes connection fields,
 /// absent from HTTP/2 and HTTP/3.
-pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
+pub fn pass_fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
     let plan = r.plan_rc();
     let core = &plan.loc(r.scope.location).core;
     let o = &r.out;
@@ -131,7 +131,7 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
         sink.known(b"Location: ", &absolute);
         r.out.location = absolute.into();
     } else if is_list && !r.out.location.is_empty() {
-        sink.known(b"Location: ", &clean::encoded(r.out.location.bytes()));
+        sink.known(b"Location: ", &clean::encode_line_ends(r.out.location.bytes()));
     }
     if connection {
         connection_fields(r, sink);
@@ -145,7 +145,7 @@ pub fn fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink) {
         sink.lines(&o.lines);
     }
     let is_written = own_location || is_list;
-    let mut slots = o.slots().filter(|(slot, _)| !(is_written && *slot == Slot::Location)).peekable();
+    let mut slots = o.slots().filter(|(slot, _)| !(is_written && *slot == HeadSlot::Location)).peekable();
     for (index, field) in o.fields.iter().enumerate() {
         while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {
             write_slot(o, slot, sink);
@@ -174,7 +174,7 @@ fn connection_fields(r: &Request, sink: &mut impl FieldSink) {
         let header = r.loc().core.conf.keepalive_timeout.header.unwrap_or(0);
         if header != 0 {
             let mut value = b"timeout=".to_vec();
-            number(header, &mut value);
+            write_number(header, &mut value);
             sink.known(b"Keep-Alive: ", &value);
         }
     } else {
@@ -182,15 +182,17 @@ fn connection_fields(r: &Request, sink: &mut impl FieldSink) {
     }
 }
 
-fn write_slot(o: &OutHead, slot: Slot, sink: &mut impl FieldSink) {
+fn write_slot(o: &OutHead, slot: HeadSlot, sink: &mut impl FieldSink) {
     let (start, value): (&'static [u8], &Str) = match slot {
-        Slot::Location => return write_named(o, slot, b"Location: ", &clean::encoded(o.location.bytes()), sink),
-        Slot::AcceptRanges => return write_named(o, slot, b"Accept-Ranges: ", b"bytes", sink),
-        Slot::Server => (b"Server: ", &o.server),
-        Slot::Date => (b"Date: ", &o.date),
-        Slot::LastModified => (b"Last-Modified: ", &o.last_modified_text),
-        Slot::Etag => (b"ETag: ", &o.etag),
-        Slot::ContentEncoding => (b"Content-Encoding: ", &o.content_encoding),
+        HeadSlot::Location => {
+            return write_named(o, slot, b"Location: ", &clean::encode_line_ends(o.location.bytes()), sink);
+        }
+        HeadSlot::AcceptRanges => return write_named(o, slot, b"Accept-Ranges: ", b"bytes", sink),
+        HeadSlot::Server => (b"Server: ", &o.server),
+        HeadSlot::Date => (b"Date: ", &o.date),
+        HeadSlot::LastModified => (b"Last-Modified: ", &o.last_modified_text),
+        HeadSlot::Etag => (b"ETag: ", &o.etag),
+        HeadSlot::ContentEncoding => (b"Content-Encoding: ", &o.content_encoding),
     };
     if !value.ends_line() {
         write_named(o, slot, start, value.bytes(), sink);
@@ -199,14 +201,14 @@ fn write_slot(o: &OutHead, slot: Slot, sink: &mut impl FieldSink) {
 
 /// Writes a slot with its usual name, unless an upstream server spells it otherwise.
 #[inline]
-fn write_named(o: &OutHead, slot: Slot, start: &'static [u8], value: &[u8], sink: &mut impl FieldSink) {
+fn write_named(o: &OutHead, slot: HeadSlot, start: &'static [u8], value: &[u8], sink: &mut impl FieldSink) {
     match o.spelling(slot) {
         None => sink.known(start, value),
         Some(name) => sink.field(name, value),
     }
 }
 
-pub fn number(n: u64, out: &mut Vec<u8>) {
+pub fn write_number(n: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(digits(n, &mut [0; 20]));
 }
 
@@ -247,9 +249,9 @@ fn location(r: &Request) -> Vec<u8> {
         && address.port() != if tls { 443 } else { 80 }
     {
         out.push(b':');
-        number(u64::from(address.port()), out);
+        write_number(u64::from(address.port()), out);
     }
-    out.extend_from_slice(&clean::encoded(target));
+    out.extend_from_slice(&clean::encode_line_ends(target));
     url
 }
 

@@ -1,5 +1,5 @@
 //! Requests, phases, filters, variables and plan of the http area.
-//! `engine.rs` runs a [`Request`] through the phases of its [`Location`] to a head (`Request::out`) and a [`Body`],
+//! `engine.rs` runs a [`Request`] through the phases of its [`Location`] to a head (`Request::out`) and a [`ResponseBody`],
 //! which the connection pulls. Performs no network I/O; features are in
 //! `http-features` and the crates beside it.
 
@@ -61,19 +61,19 @@ pub mod variables;
 pub use area::HttpArea;
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use connection::{
-    Begun, BodyReader, Connection, ListenerRef, PartialHead, Pipelining, Tunnel, TunnelFault, Tunnelled, Watch,
-    unless_gone,
+    BegunHead, BodyReader, ClientConnection, ListenerRef, PartialHead, PipelineState, Tunnel, TunnelFault, TunnelMark,
+    Watch, unless_gone,
 };
 pub use elsewhere::is_denied as is_denied_elsewhere;
 pub use handler::{
-    Body, BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, Transform,
+    BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, ResponseBody, Transform,
 };
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};
 pub use request::{CacheCount, Request, RequestBody};
 pub use response::{BodyError, FilePart, OpenFile, Piece, Str};
 pub use session_engine::{forwarded, listen};
-pub use template::Template;
+pub use template::HttpTemplate;
 
 /// Writes buffered log lines of this thread's loggers (USR1, reload, exit).
 pub fn flush_logs(plan: &HttpPlan) {

@@ -47,7 +47,7 @@ fn is_folded_certificate(text: &[u8], at: usize) -> bool {
     false
 }
 
-pub fn encoded(text: &[u8]) -> Cow<'_, [u8]> {
+pub fn encode_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
     if !ends_line(text) {
         return Cow::Borrowed(text);
     }
@@ -64,7 +64,7 @@ pub fn encoded(text: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Percent-encodes controls and spaces of a request target (nginx sends spaces, which strict servers reject).
-pub fn target(text: &[u8]) -> Cow<'_, [u8]> {
+pub fn encode_target(text: &[u8]) -> Cow<'_, [u8]> {
     if !has_low::<b' '>(text) {
         return Cow::Borrowed(text);
     }
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn texts_that_end_no_line() {
-        assert_eq!(encoded(b"/a\r\nb\0"), &b"/a%0D%0Ab%00"[..]);
-        assert_eq!(encoded(b"/a%0d\t b"), &b"/a%0d\t b"[..]);
-        assert_eq!(target(b"/a%20b?c=d\xff"), &b"/a%20b?c=d\xff"[..]);
-        assert_eq!(target(b"/a b\t\r\n\0"), &b"/a%20b%09%0D%0A%00"[..]);
+        assert_eq!(encode_line_ends(b"/a\r\nb\0"), &b"/a%0D%0Ab%00"[..]);
+        assert_eq!(encode_line_ends(b"/a%0d\t b"), &b"/a%0d\t b"[..]);
+        assert_eq!(encode_target(b"/a%20b?c=d\xff"), &b"/a%20b?c=d\xff"[..]);
+        assert_eq!(encode_target(b"/a b\t\r\n\0"), &b"/a%20b%09%0D%0A%00"[..]);
         assert_eq!(one_line(b"default-src 'self';\r\n    img-src *;\n"), &b"default-src 'self'; img-src *;"[..]);
         assert_eq!(one_line(b" a  b "), &b" a  b "[..]);
         let certificate = b"x:-----BEGIN CERTIFICATE-----\n\tMII/+\n\tAA==\n\t-----END CERTIFICATE-----x";

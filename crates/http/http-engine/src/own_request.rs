@@ -3,7 +3,7 @@
 //! Access checks of the location do not apply, and only content filters do. The caller drives the request on any thread with an event
 //! loop, and drops its response.
 
-use crate::connection::{Connection, ListenerRef, PartialHead};
+use crate::connection::{ClientConnection, ListenerRef, PartialHead};
 use crate::engine::enter_location;
 use crate::order::Phase;
 use crate::plan::HttpPlan;
@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use wire_h1::{HeadLimits, HeadParser, Progress};
+use wire_h1::{HeadLimits, HeadParser, ParseProgress};
 
 /// Bytes of a URI.
 const URI_BYTES_MAX: usize = 16 * 1024;
@@ -25,19 +25,19 @@ const RESPONSE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// A request that has no response.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum OwnFailure {
     InvalidUri,
     /// The location closes the connection (444), or its response is incomplete.
     Closed,
     TimedOut,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for OwnFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Failure::InvalidUri => "the URI is invalid",
-            Failure::Closed => "the location sends no complete response",
-            Failure::TimedOut => "the location did not respond in time",
+            OwnFailure::InvalidUri => "the URI is invalid",
+            OwnFailure::Closed => "the location sends no complete response",
+            OwnFailure::TimedOut => "the location did not respond in time",
         })
     }
 }
@@ -46,9 +46,14 @@ impl std::fmt::Display for Failure {
 ///
 /// # Errors
 /// The URI does not begin with a slash, is too long, or is not valid in a request line.
-pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> Result<Box<Request>, Failure> {
+pub fn create_request(
+    plan: &Arc<HttpPlan>,
+    server: usize,
+    uri: &[u8],
+    agent: &str,
+) -> Result<Box<Request>, OwnFailure> {
     if !uri.starts_with(b"/") || uri.len() > URI_BYTES_MAX {
-        return Err(Failure::InvalidUri);
+        return Err(OwnFailure::InvalidUri);
     }
     let listener = plan.listeners.iter().find(|listener| !listener.quic && listener.default_server == server);
     let address = Rc::new(
@@ -56,14 +61,14 @@ pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> R
             .or(plan.listeners.first())
             .map_or_else(|| Address::Unix(Default::default()), |listener| listener.spec.address.clone()),
     );
-    let connection = Connection {
+    let connection = ClientConnection {
         number: 0,
         peer: None,
         local: address.clone(),
         listener: ListenerRef::new(address),
         requests: Cell::new(1),
         nodelay: Cell::new(true),
-        pipelining: crate::connection::Pipelining::default(),
+        pipelining: crate::connection::PipelineState::default(),
         started: base::clock::now(),
         proxy: None,
         socket: None,
@@ -80,12 +85,12 @@ pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> R
     r.buf = [b"GET ", uri, b" HTTP/1.1\r\nUser-Agent: ", agent.as_bytes(), b"\r\n\r\n"].concat();
     let limits = HeadLimits { line_max: URI_BYTES_MAX + 64, total_max: 2 * URI_BYTES_MAX, ..HeadLimits::default() };
     match HeadParser::default().parse(&r.buf, &limits, &mut r.head) {
-        Ok(Progress::Done { consumed }) if consumed == r.buf.len() => {}
-        _ => return Err(Failure::InvalidUri),
+        Ok(ParseProgress::Done { consumed }) if consumed == r.buf.len() => {}
+        _ => return Err(OwnFailure::InvalidUri),
     }
     (r.target.method, r.target.version) = (Method::Get, Version::Http11);
     let merge = r.loc().core.conf.merge_slashes;
-    r.target.path.read(&r.head, &r.buf, merge).map_err(|_| Failure::InvalidUri)?;
+    r.target.path.read(&r.head, &r.buf, merge).map_err(|_| OwnFailure::InvalidUri)?;
     let args = r.head.args;
     r.target.args.extend_from_slice(args.of(&r.buf));
     r.target.args_given = !r.target.args.is_empty();
@@ -99,29 +104,29 @@ pub fn create(plan: &Arc<HttpPlan>, server: usize, uri: &[u8], agent: &str) -> R
 /// Runs a request in a location, and returns the status of the response.
 ///
 /// # Errors
-/// [`Failure`].
-pub async fn run(mut r: Box<Request>, location: usize, limit: Duration) -> Result<u16, Failure> {
+/// [`OwnFailure`].
+pub async fn run_request(mut r: Box<Request>, location: usize, limit: Duration) -> Result<u16, OwnFailure> {
     let (path, args) = (r.target.path.clone(), r.target.args.clone());
-    let mut child = r.subrequest(path, args).map_err(|_| Failure::Closed)?;
+    let mut child = r.subrequest(path, args).map_err(|_| OwnFailure::Closed)?;
     child.target.args_given = r.target.args_given;
     child.scope.location = location;
     child.progress.phase = Phase::Rewrite;
     enter_location(&mut child);
     let work = async {
-        let Some((mut child, mut body)) = subrequest::head(child).await else { return Err(Failure::Closed) };
+        let Some((mut child, mut body)) = subrequest::run_to_head(child).await else { return Err(OwnFailure::Closed) };
         let status = child.out.status;
         let mut read = 0;
         while read < RESPONSE_BYTES_MAX {
             match std::future::poll_fn(|cx| body.poll_piece(cx, &mut child)).await {
                 Some(Ok(piece)) => read += piece.len(),
-                Some(Err(_)) => return Err(Failure::Closed),
+                Some(Err(_)) => return Err(OwnFailure::Closed),
                 None => break,
             }
         }
-        subrequest::ended(child);
+        subrequest::log_subrequest(child);
         Ok(status)
     };
     let done = timeout(limit, work).await;
     base::clock::update();
-    done.unwrap_or(Err(Failure::TimedOut))
+    done.unwrap_or(Err(OwnFailure::TimedOut))
 }

@@ -34,7 +34,7 @@ impl CanonicalPath {
     pub fn read(&mut self, head: &RequestHead, buf: &[u8], merge_slashes: bool) -> Result<(), BadPath> {
         let raw = head.path;
         if head.complex {
-            return canonical(if raw.is_empty() { b"/" } else { raw.of(buf) }, merge_slashes, &mut self.0);
+            return write_canonical(if raw.is_empty() { b"/" } else { raw.of(buf) }, merge_slashes, &mut self.0);
         }
         // The head's parser found no escape, dot segment or doubled slash.
         self.0.clear();
@@ -44,7 +44,7 @@ impl CanonicalPath {
     /// Parses an escaped path without a query.
     pub fn escaped(raw: &[u8], merge_slashes: bool) -> Result<CanonicalPath, BadPath> {
         let mut out = Vec::new();
-        canonical(raw, merge_slashes, &mut out)?;
+        write_canonical(raw, merge_slashes, &mut out)?;
         Ok(CanonicalPath(out))
     }
     /// Takes a path from the configuration, a file or a server: resolves dot segments, decodes nothing and keeps
@@ -198,7 +198,7 @@ pub fn only_own_dots<S>(template: &session_engine::Template<S>, text: &[u8]) -> 
 
 /// Writes the canonical form of a raw path to `out`, undefined on error. Decodes `%2f` and `%2e` before dot segments:
 /// the matched path is the opened one. Encoded `?` and `#` are ordinary bytes.
-pub fn canonical(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), BadPath> {
+pub fn write_canonical(raw: &[u8], merge_slashes: bool, out: &mut Vec<u8>) -> Result<(), BadPath> {
     out.clear();
     out.reserve(raw.len());
     let mut at = 0;
@@ -281,7 +281,7 @@ fn escape(text: &[u8], out: &mut Vec<u8>, bad: impl Fn(u8) -> bool) {
 }
 
 /// Decodes well-formed `%XX`; keeps all other bytes.
-pub fn unescape(text: &[u8], out: &mut Vec<u8>) {
+pub fn unescape_path(text: &[u8], out: &mut Vec<u8>) {
     let mut at = 0;
     while let Some(&c) = text.get(at) {
         if c == b'%'
@@ -304,7 +304,7 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(CanonicalPath, Vec<u8>), BadPath> {
     }
     let mut parts = text.splitn(2, |c| *c == b'?');
     let mut path = Vec::new();
-    unescape(parts.next().unwrap_or_default(), &mut path);
+    unescape_path(parts.next().unwrap_or_default(), &mut path);
     if path.contains(&0) {
         return Err(BadPath::Nul);
     }
@@ -327,7 +327,7 @@ mod tests {
 
     fn path(raw: &str) -> Result<String, BadPath> {
         let mut out = Vec::new();
-        canonical(raw.as_bytes(), true, &mut out).map(|()| String::from_utf8_lossy(&out).into_owned())
+        write_canonical(raw.as_bytes(), true, &mut out).map(|()| String::from_utf8_lossy(&out).into_owned())
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(path(raw), Err(why), "{raw}");
         }
         let mut out = Vec::new();
-        assert_eq!(canonical(b"//a//../b", false, &mut out), Ok(()));
+        assert_eq!(write_canonical(b"//a//../b", false, &mut out), Ok(()));
         assert_eq!(out, b"//a/b");
     }
 
@@ -430,13 +430,13 @@ mod tests {
                 n /= letters.len();
             }
             let (mut once, mut twice) = (Vec::new(), Vec::new());
-            if canonical(&raw, true, &mut once).is_err() {
+            if write_canonical(&raw, true, &mut once).is_err() {
                 continue;
             }
             assert_eq!(once.first(), Some(&b'/'));
             assert!(!once.windows(2).any(|w| w == b"//"), "{raw:?}");
             assert!(!once.split(|c| *c == b'/').any(|s| s == b"." || s == b".."), "{raw:?} {once:?}");
-            canonical(&once, true, &mut twice).expect("canonical");
+            write_canonical(&once, true, &mut twice).expect("canonical");
             assert_eq!(once, twice);
         }
     }

@@ -1,6 +1,6 @@
 //! Plan of the http area, built once from the checked tree, immutable afterwards.
 
-use crate::area::{ServerNames, Variable};
+use crate::area::{HttpServerNames, Variable};
 use crate::core_table::CoreConf;
 use crate::handler::{Filter, Handler, Logger, Transform};
 use crate::order::{FilterOrder, HandlerOrder};
@@ -21,7 +21,7 @@ pub struct HttpPlan {
     pub variables: Vec<Variable>,
     /// Some variable reads a field of a response, ours or an upstream server's.
     pub asks_for_fields: bool,
-    pub names: crate::area::Names,
+    pub names: crate::area::HttpNames,
     /// Some template refers to captures of the last match (`$1`).
     pub groups_used: bool,
     /// Some location applies `.htaccess` files: clients may neither write nor read names that begin with `.ht`.
@@ -76,7 +76,7 @@ impl HttpPlan {
     }
     /// Returns `None` for an address that this plan does not listen on.
     #[inline]
-    pub fn listener_of(&self, connection: &crate::Connection) -> Option<&Listener> {
+    pub fn listener_of(&self, connection: &crate::ClientConnection) -> Option<&Listener> {
         self.listener(&connection.listener)
     }
     /// Returns `None` for an address that this plan does not listen on.
@@ -127,7 +127,7 @@ pub struct Listener {
     /// `listen ... quic`: HTTP/3 over datagrams. `ssl` is true, too.
     pub quic: bool,
     pub default_server: usize,
-    pub names: ServerNames,
+    pub names: HttpServerNames,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +202,7 @@ pub struct Server {
     /// Response to TLS handshakes; `None`: without a certificate; the default server's is used.
     pub tls: Option<Arc<crate::area::ServerTls>>,
     pub rewrite: Vec<Arc<dyn Handler>>,
-    pub zone: Option<metrics::Zone<metrics::server_zone::Of>>,
+    pub zone: Option<metrics::MetricZone<metrics::server_zone::Of>>,
 }
 
 /// Settings and handlers of a location, an `if` block or a server's own level.
@@ -231,7 +231,7 @@ pub struct Location {
     pub connect: bool,
     pub inner: Tree,
     pub limit_except: Option<LimitExcept>,
-    pub charset: crate::area::Template,
+    pub charset: crate::area::HttpTemplate,
     /// Leaves out the first handler of `rewrite`, which starts traces, for requests that are not sampled.
     pub sampler: Option<Arc<LateSampler>>,
     pub rewrite: Vec<Arc<dyn Handler>>,
@@ -248,7 +248,7 @@ pub struct Location {
     /// Transforms the output of the filters up to `FilterOrder::Sub`.
     pub late_transform: Option<Arc<dyn Transform>>,
     pub loggers: Vec<Arc<dyn Logger>>,
-    pub zone: Option<metrics::Zone<metrics::location_zone::Of>>,
+    pub zone: Option<metrics::MetricZone<metrics::location_zone::Of>>,
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -323,6 +323,6 @@ impl AreaPlan for HttpPlan {
         all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
     }
     fn work(self: Arc<Self>) -> Vec<Box<dyn Work>> {
-        area::work(&self, &self.background)
+        area::area_work(&self, &self.background)
     }
 }

@@ -77,7 +77,7 @@ pub struct OutField {
 
 /// Slots of [`OutHead`] that are written among other fields, in the order of being set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum HeadSlot {
     Location,
     Server,
     Date,
@@ -87,29 +87,29 @@ pub enum Slot {
     AcceptRanges,
 }
 
-impl Slot {
+impl HeadSlot {
     /// Order of slots that were set between the same two fields.
-    const ALL: [Slot; 7] = [
-        Slot::Location,
-        Slot::Server,
-        Slot::Date,
-        Slot::LastModified,
-        Slot::Etag,
-        Slot::ContentEncoding,
-        Slot::AcceptRanges,
+    const ALL: [HeadSlot; 7] = [
+        HeadSlot::Location,
+        HeadSlot::Server,
+        HeadSlot::Date,
+        HeadSlot::LastModified,
+        HeadSlot::Etag,
+        HeadSlot::ContentEncoding,
+        HeadSlot::AcceptRanges,
     ];
 
     /// Tells whether a field's name is spelled as usual. Comparisons of constant length take a few instructions.
     #[inline]
     fn is_usual(self, name: &[u8]) -> bool {
         match self {
-            Slot::Location => name == b"Location",
-            Slot::Server => name == b"Server",
-            Slot::Date => name == b"Date",
-            Slot::LastModified => name == b"Last-Modified",
-            Slot::Etag => name == b"ETag",
-            Slot::ContentEncoding => name == b"Content-Encoding",
-            Slot::AcceptRanges => name == b"Accept-Ranges",
+            HeadSlot::Location => name == b"Location",
+            HeadSlot::Server => name == b"Server",
+            HeadSlot::Date => name == b"Date",
+            HeadSlot::LastModified => name == b"Last-Modified",
+            HeadSlot::Etag => name == b"ETag",
+            HeadSlot::ContentEncoding => name == b"Content-Encoding",
+            HeadSlot::AcceptRanges => name == b"Accept-Ranges",
         }
     }
 }
@@ -117,7 +117,7 @@ impl Slot {
 /// Positions of slots: each slot with the index of the field that it precedes.
 #[derive(Clone, Copy, Debug)]
 struct Places {
-    known: [(Slot, usize); Slot::ALL.len()],
+    known: [(HeadSlot, usize); HeadSlot::ALL.len()],
     count: usize,
     /// Bit mask of slots with a position.
     settled: u8,
@@ -125,7 +125,7 @@ struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        Places { known: [(Slot::Location, 0); Slot::ALL.len()], count: 0, settled: 0 }
+        Places { known: [(HeadSlot::Location, 0); HeadSlot::ALL.len()], count: 0, settled: 0 }
     }
 }
 
@@ -181,7 +181,7 @@ pub struct OutHead {
     pub trailers: Vec<OutField>,
     places: Places,
     /// Names of slots that an upstream server spells in another case: Go, for example, writes `Etag`.
-    spelled: Vec<(Slot, Str)>,
+    spelled: Vec<(HeadSlot, Str)>,
     /// Text of the [`Str::Part`]s; reused for the next response if no longer referenced.
     text: Rc<Vec<u8>>,
 }
@@ -242,11 +242,11 @@ impl OutHead {
     }
     /// Positions newly filled slots after the fields so far.
     pub fn settle(&mut self) {
-        Slot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
+        HeadSlot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
     }
     /// [`OutHead::settle`] for a single slot.
     #[inline]
-    pub fn settle_slot(&mut self, slot: Slot) {
+    pub fn settle_slot(&mut self, slot: HeadSlot) {
         let bit = 1 << slot as u8;
         if self.places.settled & bit != 0 || !self.holds(slot) {
             return;
@@ -259,13 +259,13 @@ impl OutHead {
     }
     /// Keeps the name of a slot as an upstream server spells it.
     #[inline]
-    pub fn spell(&mut self, slot: Slot, name: Str) {
+    pub fn spell(&mut self, slot: HeadSlot, name: Str) {
         if !slot.is_usual(name.bytes()) {
             self.spelled.push((slot, name));
         }
     }
     #[inline]
-    pub fn spelling(&self, slot: Slot) -> Option<&[u8]> {
+    pub fn spelling(&self, slot: HeadSlot) -> Option<&[u8]> {
         self.spelled.iter().find(|(one, _)| *one == slot).map(|(_, name)| name.bytes())
     }
     /// Charset of the text: set by the location, or named by `Content-Type`; empty if neither.
@@ -276,19 +276,19 @@ impl OutHead {
         }
     }
     #[inline]
-    fn holds(&self, slot: Slot) -> bool {
+    fn holds(&self, slot: HeadSlot) -> bool {
         match slot {
-            Slot::Location => !self.location.is_empty(),
-            Slot::Server => !self.server.is_empty(),
-            Slot::Date => !self.date.is_empty(),
-            Slot::LastModified => !self.last_modified_text.is_empty(),
-            Slot::Etag => !self.etag.is_empty(),
-            Slot::ContentEncoding => !self.content_encoding.is_empty(),
-            Slot::AcceptRanges => self.accept_ranges == Some(true),
+            HeadSlot::Location => !self.location.is_empty(),
+            HeadSlot::Server => !self.server.is_empty(),
+            HeadSlot::Date => !self.date.is_empty(),
+            HeadSlot::LastModified => !self.last_modified_text.is_empty(),
+            HeadSlot::Etag => !self.etag.is_empty(),
+            HeadSlot::ContentEncoding => !self.content_encoding.is_empty(),
+            HeadSlot::AcceptRanges => self.accept_ranges == Some(true),
         }
     }
     /// Complete after [`OutHead::settle`].
-    pub fn slots(&self) -> impl Iterator<Item = (Slot, usize)> + '_ {
+    pub fn slots(&self) -> impl Iterator<Item = (HeadSlot, usize)> + '_ {
         let known = self.places.known.get(..self.places.count).unwrap_or_default();
         known.iter().copied().filter(|(slot, _)| self.holds(*slot))
     }

@@ -1,6 +1,6 @@
 //! Selects the location by the canonical path, with nginx's precedence.
 
-use crate::area::Template;
+use crate::area::HttpTemplate;
 use crate::path::CanonicalPath;
 use crate::plan::{HttpPlan, Server};
 use crate::request::Request;
@@ -17,7 +17,7 @@ pub enum Route {
 }
 
 /// Fails with a regular expression.
-pub fn find(r: &mut Request) -> Result<Route, MatchFailed> {
+pub fn find_route(r: &mut Request) -> Result<Route, MatchFailed> {
     let plan = r.plan_rc();
     let server: &Server = plan.srv(r.scope.server);
     let path = std::mem::take(&mut r.target.path);
@@ -50,11 +50,17 @@ fn note_prefix(plan: &HttpPlan, r: &Request, found: &Match, final_: bool) {
 }
 
 /// Evaluates the predicate of a location. `path` is that of the request, which the search has borrowed.
-fn is_selected(plan: &HttpPlan, r: &mut Request, predicate: &Template, location: usize, path: &CanonicalPath) -> bool {
+fn is_selected(
+    plan: &HttpPlan,
+    r: &mut Request,
+    predicate: &HttpTemplate,
+    location: usize,
+    path: &CanonicalPath,
+) -> bool {
     r.target.path = path.clone();
     let value = predicate.eval(r);
     r.target.path.clear();
-    let is_selected = session_engine::template::truthy(&value);
+    let is_selected = session_engine::template::is_true(&value);
     let location = plan.loc(location);
     r.note(StepKind::Candidate, location.at, |_| {
         let (name, value) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(&value));

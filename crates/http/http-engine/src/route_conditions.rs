@@ -20,7 +20,7 @@ impl RouteMatches {
         if reads_path {
             r.target.path.clear();
         }
-        decided.inspect_err(|MatchFailed(words)| r.log(observe::Level::Error, format_args!("{words}")))
+        decided.inspect_err(|MatchFailed(words)| r.log(observe::Severity::Error, format_args!("{words}")))
     }
 
     fn decide(&self, r: &mut Request) -> Result<Result<(), &str>, MatchFailed> {

@@ -1,8 +1,8 @@
 //! `route_match`: conditions of a location beside its name. A location whose conditions do not hold is skipped, and the search goes on
 //! (`route_conditions.rs`).
 
-use crate::area::{Pattern, Template};
-use conf_schema::{Cx, Directive, Problem, Value};
+use crate::area::{HttpPattern, HttpTemplate};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::sync::Arc;
 
 /// The blocks of a location: one of them must hold, each with all of its lines.
@@ -24,22 +24,22 @@ pub(crate) enum RouteSource {
     /// In lower case.
     Header(Vec<u8>),
     Query(Vec<u8>),
-    Text(Template),
+    Text(HttpTemplate),
 }
 
 #[derive(Debug)]
 pub(crate) enum RouteTest {
     IsThere,
     IsOneOf(Vec<Vec<u8>>),
-    Matches(Pattern),
+    Matches(HttpPattern),
 }
 
-impl Value for RouteMatches {
+impl ValueKind for RouteMatches {
     const SYNTAX: &'static str = "{ ... }";
     const REPEATS: bool = true;
     const INHERITS: bool = false;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let rows = conf_syntax::directives(d.block.as_deref().unwrap_or_default());
+        let rows = conf_syntax::list_directives(d.block.as_deref().unwrap_or_default());
         if rows.is_empty() {
             return Err(Problem::directive("has no conditions")
                 .hint("write \"method\", \"header\", \"query\" or \"variable\" in it"));
@@ -72,7 +72,7 @@ impl RouteLine {
             }
             ("query", [key, rest @ ..]) if !key.is_empty() => (RouteSource::Query(key.to_vec()), rest),
             ("variable", [value, rest @ ..]) if !rest.is_empty() => {
-                (RouteSource::Text(Template::compile(cx, row, value).map_err(|p| p.at(0))?), rest)
+                (RouteSource::Text(HttpTemplate::compile(cx, row, value).map_err(|p| p.at(0))?), rest)
             }
             ("variable", _) => return Err(counts("a variable and a value")),
             ("header" | "query", _) => return Err(counts("a name")),
@@ -81,7 +81,7 @@ impl RouteLine {
                     .hint("one of: method, header, query, variable"));
             }
         };
-        let mut regex = |text: &[u8], caseless| Pattern::new(cx, text, caseless).map_err(|p| p.at(2));
+        let mut regex = |text: &[u8], caseless| HttpPattern::new(cx, text, caseless).map_err(|p| p.at(2));
         let test = match values {
             [] => RouteTest::IsThere,
             [b"~", text] => RouteTest::Matches(regex(text, false)?),

@@ -19,7 +19,7 @@ pub struct Sampler {
 pub(crate) type Shares = Box<[(u32, bool)]>;
 
 /// Tells whether a value of `otel_trace` enables tracing.
-pub fn enables(value: &[u8]) -> bool {
+pub fn enables_tracing(value: &[u8]) -> bool {
     matches!(value, b"on" | b"1")
 }
 

@@ -7,22 +7,22 @@
 use crate::Request;
 use crate::area::HttpArea;
 use crate::plan::HttpPlan;
-use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables, is_sampled, rate};
-use crate::span::{DIGITS, TraceContext, TraceIds, Unsampled, digits};
-use crate::template::Template;
-use crate::variable::{Source, VarId};
+use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables_tracing, is_sampled, rate};
+use crate::span::{DIGITS, TraceContext, TraceIds, UnsampledTrace, hex_digits};
+use crate::template::HttpTemplate;
+use crate::variable::{HttpSource, VarId};
 use session_engine::split_clients::{Prefix, Split, murmur2};
 use session_engine::template::Part;
 use std::cell::OnceCell;
 
 fn shares(split: &Split<HttpArea>) -> Shares {
-    split.shares().map(|(end, value)| (end, enables(value))).collect()
+    split.shares().map(|(end, value)| (end, enables_tracing(value))).collect()
 }
 
 /// Returns the block of a variable, and the slot for values of `set`.
 fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<HttpArea>, Option<u32>)> {
     match &plan.variables.get(variable.0 as usize)?.source {
-        Source::Computed { by, slot, .. } => Some((by.as_split()?, *slot)),
+        HttpSource::Computed { by, slot, .. } => Some((by.as_split()?, *slot)),
         _ => None,
     }
 }
@@ -31,7 +31,7 @@ fn split(plan: &HttpPlan, variable: VarId) -> Option<(&Split<HttpArea>, Option<u
 fn ids(shares: &[(u32, bool)], sampled: bool) -> TraceIds {
     loop {
         let mut ids = TraceIds::new();
-        let text: [u8; 32] = digits(&ids.trace);
+        let text: [u8; 32] = hex_digits(&ids.trace);
         let (words, _) = text.as_chunks::<4>();
         let Some((_, words)) = words.split_last() else { return ids };
         let prefix = Prefix::new(words);
@@ -58,7 +58,7 @@ fn ending([first, low]: [u8; 2], fits: impl Fn([u8; 4]) -> bool) -> Option<[u8; 
 
 impl Sampler {
     /// Returns `None` if the value of `otel_trace` is something else.
-    pub fn of(plan: &HttpPlan, value: &Template) -> Option<Sampler> {
+    pub fn of(plan: &HttpPlan, value: &HttpTemplate) -> Option<Sampler> {
         let [Part::Variable(variable)] = value.parts() else { return None };
         let (split, slot) = split(plan, *variable)?;
         let source = plan.variables.get(split.variable()?.0 as usize)?;
@@ -90,11 +90,11 @@ impl Sampler {
     }
     #[inline]
     fn unsampled(&self) -> TraceContext {
-        TraceContext::Unsampled(Unsampled { by: self.variable, ids: OnceCell::new() })
+        TraceContext::Unsampled(UnsampledTrace { by: self.variable, ids: OnceCell::new() })
     }
     #[cold]
     fn decided(&self, r: &Request) -> bool {
-        r.trace_ids().is_some_and(|ids| is_sampled(&self.shares, murmur2(&digits::<16, 32>(&ids.trace))))
+        r.trace_ids().is_some_and(|ids| is_sampled(&self.shares, murmur2(&hex_digits::<16, 32>(&ids.trace))))
     }
     #[cold]
     fn begin(&self, r: &mut Request) {
@@ -106,14 +106,14 @@ impl LateSampler {
     /// Finds the sampler of the value of `otel_trace`; `None`: the value is something else than the variable of a
     /// `split_clients $otel_trace_id` block.
     #[inline]
-    pub fn get(&self, plan: &HttpPlan, value: &Template) -> Option<&Sampler> {
+    pub fn get(&self, plan: &HttpPlan, value: &HttpTemplate) -> Option<&Sampler> {
         match self.0.get() {
             Some(found) => found.as_ref(),
             None => self.find(plan, value),
         }
     }
     #[cold]
-    fn find(&self, plan: &HttpPlan, value: &Template) -> Option<&Sampler> {
+    fn find(&self, plan: &HttpPlan, value: &HttpTemplate) -> Option<&Sampler> {
         self.0.get_or_init(|| Sampler::of(plan, value)).as_ref()
     }
     /// Decides a request that enters its first location, if that takes a counter alone: most requests of a server that samples
@@ -136,7 +136,7 @@ impl LateSampler {
 }
 
 #[cold]
-fn ids_of(unsampled: &Unsampled, plan: &HttpPlan) -> TraceIds {
+fn ids_of(unsampled: &UnsampledTrace, plan: &HttpPlan) -> TraceIds {
     *unsampled.ids.get_or_init(|| match split(plan, unsampled.by) {
         Some((split, _)) => ids(&shares(split), false),
         None => TraceIds::new(),
@@ -177,7 +177,7 @@ mod tests {
             for sampled in [true, false] {
                 for _ in 0..50 {
                     let ids = ids(shares, sampled);
-                    assert_eq!(is_sampled(shares, murmur2(&digits::<16, 32>(&ids.trace))), sampled, "{shares:?}");
+                    assert_eq!(is_sampled(shares, murmur2(&hex_digits::<16, 32>(&ids.trace))), sampled, "{shares:?}");
                 }
             }
         }

@@ -4,11 +4,11 @@ use crate::area::HttpArea;
 use crate::family::Common;
 use crate::path::bytes_path;
 use crate::request::Request;
-use observe::{ErrorLog, Level, os};
-use session_engine::forwarded::{self, Trusted};
+use observe::{ErrorLog, Severity, os_error};
+use session_engine::forwarded::{self, TrustedNetwork};
 use session_engine::regex::Captures;
 use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, Slot};
+use session_engine::{AreaTypes, Session, SessionSlot};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -37,14 +37,14 @@ impl Session for Request {
             Some(tree) => tree.common.borrow().slots.get(slot)?.read(out),
         }
     }
-    fn write_slot(&mut self, slot: u32, value: Slot) {
-        self.with_common(|Common { slots, .. }| Slot::write(slots, slot, value));
+    fn write_slot(&mut self, slot: u32, value: SessionSlot) {
+        self.with_common(|Common { slots, .. }| SessionSlot::write(slots, slot, value));
     }
     #[cold]
     fn uninitialized(&self, name: &str) {
         let is_quiet = self.scope.plan.is_some() && self.loc().ext::<QuietlyUninitialized>().is_some();
         if !is_quiet {
-            Request::log(self, Level::Warn, format_args!("using uninitialized \"{name}\" variable"));
+            Request::log(self, Severity::Warn, format_args!("using uninitialized \"{name}\" variable"));
         }
     }
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
@@ -62,10 +62,15 @@ impl Session for Request {
     fn peer(&self) -> Option<SocketAddr> {
         self.connection().peer
     }
-    fn forwarded_for(&self, peer: Option<SocketAddr>, proxies: &[Trusted], recursive: bool) -> Option<SocketAddr> {
+    fn forwarded_for(
+        &self,
+        peer: Option<SocketAddr>,
+        proxies: &[TrustedNetwork],
+        recursive: bool,
+    ) -> Option<SocketAddr> {
         let lines: Vec<&[u8]> =
             self.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"x-forwarded-for")).map(|(_, v)| v).collect();
-        forwarded::client(peer, lines.into_iter(), proxies, recursive)
+        forwarded::forwarded_client(peer, lines.into_iter(), proxies, recursive)
     }
     /// Requires an existing root: clients could otherwise create log files for invented hosts (`$host`).
     fn may_open_log(&mut self) -> bool {
@@ -78,7 +83,7 @@ impl Session for Request {
             Err(e) => e,
         };
         let shown = String::from_utf8_lossy(&root);
-        self.log(Level::Error, format_args!("testing \"{shown}\" existence failed {}", os(&e)));
+        self.log(Severity::Error, format_args!("testing \"{shown}\" existence failed {}", os_error(&e)));
         false
     }
     fn tls(&self) -> Option<&tls::Facts> {
@@ -88,7 +93,7 @@ impl Session for Request {
     fn error_log(&self) -> &Arc<ErrorLog> {
         &self.loc().core.error_log
     }
-    fn log(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    fn log(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         Request::log(self, level, words);
     }
 }
@@ -97,7 +102,7 @@ impl Request {
     /// Tells whether a slot has a value, or is known to have none.
     #[inline]
     pub(crate) fn has_slot(&self, slot: u32) -> bool {
-        let is_set = |common: &Common| !matches!(common.slots.get(slot as usize), None | Some(Slot::Unset));
+        let is_set = |common: &Common| !matches!(common.slots.get(slot as usize), None | Some(SessionSlot::Unset));
         match &self.family.tree {
             None => is_set(&self.family.common),
             Some(tree) => is_set(&tree.common.borrow()),

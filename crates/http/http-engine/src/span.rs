@@ -16,7 +16,7 @@ pub enum TraceContext {
     #[default]
     Unknown,
     /// Without a parent, and not sampled: most requests of a server that samples some.
-    Unsampled(Unsampled),
+    Unsampled(UnsampledTrace),
     /// As `Unsampled`, with known ids.
     Ids(TraceIds),
     /// Shared with subrequests.
@@ -25,7 +25,7 @@ pub enum TraceContext {
 
 /// The context of a request whose ids are not known yet; `sampling.rs` makes them.
 #[derive(Clone, Debug)]
-pub struct Unsampled {
+pub struct UnsampledTrace {
     /// The variable of `split_clients` that decided.
     pub(crate) by: VarId,
     pub(crate) ids: OnceCell<TraceIds>,
@@ -124,7 +124,7 @@ impl RequestSpan {
 }
 
 /// Returns the value of a `traceparent` field, version 00.
-pub fn traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
+pub fn format_traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
     let mut out = *b"00-................................-................-00";
     let (head, span) = out.split_at_mut(36);
     put_digits(&ids.trace, head.get_mut(3..).unwrap_or_default());
@@ -136,7 +136,7 @@ pub fn traceparent(ids: &TraceIds, sampled: bool) -> [u8; 55] {
 }
 
 /// Returns octets as lower-case hexadecimal digits; `D`: twice their number. `$otel_trace_id` has those of a trace's id.
-pub fn digits<const N: usize, const D: usize>(octets: &[u8; N]) -> [u8; D] {
+pub fn hex_digits<const N: usize, const D: usize>(octets: &[u8; N]) -> [u8; D] {
     const { assert!(D == 2 * N) };
     let mut out = [0; D];
     put_digits(octets, &mut out);
@@ -165,7 +165,7 @@ pub(crate) static DIGITS: [[u8; 2]; 256] = {
 };
 
 /// Appends octets as lower-case hexadecimal digits.
-pub fn hex(octets: &[u8], out: &mut Vec<u8>) {
+pub fn write_hex(octets: &[u8], out: &mut Vec<u8>) {
     let mut digits = [0; 2 * HEX_BATCH];
     for octets in octets.chunks(HEX_BATCH) {
         put_digits(octets, &mut digits);
@@ -194,12 +194,12 @@ mod tests {
     fn a_traceparent_has_both_ids_and_the_flag() {
         let trace: [u8; 16] = std::array::from_fn(|at| 0xf0 + at as u8);
         let ids = TraceIds { trace, span: [0, 1, 2, 3, 4, 0xab, 0xcd, 0xef] };
-        let text = |sampled| String::from_utf8(traceparent(&ids, sampled).to_vec());
+        let text = |sampled| String::from_utf8(format_traceparent(&ids, sampled).to_vec());
         let sampled = "00-f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff-0001020304abcdef-01";
         assert_eq!(text(true).as_deref(), Ok(sampled));
         assert_eq!(text(false).as_deref(), Ok(&*sampled.replace("ef-01", "ef-00")));
         let mut digits = b"id=".to_vec();
-        hex(&[0, 9, 10, 255], &mut digits);
+        write_hex(&[0, 9, 10, 255], &mut digits);
         assert_eq!(digits, b"id=00090aff");
     }
 }

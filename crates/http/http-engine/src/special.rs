@@ -1,7 +1,7 @@
 //! Built-in pages, `error_page`, and checks of the client's browser (nginx: `ngx_http_special_response.c`).
 
 use crate::core_table::SymlinkMode;
-use crate::handler::{Body, Flow};
+use crate::handler::{Flow, ResponseBody};
 use crate::path::{self, CanonicalPath, FilePath};
 use crate::request::{FolderPage, Request};
 use crate::response::Str;
@@ -56,7 +56,7 @@ fn words(status: u16) -> Option<(&'static str, Option<&'static str>)> {
 }
 
 /// With the server's signature in the footer.
-pub fn page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
+pub fn status_page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
     let (title, extra) = words(status)?;
     let heading = if extra.is_some() { "400 Bad Request" } else { title };
     let mut out = Vec::with_capacity(256);
@@ -75,7 +75,7 @@ pub fn page(status: u16, signature: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Uses `error_page` if configured, otherwise the built-in page.
-pub fn respond(r: &mut Request, status: u16) -> Flow {
+pub fn respond_status(r: &mut Request, status: u16) -> Flow {
     r.progress.error_status = status;
     if r.reply.keep_alive && matches!(status, 400 | 413 | 414 | 497 | 495 | 496 | 500 | 501) {
         r.reply.keep_alive = false;
@@ -129,7 +129,7 @@ fn folder_page(r: &mut Request, status: u16, page: &FolderPage) -> Flow {
                 r.target.method = Method::Get;
             }
             let args = args.get(1..).unwrap_or_default().to_vec();
-            match canonical(r, path.to_vec()) {
+            match canonical_path(r, path.to_vec()) {
                 Ok(path) => Flow::Redirect { path, args, internal: false },
                 Err(status) => {
                     r.progress.error_status = status;
@@ -145,7 +145,7 @@ fn folder_page(r: &mut Request, status: u16, page: &FolderPage) -> Flow {
         FolderPage::Text(text) => {
             r.out.content_type = Str::Static(b"text/html");
             r.out.content_length = Some(text.len() as u64);
-            Flow::Content(Body::Bytes(Bytes::copy_from_slice(text)))
+            Flow::Content(ResponseBody::Bytes(Bytes::copy_from_slice(text)))
         }
         FolderPage::Builtin => builtin(r, status),
     }
@@ -170,7 +170,7 @@ fn operators_page(r: &mut Request, page: &crate::values::ErrorPage) -> Flow {
             let split = target.iter().position(|c| *c == b'?');
             let args = split.and_then(|at| target.get(at + 1..)).unwrap_or_default().to_vec();
             target.truncate(split.unwrap_or(target.len()));
-            let Ok(path) = canonical(r, target) else {
+            let Ok(path) = canonical_path(r, target) else {
                 r.incoming.expect_tested = true;
                 return builtin(r, r.progress.error_status);
             };
@@ -211,9 +211,9 @@ fn builtin(r: &mut Request, status: u16) -> Flow {
     r.out.accept_ranges = None;
     r.out.charset = Str::default();
     r.out.content_length = None;
-    let Some(mut page) = page(status, &core.signature) else {
+    let Some(mut page) = status_page(status, &core.signature) else {
         r.out.content_length = Some(0);
-        return Flow::Content(Body::Empty);
+        return Flow::Content(ResponseBody::Empty);
     };
     if core.conf.msie_padding && r.target.version >= Version::Http10 && status >= 400 && (is_msie(r) || is_chrome(r)) {
         for _ in 0..6 {
@@ -222,7 +222,7 @@ fn builtin(r: &mut Request, status: u16) -> Flow {
     }
     r.out.content_type = "text/html".into();
     r.out.content_length = Some(page.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from(page)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
 }
 
 /// Responds with a refresh page, because MSIE then sends its Referer.
@@ -243,7 +243,7 @@ fn refresh(r: &mut Request) -> Flow {
     r.out.content_type = "text/html".into();
     r.out.content_length = Some(page.len() as u64);
     r.out.last_modified = None;
-    Flow::Content(Body::Bytes(Bytes::from(page)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
 }
 
 fn agent_has(r: &Request, word: &[u8]) -> bool {
@@ -293,20 +293,20 @@ pub fn mapped_path(r: &mut Request) -> Result<FilePath, u16> {
 /// [`mapped_path`] with a caller's buffer.
 pub fn map_path(r: &mut Request, buf: Vec<u8>) -> Result<FilePath, u16> {
     let path = std::mem::take(&mut r.target.path);
-    let mapped = map(r, &path, buf);
+    let mapped = map_file(r, &path, buf);
     r.target.path = path;
     mapped
 }
 
 /// File of another path in the request's location.
-pub fn map(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<FilePath, u16> {
+pub fn map_file(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<FilePath, u16> {
     let plan = r.plan_rc();
     let location = plan.loc(r.scope.location);
     let root = &location.core.root;
     if root.alias != Alias::No && r.target.left_location {
         let name = String::from_utf8_lossy(&location.name).into_owned();
         r.log(
-            observe::Level::Alert,
+            observe::Severity::Alert,
             format_args!("\"alias\" cannot be used in location \"{name}\" where URI was rewritten"),
         );
         return Err(500);
@@ -325,7 +325,7 @@ pub fn map(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<Fi
     });
     mapped.map_err(|_| {
         let (name, path) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(path));
-        r.log(observe::Level::Error, format_args!("\"{path}\" leads out of the root of location \"{name}\""));
+        r.log(observe::Severity::Error, format_args!("\"{path}\" leads out of the root of location \"{name}\""));
         // A path without a slash comes from the configuration: nginx appends it to the root's name and finds nothing.
         if path.is_empty() || path.starts_with('/') { 400 } else { 404 }
     })
@@ -333,23 +333,23 @@ pub fn map(r: &mut Request, path: &CanonicalPath, mut buf: Vec<u8>) -> Result<Fi
 
 /// Redirects internally to a path from the configuration, a folder's file or a server.
 pub fn go_to(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
-    match canonical(r, path) {
+    match canonical_path(r, path) {
         Ok(path) => Flow::redirect(path, args),
         Err(status) => Flow::Status(status),
     }
 }
 
 /// Resolves dot segments of a path from the configuration, a file or a server. Fails with 400 above the root; logged.
-pub fn canonical(r: &Request, path: Vec<u8>) -> Result<CanonicalPath, u16> {
+pub fn canonical_path(r: &Request, path: Vec<u8>) -> Result<CanonicalPath, u16> {
     let shown = || String::from_utf8_lossy(&path).into_owned();
     CanonicalPath::made(path.clone()).map_err(|_| {
-        r.log(observe::Level::Error, format_args!("\"{}\" leads above the root", shown()));
+        r.log(observe::Severity::Error, format_args!("\"{}\" leads above the root", shown()));
         400
     })
 }
 
 /// Kind and size of any path, for conditions, which never read files.
-pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::FileKind, u64)> {
+pub fn probe_path(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::FileKind, u64)> {
     match look_at(r, path) {
         Ok(found) => Ok((found.kind, found.size)),
         // As in nginx, a file exists without the permission to read it, or a free descriptor.
@@ -362,24 +362,24 @@ pub fn probe(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files::Fil
     }
 }
 
-/// Kind of a file that a handler tests and does not read. Fails as [`look`], but not for unreadable files.
-pub fn kind(r: &mut Request, path: &FilePath) -> std::io::Result<crate::files::FileKind> {
+/// Kind of a file that a handler tests and does not read. Fails as [`look_up`], but not for unreadable files.
+pub fn file_kind(r: &mut Request, path: &FilePath) -> std::io::Result<crate::files::FileKind> {
     visible(r, path)?;
-    probe(r, path).map(|(kind, _)| kind)
+    probe_path(r, path).map(|(kind, _)| kind)
 }
 
 /// Entry of a file under `disable_symlinks`. Fails with EACCES for `.ht` names where `.htaccess` applies, and for files that
 /// the location's guard refuses.
-pub fn look(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
+pub fn look_up(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
     visible(r, path)?;
-    if !admits(r, path) {
+    if !guard_admits(r, path) {
         return Err(std::io::Error::from_raw_os_error(libc::EACCES));
     }
     look_at(r, path)
 }
 
 /// Asks the location's guard for a file that a handler is about to open, run, replace or create.
-pub fn admits(r: &mut Request, path: &FilePath) -> bool {
+pub fn guard_admits(r: &mut Request, path: &FilePath) -> bool {
     match r.loc().file_guard.clone() {
         Some(guard) => guard.admits(r, path),
         None => true,
@@ -394,7 +394,7 @@ fn visible(r: &Request, path: &FilePath) -> std::io::Result<()> {
     }
 }
 
-/// Entry of a `.htaccess` file, which [`look`] denies.
+/// Entry of a `.htaccess` file, which [`look_up`] denies.
 pub fn folder_file(r: &mut Request, path: &FilePath) -> std::io::Result<std::rc::Rc<crate::files::FileEntry>> {
     look_at(r, path)
 }

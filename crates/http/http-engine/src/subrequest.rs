@@ -5,19 +5,19 @@
 //! (`FilterOrder::for_subrequests`), never reads the client's body (a read one is shared, [`Request::share`]), and
 //! shares stored variables with the main request, as in nginx.
 //!
-//! [`stream()`] pulls the body; [`head`] and [`in_memory`] wait for the response; [`background`] runs beside the main
+//! [`start_stream()`] pulls the body; [`run_to_head`] and [`in_memory`] wait for the response; [`run_background`] runs beside the main
 //! request, whose log line and connection wait for it. [`DEPTH_MAX`] and [`MADE_MAX`] bound loops.
 
-use crate::engine::{self, Outcome};
+use crate::engine::{self, PhaseOutcome};
 use crate::family::{Common, InBackground, RequestTree, Sub};
-use crate::handler::Body;
+use crate::handler::ResponseBody;
 use crate::order::Phase;
 use crate::path::CanonicalPath;
 use crate::request::{Request, URI_CHANGES_MAX};
 use crate::response::{BodyError, Piece, Str};
 use bytes::Bytes;
 use http_types::Method;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ impl Request {
         if let Some(tree) = &self.family.tree {
             if tree.made.get() >= MADE_MAX {
                 let shown = String::from_utf8_lossy(&path);
-                self.log(Level::Crit, format_args!("too many subrequests while processing \"{shown}\""));
+                self.log(Severity::Crit, format_args!("too many subrequests while processing \"{shown}\""));
                 return Err(TooMany);
             }
             tree.made.set(tree.made.get() + 1);
@@ -130,7 +130,7 @@ impl Request {
         let depth_left = self.family.sub.as_ref().map_or(DEPTH_MAX, |sub| sub.depth_left);
         if depth_left == 0 {
             let shown = String::from_utf8_lossy(path);
-            self.log(Level::Error, format_args!("subrequests cycle while processing \"{shown}\""));
+            self.log(Severity::Error, format_args!("subrequests cycle while processing \"{shown}\""));
             return Err(TooMany);
         }
         let tree = match &self.family.tree {
@@ -197,20 +197,20 @@ impl Request {
 }
 
 /// Returns `None` if the connection must be closed (status 444).
-pub async fn head(child: Box<Request>) -> Option<(Box<Request>, Body)> {
-    let (child, body) = engine::finish(engine::resume(child)).await;
+pub async fn run_to_head(child: Box<Request>) -> Option<(Box<Request>, ResponseBody)> {
+    let (child, body) = engine::finish_request(engine::resume_phases(child)).await;
     body.map(|body| (child, body))
 }
 
-/// [`head`] that fails with the status with which the connection must be closed: 444, or 499 if the client has left.
-pub async fn head_or_status(child: Box<Request>) -> Result<(Box<Request>, Body), u16> {
-    let (child, body) = engine::finish(engine::resume(child)).await;
+/// [`run_to_head`] that fails with the status with which the connection must be closed: 444, or 499 if the client has left.
+pub async fn head_or_status(child: Box<Request>) -> Result<(Box<Request>, ResponseBody), u16> {
+    let (child, body) = engine::finish_request(engine::resume_phases(child)).await;
     let status = if child.out.status == 499 { 499 } else { 444 };
     body.map(|body| (child, body)).ok_or(status)
 }
 
 /// Logs a subrequest if `log_subrequest` is on; to be called once its response was used.
-pub fn ended(mut child: Box<Request>) {
+pub fn log_subrequest(mut child: Box<Request>) {
     if child.context.span().is_some() {
         child.hand_over_tries();
     }
@@ -232,14 +232,14 @@ pub enum NoAnswer {
 
 /// Runs a subrequest and collects its body up to `subrequest_output_buffer_size`; leaves it unlogged.
 pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), NoAnswer> {
-    let Some((mut child, mut body)) = head(child).await else { return Err(NoAnswer::Close) };
+    let Some((mut child, mut body)) = run_to_head(child).await else { return Err(NoAnswer::Close) };
     let limit = child.loc().core.conf.subrequest_output_buffer_size.0;
     let mut out = Vec::new();
     loop {
         let announced = child.out.content_length.filter(|n| *n > limit);
         let piece = match announced {
             Some(n) => {
-                child.log(Level::Error, format_args!("too big subrequest response: {n}"));
+                child.log(Severity::Error, format_args!("too big subrequest response: {n}"));
                 return Err(NoAnswer::Broken);
             }
             None => std::future::poll_fn(|cx| body.poll_piece(cx, &mut child)).await,
@@ -251,7 +251,7 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
             Some(Err(BodyError)) => return Err(NoAnswer::Broken),
             Some(Ok(piece)) => {
                 if out.len() as u64 + piece.len() > limit {
-                    child.log(Level::Error, format_args!("too big subrequest response"));
+                    child.log(Severity::Error, format_args!("too big subrequest response"));
                     return Err(NoAnswer::Broken);
                 }
                 let bytes = piece.into_bytes().map_err(|_| NoAnswer::Broken)?;
@@ -261,7 +261,7 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
     }
 }
 
-pub fn background(mut child: Box<Request>) {
+pub fn run_background(mut child: Box<Request>) {
     // Continues when the client disconnects.
     child.incoming.watch = None;
     if let (Some(sub), Some(tree)) = (&mut child.family.sub, &child.family.tree) {
@@ -269,59 +269,59 @@ pub fn background(mut child: Box<Request>) {
         sub.background = Some(InBackground(tree.clone()));
     }
     runtime::task::spawn_local(async move {
-        let (mut child, body) = engine::finish(engine::resume(child)).await;
+        let (mut child, body) = engine::finish_request(engine::resume_phases(child)).await;
         base::clock::update();
         if let Some(mut body) = body {
             while let Some(Ok(_)) = std::future::poll_fn(|cx| body.poll_piece(cx, &mut child)).await {}
         }
         base::clock::update();
-        ended(child);
+        log_subrequest(child);
     });
 }
 
-pub struct Stream {
-    state: State,
+pub struct BodyStream {
+    state: StreamState,
     /// Text and media type that replace an error or an empty response.
     fallback: Option<(Bytes, Str)>,
 }
 
-enum State {
+enum StreamState {
     New(Box<Request>),
-    Coming(crate::LocalFuture<Option<(Box<Request>, Body)>>),
-    Body(Box<Request>, Body),
+    Coming(crate::LocalFuture<Option<(Box<Request>, ResponseBody)>>),
+    Body(Box<Request>, ResponseBody),
     Ended,
 }
 
 /// Starts a subrequest whose body becomes a part of another body.
-pub fn stream(child: Box<Request>) -> Stream {
+pub fn start_stream(child: Box<Request>) -> BodyStream {
     let mut stream = stream_later(child);
     stream.begin();
     stream
 }
 
-/// [`stream()`] that starts when it is polled.
-pub fn stream_later(child: Box<Request>) -> Stream {
-    Stream { state: State::New(child), fallback: None }
+/// [`start_stream()`] that starts when it is polled.
+pub fn stream_later(child: Box<Request>) -> BodyStream {
+    BodyStream { state: StreamState::New(child), fallback: None }
 }
 
 /// [`stream_later()`] with a text in place of an error or an empty response; the text passes the location's filters.
-pub fn stream_or(mut child: Box<Request>, text: Bytes, media: Str) -> Stream {
+pub fn stream_or(mut child: Box<Request>, text: Bytes, media: Str) -> BodyStream {
     if let Some(sub) = &mut child.family.sub {
         sub.bare_errors = true;
     }
-    Stream { fallback: Some((text, media)), ..stream_later(child) }
+    BodyStream { fallback: Some((text, media)), ..stream_later(child) }
 }
 
-impl Stream {
+impl BodyStream {
     fn begin(&mut self) {
-        if !matches!(self.state, State::New(_)) {
+        if !matches!(self.state, StreamState::New(_)) {
             return;
         }
-        let State::New(child) = std::mem::replace(&mut self.state, State::Ended) else { return };
-        self.state = match engine::resume(child) {
-            Outcome::Ready(child, body) => State::Body(child, body),
-            outcome => State::Coming(Box::pin(async move {
-                let (child, body) = engine::finish(outcome).await;
+        let StreamState::New(child) = std::mem::replace(&mut self.state, StreamState::Ended) else { return };
+        self.state = match engine::resume_phases(child) {
+            PhaseOutcome::Ready(child, body) => StreamState::Body(child, body),
+            outcome => StreamState::Coming(Box::pin(async move {
+                let (child, body) = engine::finish_request(outcome).await;
                 body.map(|body| (child, body))
             })),
         };
@@ -329,29 +329,29 @@ impl Stream {
     /// For a subrequest that is not yet needed.
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>) {
         self.begin();
-        // [`Stream::poll_head`] reports the missing response.
-        if let State::Coming(coming) = &mut self.state
+        // [`BodyStream::poll_head`] reports the missing response.
+        if let StreamState::Coming(coming) = &mut self.state
             && let Poll::Ready(come) = coming.as_mut().poll(cx)
         {
             match come {
-                Some((child, body)) => self.state = State::Body(child, body),
-                None => self.state = State::Coming(Box::pin(std::future::ready(None))),
+                Some((child, body)) => self.state = StreamState::Body(child, body),
+                None => self.state = StreamState::Coming(Box::pin(std::future::ready(None))),
             }
         }
-        if let State::Body(child, body) = &mut self.state {
+        if let StreamState::Body(child, body) = &mut self.state {
             body.poll_ahead(cx, child);
         }
     }
     /// An error closes the connection.
     pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         self.begin();
-        if let State::Coming(coming) = &mut self.state {
+        if let StreamState::Coming(coming) = &mut self.state {
             match std::task::ready!(coming.as_mut().poll(cx)) {
                 None => {
-                    self.state = State::Ended;
+                    self.state = StreamState::Ended;
                     return Poll::Ready(Err(BodyError));
                 }
-                Some((child, body)) => self.state = State::Body(child, body),
+                Some((child, body)) => self.state = StreamState::Body(child, body),
             }
         }
         Poll::Ready(Ok(()))
@@ -359,27 +359,27 @@ impl Stream {
     /// Set between its head and the end of its body.
     pub fn request(&self) -> Option<&Request> {
         match &self.state {
-            State::Body(child, _) => Some(child),
+            StreamState::Body(child, _) => Some(child),
             _ => None,
         }
     }
     /// An incomplete body just ends, as in nginx; it has been logged.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {
         match self.poll_strict(cx) {
-            Poll::Ready(Some(Err(BodyError))) if matches!(self.state, State::Body(..)) => {
+            Poll::Ready(Some(Err(BodyError))) if matches!(self.state, StreamState::Body(..)) => {
                 self.end();
                 Poll::Ready(None)
             }
             other => other,
         }
     }
-    /// [`Stream::poll_piece`] with an error for an incomplete body.
+    /// [`BodyStream::poll_piece`] with an error for an incomplete body.
     pub fn poll_strict(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {
         if let Err(e) = std::task::ready!(self.poll_head(cx)) {
             return Poll::Ready(Some(Err(e)));
         }
         loop {
-            let State::Body(child, body) = &mut self.state else { return Poll::Ready(None) };
+            let StreamState::Body(child, body) = &mut self.state else { return Poll::Ready(None) };
             match std::task::ready!(body.poll_piece(cx, child)) {
                 Some(Ok(piece)) => {
                     if !piece.is_empty() {
@@ -392,14 +392,14 @@ impl Stream {
                     if let Some((text, media)) = self.fallback.take() {
                         // Known to be empty, it passed filters, which ignore empty bodies.
                         if child.out.status < 300 && child.out.content_length == Some(0) {
-                            *body = Body::Bytes(text);
+                            *body = ResponseBody::Bytes(text);
                             continue;
                         }
                         child.out.content_type = media;
                         child.out.content_length = Some(text.len() as u64);
-                        match engine::respond(child, Body::Bytes(text)) {
+                        match engine::respond(child, ResponseBody::Bytes(text)) {
                             Ok(filtered) => *body = filtered,
-                            Err(_) => *body = Body::Empty,
+                            Err(_) => *body = ResponseBody::Empty,
                         }
                         continue;
                     }
@@ -411,8 +411,8 @@ impl Stream {
         }
     }
     fn end(&mut self) {
-        if let State::Body(child, _) = std::mem::replace(&mut self.state, State::Ended) {
-            ended(child);
+        if let StreamState::Body(child, _) = std::mem::replace(&mut self.state, StreamState::Ended) {
+            log_subrequest(child);
         }
     }
 }

@@ -1,21 +1,21 @@
 //! TLS in the http area: selects the server for a handshake ([`HttpPlan::tls_choice`]), and checks requests against it
-//! ([`misdirected`], [`refused`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
+//! ([`is_misdirected`], [`certificate_refusal`]; nginx: `ngx_http_ssl_servername`, `ngx_http_process_request`).
 
 use crate::area::HttpArea;
-use crate::connection::Connection;
+use crate::connection::ClientConnection;
 use crate::handler::{CertificateHook, CertificateResult};
 use crate::path;
 use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
 use metrics::VerifyFailure;
-use observe::Level;
+use observe::Severity;
 use session_engine::acme_clients::HandshakeHook;
-use session_engine::tls::{Certified, verify_failure};
-use session_engine::upstreams::Resolving;
+use session_engine::tls::{StapleOwner, verify_failure};
+use session_engine::upstreams::ResolveRules;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tls::quic::Chosen;
+use tls::quic::ChosenRules;
 use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
 
 /// Value of [`Facts::server`] if no server has the name; other values are an index plus 1.
@@ -24,7 +24,7 @@ const NO_SERVER: u32 = u32::MAX;
 pub use crate::area::ServerTls;
 
 /// Returns the name in the client's SNI, if valid for a server.
-pub fn sent_name(connection: &Connection) -> Option<Vec<u8>> {
+pub fn sent_name(connection: &ClientConnection) -> Option<Vec<u8>> {
     name(connection.tls.as_ref()?.server_name.as_deref())
 }
 
@@ -34,7 +34,7 @@ fn name(sent: Option<&str>) -> Option<Vec<u8>> {
     Some(name)
 }
 
-impl Certified for HttpPlan {
+impl StapleOwner for HttpPlan {
     type Area = HttpArea;
     fn servers(&self) -> usize {
         self.servers.len()
@@ -42,8 +42,8 @@ impl Certified for HttpPlan {
     fn tls(&self, server: usize) -> Option<&ServerTls> {
         self.servers.get(server)?.tls.as_deref()
     }
-    fn resolving(&self, server: usize) -> Option<Resolving> {
-        self.locations.get(self.servers.get(server)?.location)?.ext::<Resolving>().cloned()
+    fn resolving(&self, server: usize) -> Option<ResolveRules> {
+        self.locations.get(self.servers.get(server)?.location)?.ext::<ResolveRules>().cloned()
     }
 }
 
@@ -56,7 +56,7 @@ impl HttpPlan {
     /// Server until a request names another: by SNI, or the default (nginx: `ngx_http_connection_t.conf_ctx`). `None`:
     /// no such listener.
     #[inline]
-    pub fn initial_server(self: &Arc<Self>, connection: &Connection) -> Option<usize> {
+    pub fn initial_server(self: &Arc<Self>, connection: &ClientConnection) -> Option<usize> {
         let listener = self.listener_of(connection)?;
         match &connection.tls {
             Some(facts) if facts.server_name.is_some() && !listener.names.is_empty() => {
@@ -67,7 +67,12 @@ impl HttpPlan {
     }
 
     /// Looked up once per connection and plan.
-    fn server_of_handshake(self: &Arc<Self>, listener: &Listener, c: &Connection, facts: &Facts) -> Option<usize> {
+    fn server_of_handshake(
+        self: &Arc<Self>,
+        listener: &Listener,
+        c: &ClientConnection,
+        facts: &Facts,
+    ) -> Option<usize> {
         let (generation, known) = (u64::from(self.generation), facts.server.load(Ordering::Relaxed));
         let (of_plan, index) = (known >> 32, known as u32);
         if of_plan == generation && index != 0 {
@@ -83,7 +88,7 @@ impl HttpPlan {
     }
 
     /// Creates a request for names with regular expressions, whose captures need one.
-    fn request_of_handshake(self: &Arc<Self>, connection: Connection) -> Box<Request> {
+    fn request_of_handshake(self: &Arc<Self>, connection: ClientConnection) -> Box<Request> {
         let mut r = Box::<Request>::default();
         r.scope.connection = Some(Rc::new(connection));
         r.scope.plan = Some(Rc::new(Arc::clone(self)));
@@ -92,15 +97,23 @@ impl HttpPlan {
     }
 
     /// [`HttpPlan::tls_choice`] for a QUIC handshake, with the protocols of the server.
-    pub fn quic_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<Chosen> {
+    pub fn quic_choice(
+        self: &Arc<Self>,
+        connection: &Rc<ClientConnection>,
+        hello: &ClientHello,
+    ) -> Option<ChosenRules> {
         let (choice, server) = self.choice(connection, hello)?;
         let http3 = &self.servers.get(server)?.http3;
-        Some(Chosen { choice, h3: http3.on, hq: http3.hq })
+        Some(ChosenRules { choice, h3: http3.on, hq: http3.hq })
     }
 
     /// Rules for a ClientHello, and whether to offer HTTP/2; `connection` has no facts yet. `None`: no such listener
     /// with TLS.
-    pub fn tls_choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, bool)> {
+    pub fn tls_choice(
+        self: &Arc<Self>,
+        connection: &Rc<ClientConnection>,
+        hello: &ClientHello,
+    ) -> Option<(Choice, bool)> {
         let (choice, server) = self.choice(connection, hello)?;
         // Enabled by the name's server, or by any `listen` of the address.
         let by_listen = self.listener_of(connection).is_some_and(|listener| listener.http2_listen);
@@ -111,7 +124,7 @@ impl HttpPlan {
     /// Counts a handshake for the server that the client named, if it has a zone.
     pub fn count_handshake(
         self: &Arc<Self>,
-        connection: &Connection,
+        connection: &ClientConnection,
         hello: Option<&ClientHello>,
         done: Result<bool, metrics::TlsFailure>,
     ) {
@@ -133,7 +146,7 @@ impl HttpPlan {
         }
     }
 
-    fn choice(self: &Arc<Self>, connection: &Rc<Connection>, hello: &ClientHello) -> Option<(Choice, usize)> {
+    fn choice(self: &Arc<Self>, connection: &Rc<ClientConnection>, hello: &ClientHello) -> Option<(Choice, usize)> {
         let listener = self.listener_of(connection).filter(|l| l.ssl)?;
         // Validations of certificates offer a single protocol.
         if hello.alpn.len() == 1
@@ -144,7 +157,8 @@ impl HttpPlan {
         }
         let name = name(hello.server_name.as_deref());
         let facts = Facts { server_name: hello.server_name.as_deref().map(Box::from), ..Facts::default() };
-        let mut r = self.request_of_handshake(Connection { tls: Some(Arc::new(facts)), ..(**connection).clone() });
+        let mut r =
+            self.request_of_handshake(ClientConnection { tls: Some(Arc::new(facts)), ..(**connection).clone() });
         let found = name.and_then(|name| listener.names.find(&name, &mut r).ok().flatten());
         r.scope.server = found.unwrap_or(listener.default_server);
         r.scope.location = r.srv().location;
@@ -168,7 +182,7 @@ impl HttpPlan {
         let choice = match dynamic.load(&mut r) {
             Ok(set) => Choice::WithCertificates(Arc::clone(rules), tls.stapled(set)),
             Err(why) => {
-                r.log(Level::Error, format_args!("{why} while SSL handshaking"));
+                r.log(Severity::Error, format_args!("{why} while SSL handshaking"));
                 Choice::Fail
             }
         };
@@ -178,7 +192,7 @@ impl HttpPlan {
 
 /// Tells whether a request needs 421: its server verifies clients, and SNI named another server or the handshake used
 /// other rules (nginx: `ngx_http_set_virtual_server`). Such a request belongs to the server of the handshake.
-pub fn misdirected(listener: &Listener, r: &mut Request) -> bool {
+pub fn is_misdirected(listener: &Listener, r: &mut Request) -> bool {
     let Some(facts) = r.connection().tls.clone() else { return false };
     if r.srv().tls.as_ref().is_none_or(|tls| tls.verify == VerifyClient::Off) {
         return false;
@@ -193,7 +207,7 @@ pub fn misdirected(listener: &Listener, r: &mut Request) -> bool {
         r.scope.server = named.map_or(listener.default_server, |(server, _)| server);
         r.scope.location = r.srv().location;
         r.log(
-            Level::Info,
+            Severity::Info,
             format_args!(
                 "client attempted to request the server name different from the one that was negotiated while reading client \
                  request headers"
@@ -211,14 +225,14 @@ fn count_refused(r: &Request, why: VerifyFailure) {
 }
 
 /// Status for missing TLS (497), or an invalid (495) or missing (496) client certificate.
-pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
+pub fn certificate_refusal(listener: &Listener, r: &Request) -> Option<u16> {
     let connection = r.connection();
     let Some(facts) = &connection.tls else {
         if !listener.ssl {
             return None;
         }
         r.log(
-            Level::Info,
+            Severity::Info,
             format_args!("client sent plain HTTP request to HTTPS port while reading client request headers"),
         );
         return Some(497);
@@ -233,7 +247,7 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
             // A verdict of `ssl_ocsp` has no number.
             let reason = if peer.verdict.is_ok() { reason.to_string() } else { format!("({number}:{reason})") };
             r.log(
-                Level::Info,
+                Severity::Info,
                 format_args!("client SSL certificate verify error: {reason} while reading client request headers"),
             );
             let why = if peer.verdict.is_ok() { VerifyFailure::RevokedCert } else { verify_failure(peer.verdict) };
@@ -242,7 +256,7 @@ pub fn refused(listener: &Listener, r: &Request) -> Option<u16> {
         }
         None if verify == VerifyClient::On => {
             r.log(
-                Level::Info,
+                Severity::Info,
                 format_args!("client sent no required SSL certificate while reading client request headers"),
             );
             count_refused(r, VerifyFailure::NoCert);

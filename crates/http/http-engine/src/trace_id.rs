@@ -4,22 +4,22 @@ use crate::Request;
 use crate::span::TraceContext;
 use http_types::Known;
 
-/// Tells whether [`known`] may return an id: a fast answer for most requests of a server that samples some.
+/// Tells whether [`known_trace`] may return an id: a fast answer for most requests of a server that samples some.
 #[inline]
 pub fn may_be_known(r: &Request) -> bool {
     !matches!(r.context, TraceContext::Unsampled(_) | TraceContext::Ids(_))
 }
 
 /// Returns the trace's id, or `$request_id` if the request has one. `None`: unknown, or the trace is not sampled.
-pub fn known(r: &Request) -> Option<[u8; 16]> {
+pub fn known_trace(r: &Request) -> Option<[u8; 16]> {
     match trace(r) {
         Some(id) => id,
         None => r.accounting.id,
     }
 }
 
-/// As [`known`], with a new `$request_id` if there is none: the access log, written later, will have it.
-pub fn own(r: &mut Request) -> Option<[u8; 16]> {
+/// As [`known_trace`], with a new `$request_id` if there is none: the access log, written later, will have it.
+pub fn own_trace(r: &mut Request) -> Option<[u8; 16]> {
     match trace(r) {
         Some(id) => id,
         None => Some(*r.accounting.id.get_or_insert_with(net::random::bytes16)),

@@ -1,6 +1,6 @@
 //! Locations by name and regular expression (nginx: `ngx_http_location_tree_node_t`).
 
-use crate::area::{Pattern, Template};
+use crate::area::{HttpPattern, HttpTemplate};
 use crate::route_match::RouteMatches;
 use crate::values::{LocationKind, PrefixRule};
 use hashbrown::HashMap;
@@ -17,13 +17,13 @@ pub struct Tree {
     prefixes: PrefixList<usize>,
     pub(crate) regexes: Vec<RegexLocation>,
     /// Predicates and their locations, in the order of the configuration.
-    pub(crate) predicates: Vec<(Template, usize)>,
+    pub(crate) predicates: Vec<(HttpTemplate, usize)>,
     named: HashMap<Vec<u8>, usize>,
     conditional: Option<Box<ConditionalLocations>>,
 }
 
 pub(crate) struct RegexLocation {
-    pub pattern: Arc<Pattern>,
+    pub pattern: Arc<HttpPattern>,
     pub location: usize,
     pub conditions: Option<RouteMatches>,
 }

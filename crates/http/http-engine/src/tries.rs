@@ -1,7 +1,7 @@
 //! The tries of a request's servers as spans, and the field that tells servers of them.
 
 use crate::Request;
-use crate::span::{TRIES_MAX, TraceIds, TrySpan, new_id, traceparent};
+use crate::span::{TRIES_MAX, TraceIds, TrySpan, format_traceparent, new_id};
 use http_types::{Field, Fields, Known, Span as Place};
 
 impl Request {
@@ -24,7 +24,7 @@ impl Request {
         let id = new_id();
         if span.injected.get() {
             let ids = TraceIds { span: id, ..span.ids };
-            self.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, true));
+            self.set_incoming(Known::Traceparent, b"traceparent", &format_traceparent(&ids, true));
         }
         u64::from_be_bytes(id)
     }

@@ -1,8 +1,8 @@
 //! Value types of the core module's directives.
 
-use crate::area::{HttpArea, Pattern, Template};
-use conf_schema::value::{decimal, parse_msec, parse_sec};
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use crate::area::{HttpArea, HttpPattern, HttpTemplate};
+use conf_schema::value::{parse_decimal, parse_msec, parse_sec};
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use hashbrown::HashMap;
 use net::pool::DEFAULT;
 use session_engine::SessionOf;
@@ -30,7 +30,7 @@ conf_schema::word_set! {
 
 /// Name in the `Server` field and in the footer of error pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ServerIdentity {
     pub name: Vec<u8>,
     /// With `server_tokens on`: name and version.
     pub full: Vec<u8>,
@@ -38,7 +38,7 @@ pub struct Identity {
 
 pub use session_engine::NGINX_VERSION;
 
-impl Value for Identity {
+impl ValueKind for ServerIdentity {
     const SYNTAX: &'static str = "tidegate | nginx | name";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
@@ -51,7 +51,7 @@ impl Value for Identity {
             _ => None,
         };
         let full = version.map_or(name.clone(), |v| [&name, b"/".as_slice(), v.as_bytes()].concat());
-        Ok(Identity { name, full })
+        Ok(ServerIdentity { name, full })
     }
 }
 
@@ -63,7 +63,7 @@ pub struct KeepaliveTimeout {
     pub header: Option<u64>,
 }
 
-impl Value for KeepaliveTimeout {
+impl ValueKind for KeepaliveTimeout {
     const SYNTAX: &'static str = "timeout [header_timeout]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.as_slice());
@@ -81,7 +81,7 @@ impl Value for KeepaliveTimeout {
     }
 }
 
-pub type ServerNames = session_engine::names::ServerNames<HttpArea>;
+pub type ServerNameList = session_engine::names::ServerNames<HttpArea>;
 pub type ServerName = session_engine::names::ServerName<HttpArea>;
 
 pub fn in_named_location(cx: &Cx) -> bool {
@@ -111,10 +111,10 @@ pub enum PrefixRule {
 pub enum LocationKind {
     Exact(Vec<u8>),
     Prefix(Vec<u8>, PrefixRule),
-    Regex(Arc<Pattern>),
+    Regex(Arc<HttpPattern>),
     Named(Vec<u8>),
     /// A text that begins with a variable, and as written: matches unless its value is empty or `0`.
-    Predicate(Template, Vec<u8>),
+    Predicate(HttpTemplate, Vec<u8>),
 }
 
 impl LocationKind {
@@ -130,7 +130,7 @@ impl LocationKind {
     }
     pub fn parse(cx: &mut Cx, d: &Directive) -> Result<LocationKind, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
-        let mut regex = |text: &[u8], caseless| Pattern::new(cx, text, caseless).map(Arc::new);
+        let mut regex = |text: &[u8], caseless| HttpPattern::new(cx, text, caseless).map(Arc::new);
         if d.args.len() == 2 {
             let (modifier, name) = (word(0), word(1));
             return match modifier.as_slice() {
@@ -163,7 +163,7 @@ impl LocationKind {
             [b'~', rest @ ..] => regex(rest, false).map(LocationKind::Regex).map_err(|p| p.at(0)),
             [b'@', ..] => Ok(LocationKind::Named(name)),
             [b'$', ..] => {
-                let predicate = Template::compile(cx, d, &name).map_err(|p| p.at(0))?;
+                let predicate = HttpTemplate::compile(cx, d, &name).map_err(|p| p.at(0))?;
                 Ok(LocationKind::Predicate(predicate, name))
             }
             _ => Ok(LocationKind::Prefix(name, PrefixRule::Octets)),
@@ -180,10 +180,10 @@ pub struct ErrorPage {
     pub status: u16,
     /// `=code`: status of the response; `Some(0)` for `=` alone: the page's own status.
     pub overwrite: Option<u16>,
-    pub target: Template,
+    pub target: HttpTemplate,
 }
 
-impl Value for ErrorPages {
+impl ValueKind for ErrorPages {
     const SYNTAX: &'static str = "code ... [=[response]] uri";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -198,7 +198,7 @@ impl Value for ErrorPages {
                 [] => 0,
                 _ => std::str::from_utf8(digits)
                     .ok()
-                    .and_then(decimal::<u16>)
+                    .and_then(parse_decimal::<u16>)
                     .ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(codes.len() - 1))?,
             };
             overwrite = Some(value);
@@ -207,12 +207,12 @@ impl Value for ErrorPages {
         if codes.is_empty() {
             return Err(Problem::directive("invalid number of arguments"));
         }
-        let target = Template::compile(cx, d, &uri.bytes)?;
+        let target = HttpTemplate::compile(cx, d, &uri.bytes)?;
         let mut pages = Vec::new();
         for (index, code) in codes.iter().enumerate() {
             let shown = code.text().into_owned();
-            let status =
-                decimal::<u64>(&shown).ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
+            let status = parse_decimal::<u64>(&shown)
+                .ok_or_else(|| Problem::says(format!("invalid value \"{shown}\"")).at(index))?;
             if status == 499 {
                 return Err(Problem::says("invalid value \"499\"").at(index));
             }
@@ -242,14 +242,14 @@ pub struct Types(pub Arc<HashMap<Vec<u8>, Arc<[u8]>>>);
 #[derive(Default)]
 struct TypesSeen(HashMap<(usize, Vec<u8>), Arc<[u8]>>);
 
-impl Value for Types {
+impl ValueKind for Types {
     const SYNTAX: &'static str = "{ type extension ...; }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut types: HashMap<Vec<u8>, Arc<[u8]>> = HashMap::new();
         let block = cx.block;
         let items = d.block.as_deref().unwrap_or_default();
-        for line in conf_syntax::directives(items) {
+        for line in conf_syntax::list_directives(items) {
             if line.name.bytes == b"include" {
                 return Err(Problem::says("invalid number of arguments in \"include\" directive").on(line));
             }
@@ -289,7 +289,7 @@ impl Types {
 
 #[derive(Clone, Debug)]
 pub struct Root {
-    pub path: Template,
+    pub path: HttpTemplate,
     pub alias: Alias,
     /// Base of a path that is relative or empty after evaluation; ends with `/`.
     pub prefix: Arc<[u8]>,
@@ -347,23 +347,23 @@ pub enum Aio {
     /// Direct reads (`directio`) only.
     Direct,
     /// All reads, in the pool of this name.
-    Threads(Template),
+    Threads(HttpTemplate),
 }
 
 /// Pools named by `aio` lines, in the [`Cx`], to be checked against the declared pools.
 #[derive(Debug, Default)]
 pub struct PoolsAsked(pub Vec<(String, At)>);
 
-impl Value for Aio {
+impl ValueKind for Aio {
     const SYNTAX: &'static str = "on | off | threads[=pool]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
         match &word.bytes[..] {
             b"off" => Ok(Aio::Off),
             b"on" => Ok(Aio::Direct),
-            b"threads" => Ok(Aio::Threads(Template::literal(DEFAULT.as_bytes()))),
+            b"threads" => Ok(Aio::Threads(HttpTemplate::literal(DEFAULT.as_bytes()))),
             [b't', b'h', b'r', b'e', b'a', b'd', b's', b'=', name @ ..] => {
-                let pool = Template::compile(cx, d, name).map_err(|p| p.at(0))?;
+                let pool = HttpTemplate::compile(cx, d, name).map_err(|p| p.at(0))?;
                 if let Some(name) = pool.as_literal() {
                     let name = String::from_utf8_lossy(name).into_owned();
                     cx.get::<PoolsAsked>().0.push((name, At { span: d.span, line: d.line }));
@@ -382,7 +382,7 @@ impl Value for Aio {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directio(pub Option<u64>);
 
-impl Value for Directio {
+impl ValueKind for Directio {
     const SYNTAX: &'static str = "size | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();

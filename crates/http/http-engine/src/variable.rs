@@ -1,4 +1,6 @@
 //! Variables of a request, for features.
 
-pub use crate::area::{Builtin, BuiltinGet, Get, GetPrefixed, Names, ServerNames, Source, Variable, Variables};
-pub use session_engine::variable::{Compute, VarId, place};
+pub use crate::area::{
+    Builtin, BuiltinGet, Get, GetPrefixed, HttpNames, HttpServerNames, HttpSource, HttpVariables, Variable,
+};
+pub use session_engine::variable::{Compute, VarId, directive_place};

@@ -1,7 +1,7 @@
 //! The core module's variables (nginx: `ngx_http_variables.c`), one row each.
 
 use crate::area::Builtin;
-use crate::head_out::number;
+use crate::head_out::write_number;
 use crate::path;
 use crate::request::{Request, RequestBody};
 use crate::special;
@@ -119,12 +119,12 @@ fn put_some(out: &mut Vec<u8>, bytes: Option<&[u8]>) -> bool {
 }
 
 fn put_number(out: &mut Vec<u8>, n: u64) -> bool {
-    number(n, out);
+    write_number(n, out);
     true
 }
 
 fn millis(out: &mut Vec<u8>, ms: u64) -> bool {
-    number(ms / 1000, out);
+    write_number(ms / 1000, out);
     let ms = ms % 1000;
     put(out, &[b'.', b'0' + (ms / 100) as u8, b'0' + (ms / 10 % 10) as u8, b'0' + (ms % 10) as u8])
 }
@@ -290,7 +290,7 @@ fn https(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn request_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
     if let Some(port) = r.target.host_port {
-        number(u64::from(port), out);
+        write_number(u64::from(port), out);
     }
     true
 }
@@ -562,7 +562,7 @@ fn server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn server_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
     if let Address::Ip(a) = &*r.connection().local {
-        number(u64::from(a.port()), out);
+        write_number(u64::from(a.port()), out);
     }
     true
 }

@@ -9,9 +9,9 @@ pub use session_engine::geoip::fuzzing::geoip;
 pub use session_engine::geoip2::fuzzing::mmdb;
 
 use crate::fastcgi::record::FastCgi;
-use crate::memcached::text::Memcached;
+use crate::memcached::text::MemcachedReader;
 use crate::proxy::http1::Http1;
-use http_upstream::cgi::codec::Closing;
+use http_upstream::cgi::codec::ClosingStream;
 use upstream::SerialCodec;
 
 pub fn fastcgi(data: &[u8]) {
@@ -19,11 +19,13 @@ pub fn fastcgi(data: &[u8]) {
 }
 
 pub fn cgi(data: &[u8]) {
-    cut_anywhere(data, b"", &|_| Box::new(Closing::new()) as Box<dyn SerialCodec>);
+    cut_anywhere(data, b"", &|_| Box::new(ClosingStream::new()) as Box<dyn SerialCodec>);
 }
 
 pub fn memcached(data: &[u8]) {
-    cut_anywhere(data, b"get k\r\n", &|flag| Box::new(Memcached::new(u32::from(flag) * 2)) as Box<dyn SerialCodec>);
+    cut_anywhere(data, b"get k\r\n", &|flag| {
+        Box::new(MemcachedReader::new(u32::from(flag) * 2)) as Box<dyn SerialCodec>
+    });
 }
 
 pub fn http1_answer(data: &[u8]) {

@@ -8,9 +8,9 @@ pub mod fuzzing;
 pub mod registry;
 
 pub use http_control::{
-    AcmeCertificate, Attachment, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Refusal, Reply, Terms,
-    acme_certificates, configurations_kept, explain_with, has_api, has_dashboard, has_writes, local_root, local_roots,
-    serve_configuration,
+    AcmeCertificate, Attachment, ConfigRefusal, ConfigReply, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer,
+    Terms, acme_certificates, configurations_kept, explain_with, has_api, has_dashboard, has_writes, local_root,
+    local_roots, serve_configuration,
 };
 
 mod access_log;
@@ -62,4 +62,4 @@ mod userid;
 mod uwsgi;
 mod xslt;
 
-pub use registry::{build, offer_variables, tables, variables};
+pub use registry::{build_http, http_tables, http_variables, offer_variables};

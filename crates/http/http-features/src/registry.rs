@@ -1,6 +1,6 @@
 //! List of features, and the http area's entry points.
 
-use conf_schema::{Area, Block, Complaint, Cx, Schema, Table};
+use conf_schema::{CheckedBlock, Complaint, ContextArea, Cx, FeatureTable, Schema};
 use http_engine::variable::Builtin;
 use http_engine::{Feature, HttpPlan};
 use std::sync::LazyLock;
@@ -43,11 +43,11 @@ static OWN: &[&dyn Feature] = &[
     &crate::memcached::MemcachedFeature,
     &crate::mirror::Mirror,
     &crate::not_modified::NotModified,
-    &crate::proxy::Proxy,
+    &crate::proxy::HttpProxy,
     &crate::range::Range,
     &crate::redirect_to::Redirect,
-    &crate::resolver::Resolver,
-    &crate::rewrite::Rewrite,
+    &crate::resolver::HttpResolverLine,
+    &crate::rewrite::RewriteRules,
     &crate::rewrite_prefix::RewritePrefix,
     &crate::scgi::Scgi,
     &crate::set_misc::SetMisc,
@@ -65,11 +65,11 @@ static OWN: &[&dyn Feature] = &[
     &crate::xslt::XsltFilter,
 ];
 
-pub fn tables() -> Vec<Table> {
-    http_engine::build::tables(&FEATURES)
+pub fn http_tables() -> Vec<FeatureTable> {
+    http_engine::build::feature_tables(&FEATURES)
 }
 
-pub fn variables() -> impl Iterator<Item = &'static Builtin> {
+pub fn http_variables() -> impl Iterator<Item = &'static Builtin> {
     http_engine::variables::CORE.iter().chain(FEATURES.iter().flat_map(|f| f.variables()))
 }
 
@@ -79,8 +79,8 @@ pub fn offer_variables(cx: &mut Cx) {
 
 /// Builds the plan of a checked http block; warnings go to `cx.warnings`. Fails on unknown variables, conflicting
 /// listen options, and missing zones.
-pub fn build(schema: &Schema, http: &mut Block<'_>, cx: &mut Cx) -> Result<HttpPlan, Vec<Complaint>> {
-    http_engine::build::build(&FEATURES, http, cx, &|feature| {
-        schema.table_index(feature, Area::Http).or(schema.table_index(feature, Area::HttpUpstream))
+pub fn build_http(schema: &Schema, http: &mut CheckedBlock<'_>, cx: &mut Cx) -> Result<HttpPlan, Vec<Complaint>> {
+    http_engine::build::build_plan(&FEATURES, http, cx, &|feature| {
+        schema.table_index(feature, ContextArea::Http).or(schema.table_index(feature, ContextArea::HttpUpstream))
     })
 }

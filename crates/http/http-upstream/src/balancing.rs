@@ -5,7 +5,7 @@ use super::ntlm;
 use super::upstream_state::{UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;
-use observe::Level;
+use observe::Severity;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use upstream::{Attempts, Choice, Group, PeerLease};
@@ -20,11 +20,11 @@ pub struct PeerSelection {
 impl PeerSelection {
     pub fn new(named: &UpstreamRef, r: &mut Request) -> PeerSelection {
         let rules = named.rules.as_deref();
-        let bound = ntlm::server(&named.group, r)
+        let bound = ntlm::bound_server(&named.group, r)
             .or_else(|| rules.and_then(|rules| rules.sticky.as_ref()).and_then(|sticky| sticky.bound(r)));
         let key = match (rules.and_then(|rules| rules.key.as_ref()), named.group.method) {
             (Some(key), _) => key.eval(r),
-            (None, upstream::Method::IpHash) => address_key(r.connection().peer),
+            (None, upstream::BalanceMethod::IpHash) => address_key(r.connection().peer),
             _ => Vec::new(),
         };
         if let Some(budget) = &named.group.extras.budget {
@@ -73,7 +73,7 @@ impl PeerSelection {
         let Some(budget) = &group.extras.budget else { return true };
         let may = budget.retry(clock::now());
         if !may {
-            r.log(Level::Warn, format_args!("the retry budget of upstream \"{}\" is used up", group.name));
+            r.log(Severity::Warn, format_args!("the retry budget of upstream \"{}\" is used up", group.name));
         }
         may
     }
@@ -87,14 +87,14 @@ fn random(group: &Group) -> u64 {
 }
 
 /// Binds the client to the server that has responded, if the group is `sticky`.
-pub fn answered(named: &UpstreamRef, r: &mut Request, active: &mut PeerLease) {
+pub fn bind_client(named: &UpstreamRef, r: &mut Request, active: &mut PeerLease) {
     if let Some(sticky) = named.rules.as_deref().and_then(|rules| rules.sticky.as_ref()) {
         sticky.answered(r, active);
     }
 }
 
 /// Counts a failure against a server, which may make it unavailable.
-pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
+pub fn count_failure(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     metrics::process::UPSTREAM_FAILURES.up();
     if active.failed(clock::now()) {
         let doing = UpstreamState::last(r).map_or("connecting to", |one| {
@@ -107,15 +107,15 @@ pub fn failed(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
             uri,
         );
         let words = "upstream server temporarily disabled";
-        r.log_of(Level::Warn, format_args!("{words} while {doing} upstream"), Some(&url));
+        r.log_of(Severity::Warn, format_args!("{words} while {doing} upstream"), Some(&url));
     }
 }
 
-pub fn judge(r: &Request, active: &PeerLease, bad: bool) {
+pub fn judge_peer(r: &Request, active: &PeerLease, bad: bool) {
     let group = active.group();
     if let Some(out) = group.judge(active.peer(), bad, clock::now()) {
         r.log(
-            Level::Warn,
+            Severity::Warn,
             format_args!(
                 "upstream server {} of \"{}\" is put aside for {} s after {} errors in {} answers",
                 active.peer().text,

@@ -6,7 +6,7 @@ use http_engine::core_table::TempPath;
 use http_engine::values::BodyInFile;
 use http_engine::{BodyReader, Request, RequestBody};
 use http_types::BodyLength;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
@@ -145,7 +145,7 @@ impl BodyStore {
     }
     fn in_file(&mut self, folder: &TempPath) -> io::Result<&mut File> {
         if self.file.is_none() {
-            let (mut file, path) = named(folder)?;
+            let (mut file, path) = named_file(folder)?;
             self.path = Some(path);
             file.write_all(self.memory.bytes())?;
             self.memory = Memory::default();
@@ -155,7 +155,7 @@ impl BodyStore {
     }
 }
 
-pub fn unlinked(folder: &Path) -> io::Result<File> {
+pub fn unlinked_file(folder: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     match rustix::fs::open(folder, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => Ok(File::from(fd)),
@@ -171,7 +171,7 @@ pub fn unlinked(folder: &Path) -> io::Result<File> {
 const NAME_TRIES_MAX: u32 = 100;
 
 /// Creates a temporary file, and the directories of its levels.
-pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
+pub fn named_file(temp: &TempPath) -> io::Result<(File, PathBuf)> {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     let mut tries = 0;
     let create = |path: &Path| File::options().read(true).write(true).create_new(true).mode(0o600).open(path);
@@ -204,7 +204,7 @@ pub fn named(temp: &TempPath) -> io::Result<(File, PathBuf)> {
     }
 }
 
-pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
+pub fn stored_body(r: &Request) -> Option<Rc<BodyStore>> {
     if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
         return None;
     }
@@ -212,8 +212,8 @@ pub fn kept(r: &Request) -> Option<Rc<BodyStore>> {
 }
 
 /// Returns the stored one, if any. Fails with the response's status.
-pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
-    if let Some(store) = kept(r) {
+pub async fn read_body(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
+    if let Some(store) = stored_body(r) {
         return Ok(store);
     }
     // A subrequest without a body must not store its empty one for the parent.
@@ -230,12 +230,12 @@ pub async fn read(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
 
 /// A body in a temporary file, which is deleted with this value unless moved.
 #[derive(Debug)]
-pub struct Spooled {
+pub struct SpooledBody {
     pub file: File,
     path: Option<PathBuf>,
 }
 
-impl Spooled {
+impl SpooledBody {
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -244,7 +244,7 @@ impl Spooled {
     }
 }
 
-impl Drop for Spooled {
+impl Drop for SpooledBody {
     fn drop(&mut self) {
         if let Some(path) = self.path.take() {
             let _ = std::fs::remove_file(path);
@@ -254,18 +254,21 @@ impl Drop for Spooled {
 
 /// Writes the body to a file below `client_body_temp_path`, whatever its size; copies a stored one. Fails with the
 /// response's status.
-pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
+pub async fn spool_body(r: &mut Request) -> Result<SpooledBody, u16> {
     let core = r.loc().core.clone();
     let folder = &core.conf.client_body_temp_path;
     let failed = |r: &Request, e: io::Error| {
-        r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.path.display(), os(&e)));
+        r.log(
+            Severity::Crit,
+            format_args!("a temporary file in \"{}\" failed {}", folder.path.display(), os_error(&e)),
+        );
         500
     };
-    let mut spooled = match named(folder) {
-        Ok((file, path)) => Spooled { file, path: Some(path) },
+    let mut spooled = match named_file(folder) {
+        Ok((file, path)) => SpooledBody { file, path: Some(path) },
         Err(e) => return Err(failed(r, e)),
     };
-    if let Some(store) = kept(r) {
+    if let Some(store) = stored_body(r) {
         let mut at = 0;
         while at < store.len() {
             let bytes = store.read_at(at).map_err(|e| failed(r, e))?;
@@ -282,7 +285,7 @@ pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
     };
     let limit = core.conf.client_max_body_size.0;
     let mut length = 0;
-    received(r, 0);
+    set_length(r, 0);
     let mut file = BufWriter::with_capacity(WRITE_MIN, &spooled.file);
     while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
         let bytes = read?;
@@ -291,7 +294,7 @@ pub async fn spool(r: &mut Request) -> Result<Spooled, u16> {
             return Err(413);
         }
         length += bytes.len() as u64;
-        received(r, length);
+        set_length(r, length);
         file.write_all(&bytes).map_err(|e| failed(r, e))?;
     }
     file.flush().map_err(|e| failed(r, e))?;
@@ -304,7 +307,7 @@ const HERE_MAX: usize = 64 * 1024;
 
 /// Body that has completely arrived, without waiting; otherwise the bytes stay. Fails with the response's status.
 pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16> {
-    if let Some(store) = kept(r) {
+    if let Some(store) = stored_body(r) {
         return Ok(Some(store));
     }
     let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
@@ -333,7 +336,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         r.incoming.body = RequestBody::Unread(Box::new(StartedReader { here, reader }));
         return Ok(None);
     }
-    received(r, here.len() as u64);
+    set_length(r, here.len() as u64);
     // `$request_body` is empty for a body larger than the buffer, as if it had been streamed.
     let asked_for = here.len() as u64 <= memory_max(r);
     let mut store = BodyStore::default();
@@ -353,7 +356,7 @@ pub async fn read_small(r: &mut Request) -> Result<Bytes, u16> {
 
 pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     let whole = |store: &BodyStore| store.shared().filter(|bytes| bytes.len() as u64 <= most).ok_or(413_u16);
-    if let Some(store) = kept(r) {
+    if let Some(store) = stored_body(r) {
         return whole(&store);
     }
     if matches!(r.incoming.body_length, Some(BodyLength::Exact(length)) if length > most) {
@@ -363,11 +366,11 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
         return Ok(Bytes::new());
     };
     let mut all = Memory::default();
-    received(r, 0);
+    set_length(r, 0);
     while let Some(read) = std::future::poll_fn(|cx| reader.poll_read(cx)).await {
         all.push(read?, 0);
         let length = all.bytes().len() as u64;
-        received(r, length);
+        set_length(r, length);
         if length > most {
             return Err(413);
         }
@@ -376,14 +379,14 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
 }
 
 /// Sets `$content_length` of a body of unknown length.
-pub fn received(r: &mut Request, length: u64) {
+pub fn set_length(r: &mut Request, length: u64) {
     if r.incoming.body_length == Some(BodyLength::Chunked) {
         r.incoming.body_received = Some(length);
     }
 }
 
 fn log_too_large(r: &Request, before: u64, more: u64) {
-    r.log(Level::Error, format_args!("{}", too_large(r, before, more)));
+    r.log(Severity::Error, format_args!("{}", too_large(r, before, more)));
 }
 
 /// Returns nginx's message about a body of unknown length; over HTTP/1, the parser of chunks names both counts.
@@ -437,7 +440,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     let limit = core.conf.client_max_body_size.0;
     let memory_max = memory_max(r);
     let in_file_only = core.conf.client_body_in_file_only;
-    received(r, 0);
+    set_length(r, 0);
     loop {
         match std::future::poll_fn(|cx| reader.poll_read(cx)).await {
             // An empty body has a file, too.
@@ -446,7 +449,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 let folder = &core.conf.client_body_temp_path;
                 if let Err(e) = store.in_file(folder) {
                     let folder = folder.path.display();
-                    r.log(Level::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os(&e)));
+                    r.log(Severity::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os_error(&e)));
                     return Err(500);
                 }
                 return Ok(store);
@@ -454,7 +457,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
             None => {
                 if let Err(e) = store.finish() {
                     let folder = core.conf.client_body_temp_path.path.display();
-                    r.log(Level::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os(&e)));
+                    r.log(Severity::Crit, format_args!("a temporary file in \"{folder}\" failed {}", os_error(&e)));
                     return Err(500);
                 }
                 return Ok(store);
@@ -470,7 +473,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                     log_too_large(r, store.len(), bytes.len() as u64);
                     return Err(413);
                 }
-                received(r, store.len() + bytes.len() as u64);
+                set_length(r, store.len() + bytes.len() as u64);
                 let folder = &core.conf.client_body_temp_path;
                 let in_memory = match core.conf.client_body_in_file_only {
                     BodyInFile::Off => memory_max,
@@ -485,11 +488,14 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 let pushed = store.push(bytes, in_memory, expected, folder);
                 if let Some(path) = store.path.as_ref().filter(|_| before && in_memory > 0) {
                     let path = path.display();
-                    r.log(Level::Warn, format_args!("a client request body is buffered to a temporary file {path}"));
+                    r.log(Severity::Warn, format_args!("a client request body is buffered to a temporary file {path}"));
                 }
                 if let Err(e) = pushed {
                     let folder = &folder.path;
-                    r.log(Level::Crit, format_args!("a temporary file in \"{}\" failed {}", folder.display(), os(&e)));
+                    r.log(
+                        Severity::Crit,
+                        format_args!("a temporary file in \"{}\" failed {}", folder.display(), os_error(&e)),
+                    );
                     return Err(500);
                 }
             }
@@ -506,7 +512,7 @@ mod tests {
         let root = std::env::temp_dir().join(format!("body-store-levels-{}", std::process::id()));
         let temp = TempPath { path: root.clone(), levels: vec![1, 2] };
         for _ in 0..12 {
-            let (_, path) = named(&temp).expect("a file");
+            let (_, path) = named_file(&temp).expect("a file");
             let name = path.file_name().expect("a name").to_string_lossy().into_owned();
             assert_eq!(path, root.join(&name[9..]).join(&name[7..9]).join(&name));
         }

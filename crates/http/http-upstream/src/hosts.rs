@@ -1,12 +1,17 @@
 //! Servers of a host that a location or a request names, found by `session_engine::upstreams`.
 
-use super::groups::{Groups, UpstreamRef};
-use super::resolving::Resolving;
+use super::groups::{HttpGroups, UpstreamRef};
+use super::resolving::ResolveRules;
 use http_engine::Request;
 
-pub use session_engine::upstreams::hosts::{NoTarget, bind};
+pub use session_engine::upstreams::hosts::{NoTarget, bind_host};
 
-pub async fn named(groups: &Groups, r: &mut Request, host: &str, default_port: u16) -> Result<UpstreamRef, NoTarget> {
-    let resolving = r.loc().ext::<Resolving>().cloned();
-    session_engine::upstreams::hosts::named(groups, resolving, host, default_port).await
+pub async fn named_group(
+    groups: &HttpGroups,
+    r: &mut Request,
+    host: &str,
+    default_port: u16,
+) -> Result<UpstreamRef, NoTarget> {
+    let resolving = r.loc().ext::<ResolveRules>().cloned();
+    session_engine::upstreams::hosts::named_host(groups, resolving, host, default_port).await
 }

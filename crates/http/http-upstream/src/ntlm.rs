@@ -17,7 +17,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 const NO_BINDING: usize = usize::MAX;
 
 /// Of a client's connection.
-struct Bound {
+struct BoundConnection {
     binding: Binding,
     /// Numbers of groups, and ids of the servers that the client uses.
     servers: Vec<(u64, String)>,
@@ -26,7 +26,7 @@ struct Bound {
 thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
     /// By the client's socket, whose key no later socket has.
-    static CLIENTS: RefCell<HashMap<Key, Bound>> = RefCell::default();
+    static CLIENTS: RefCell<HashMap<Key, BoundConnection>> = RefCell::default();
 }
 
 /// Returns the key of a client of HTTP/1 over TCP. Concurrent requests of a connection cannot share an authenticated one.
@@ -45,7 +45,7 @@ fn logs_in(r: &Request) -> bool {
 
 /// Narrows the scope of the request's server connection to a client that has logged in. A login of a client that cannot be
 /// bound gets a connection of its own, which is not kept: other clients would inherit it.
-pub fn narrow(scope: Scope, group: &Group, r: &Request, peer: &Peer) -> Scope {
+pub fn narrow_scope(scope: Scope, group: &Group, r: &Request, peer: &Peer) -> Scope {
     if !group.keepalive.ntlm {
         return scope;
     }
@@ -61,7 +61,7 @@ pub fn narrow(scope: Scope, group: &Group, r: &Request, peer: &Peer) -> Scope {
                 if !SWEEPING.replace(true) {
                     runtime::task::spawn_local(sweep());
                 }
-                place.insert(Bound { binding: Binding::new(), servers: Vec::new() })
+                place.insert(BoundConnection { binding: Binding::new(), servers: Vec::new() })
             }
         };
         let id = peer.id();
@@ -75,7 +75,7 @@ pub fn narrow(scope: Scope, group: &Group, r: &Request, peer: &Peer) -> Scope {
 }
 
 /// Returns the id of the server that the client's connection is bound to.
-pub fn server(group: &Group, r: &Request) -> Option<Vec<u8>> {
+pub fn bound_server(group: &Group, r: &Request) -> Option<Vec<u8>> {
     let key = client(group, r)?;
     CLIENTS.with_borrow(|clients| {
         let servers = &clients.get(&key)?.servers;

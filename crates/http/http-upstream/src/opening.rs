@@ -5,7 +5,7 @@ use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{Flow, Request, special};
 use http_types::Method;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::rc::Rc;
 
 /// Opens a regular file for GET and HEAD, for transforming handlers. Fails with the handler's answer.
@@ -17,26 +17,26 @@ pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
         return Err(Flow::Declined);
     }
     let path = special::mapped_path(r).map_err(Flow::Status)?;
-    match special::look(r, &path) {
+    match special::look_up(r, &path) {
         Ok(found) if found.kind == FileKind::File => Ok((path, found)),
         Ok(_) => Err(Flow::Declined),
-        Err(e) => Err(failed(r, &path, &e)),
+        Err(e) => Err(open_failed(r, &path, &e)),
     }
 }
 
-pub fn failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
+pub fn open_failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
     let (level, status) = match e.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Level::Error, 403),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Severity::Error, 404),
+        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => (Severity::Error, 403),
         // A socket; nginx responds with 500.
-        Some(libc::ENXIO) => (Level::Crit, 404),
-        _ => (Level::Crit, 500),
+        Some(libc::ENXIO) => (Severity::Crit, 404),
+        _ => (Severity::Crit, 500),
     };
     if status != 404 || r.loc().core.conf.log_not_found {
         let shown = String::from_utf8_lossy(path);
         let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
         let call = if linkless { "openat()" } else { "open()" };
-        r.log(level, format_args!("{call} \"{shown}\" failed {}", os(e)));
+        r.log(level, format_args!("{call} \"{shown}\" failed {}", os_error(e)));
     }
     Flow::Status(status)
 }

@@ -1,12 +1,12 @@
 //! A location's way of sending requests, for health checks; in `Location::extensions`.
 
 use super::groups::UpstreamRef;
-use super::tls::Wanted;
+use super::tls::UpstreamTlsRequest;
 use http_engine::Request;
 use http_types::Method;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::Options;
+use upstream::ConnectOptions;
 
 pub trait Prober: Send + Sync {
     fn named(&self) -> Option<UpstreamRef>;
@@ -22,9 +22,9 @@ pub trait Prober: Send + Sync {
     /// HTTP/1 that no other request follows.
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8>;
     /// Returns the options of sockets.
-    fn options(&self, r: &mut Request) -> Options;
+    fn options(&self, r: &mut Request) -> ConnectOptions;
     /// TLS requirements for an address; `None`: cleartext. Fails with a log message.
-    fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String>;
+    fn tls(&self, r: &mut Request, address: String) -> Result<Option<UpstreamTlsRequest>, String>;
     fn timeouts(&self) -> Timeouts;
     fn head_max(&self) -> usize;
 }
@@ -38,4 +38,4 @@ pub struct Timeouts {
 }
 
 #[derive(Clone)]
-pub struct Probing(pub Arc<dyn Prober>);
+pub struct ProbeBody(pub Arc<dyn Prober>);

@@ -1,6 +1,6 @@
-//! Name resolution in a location: a [`Resolving`] is in `Location::extensions` if `resolver` is set.
+//! Name resolution in a location: a [`ResolveRules`] is in `Location::extensions` if `resolver` is set.
 
-pub use session_engine::upstreams::{ResolverLine, Resolving};
+pub use session_engine::upstreams::{ResolveRules, ResolverLine};
 
 /// The http block's own resolver, in `Cx` while the configuration is read.
-pub type HttpResolver = session_engine::upstreams::AreaResolver<super::groups::Rules>;
+pub type HttpResolver = session_engine::upstreams::AreaResolver<super::groups::RequestRules>;

@@ -2,23 +2,23 @@
 
 use crate::sticky_sessions::Sessions;
 use base::clock;
-use http_engine::{Request, Template};
+use http_engine::{HttpTemplate, Request};
 use std::sync::Arc;
 use upstream::PeerLease;
 
 pub enum Sticky {
     Cookie(Box<Cookie>),
     /// The first non-empty value names the server.
-    Route(Vec<Template>),
+    Route(Vec<HttpTemplate>),
     Learn(Learn),
 }
 
 pub struct Cookie {
     pub name: String,
-    pub domain: Option<Template>,
+    pub domain: Option<HttpTemplate>,
     pub path: Option<String>,
     pub expires: Option<Expires>,
-    pub same_site: Option<Template>,
+    pub same_site: Option<HttpTemplate>,
     pub http_only: bool,
     pub secure: bool,
 }
@@ -30,15 +30,15 @@ pub enum Expires {
 }
 
 pub struct Learn {
-    pub create: Vec<Template>,
-    pub lookup: Vec<Template>,
+    pub create: Vec<HttpTemplate>,
+    pub lookup: Vec<HttpTemplate>,
     pub sessions: Arc<Sessions>,
     pub timeout_ms: u64,
     /// `header`: records sessions at the response head, otherwise at the end.
     pub at_head: bool,
 }
 
-fn first(templates: &[Template], r: &mut Request) -> Option<Vec<u8>> {
+fn first(templates: &[HttpTemplate], r: &mut Request) -> Option<Vec<u8>> {
     templates.iter().map(|t| t.eval(r)).find(|value| !value.is_empty())
 }
 

@@ -3,7 +3,7 @@
 use http_engine::HttpArea;
 use session_engine::tls as shared;
 
-pub use shared::Wanted;
+pub use shared::UpstreamTlsRequest;
 
 pub type UpstreamTlsConf<'a> = shared::UpstreamTlsConf<'a, HttpArea>;
 pub type UpstreamTls = shared::UpstreamTls<HttpArea>;

@@ -1,15 +1,15 @@
 //! Upgraded connections (WebSocket, CONNECT): relayed until one side ends. Over HTTP/2 a client that ended its side still
 //! receives.
 
-use http_engine::{LocalFuture, Tunnel, TunnelFault, Tunnelled};
-use session_engine::relay::{Direction, End, HalfClose, Relay, RelayEnd, Terms};
+use http_engine::{LocalFuture, Tunnel, TunnelFault, TunnelMark};
+use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, RelaySide, Terms};
 use std::future::poll_fn;
 use std::time::Duration;
 use upstream::{PeerLease, Stream};
 
 pub const BUFFER_BYTES: usize = 16 * 1024;
 
-pub struct Upgraded {
+pub struct UpgradedTunnel {
     pub stream: Stream,
     /// After the response head.
     pub from_server: Vec<u8>,
@@ -21,10 +21,10 @@ pub struct Upgraded {
     pub active: PeerLease,
 }
 
-impl Tunnel for Upgraded {
-    fn run(self: Box<Self>, client: Box<dyn End>) -> LocalFuture<Tunnelled> {
+impl Tunnel for UpgradedTunnel {
+    fn run(self: Box<Self>, client: Box<dyn RelaySide>) -> LocalFuture<TunnelMark> {
         Box::pin(async move {
-            let Upgraded { stream, from_server, idle, stalled, buffer, active: _active } = *self;
+            let UpgradedTunnel { stream, from_server, idle, stalled, buffer, active: _active } = *self;
             // Interactive input must not wait for acknowledgements.
             stream.hurry();
             let half_close = if client.closes_by_halves() { HalfClose::Client } else { HalfClose::Neither };
@@ -52,7 +52,7 @@ impl Tunnel for Upgraded {
                 (_, Some((e, of_server))) => fault(e, of_server, true),
                 _ => None,
             };
-            Tunnelled {
+            TunnelMark {
                 received: relay.up.received,
                 from_server: relay.down.received,
                 sent: relay.down.sent,

@@ -1,10 +1,10 @@
 //! Records a request's attempts on upstream servers, for `$upstream_addr` and its relatives, logs, metrics and spans.
 
 use crate::binding::BindTo;
-use crate::exchange::target::Origin;
+use crate::exchange::target::UrlOrigin;
 use base::clock::{self, Instant};
 use http_engine::Request;
-use http_engine::head_out::number;
+use http_engine::head_out::write_number;
 use http_engine::span::TrySpan;
 use http_engine::upstream_slot::UpstreamFacts;
 use smallvec::SmallVec;
@@ -100,7 +100,7 @@ impl Try {
     pub fn transferred(&mut self, sent: u64, received: u64) {
         self.bytes_sent += sent;
         self.bytes_received += received;
-        if let Some(zone) = self.peer().and_then(Peer::zone).map(metrics::Zone::here) {
+        if let Some(zone) = self.peer().and_then(Peer::zone).map(metrics::MetricZone::here) {
             zone.add(metrics::peer::SENT, sent);
             zone.add(metrics::peer::RECEIVED, received);
         }
@@ -111,7 +111,7 @@ impl Try {
 pub struct UpstreamState {
     pub tries: SmallVec<[Try; 1]>,
     pub answer: Option<Rc<ReceivedHead>>,
-    pub origin: Option<Arc<Origin>>,
+    pub origin: Option<Arc<UrlOrigin>>,
     /// Request target of the last attempt, for the error log; set by a task, or by its response, failure or end.
     pub uri: Option<Rc<[u8]>>,
     /// Trailers of the response, as lines with their ends; over HTTP/1 only with `proxy_pass_trailers`.
@@ -247,16 +247,16 @@ pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
 pub const OVER: &str = "sending to client";
 
 /// Writes the bytes of each attempt, sent or received, including those of a tunnel.
-pub fn bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
+pub fn write_bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
     let (from_client, from_server) = std::mem::take(&mut r.accounting.tunnelled);
     if let Some(one) = UpstreamState::last(r) {
         one.transferred(from_client, from_server);
     }
-    each(r, out, |one, out| number(which(one), out))
+    write_each(r, out, |one, out| write_number(which(one), out))
 }
 
 /// Writes one value per attempt, separated as in nginx.
-pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
+pub fn write_each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8>)) -> bool {
     let Some(state) = r.upstream.get::<UpstreamState>() else { return false };
     let shown = state.shown();
     for (index, one) in shown.iter().enumerate() {
@@ -271,18 +271,18 @@ pub fn each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut Vec<u8
 /// Writes the response times; `-` during the response. In the log line, the time of an unread response ends now.
 pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let logging = r.accounting.header_size > 0 || r.out.status == 499;
-    each(r, out, |one, out| {
+    write_each(r, out, |one, out| {
         let now = (logging && one.connect_time.is_some()).then(|| clock::now().since(one.started));
-        seconds(one.response_time.or(one.whole_time.filter(|_| logging)).or(now), out);
+        write_seconds(one.response_time.or(one.whole_time.filter(|_| logging)).or(now), out);
     })
 }
 
 /// Writes a time in seconds with three decimals, rounded down; `-` for an unknown one.
-pub fn seconds(time: Option<Duration>, out: &mut Vec<u8>) {
+pub fn write_seconds(time: Option<Duration>, out: &mut Vec<u8>) {
     match time {
         None => out.push(b'-'),
         Some(time) => {
-            number(time.as_secs(), out);
+            write_number(time.as_secs(), out);
             out.push(b'.');
             out.extend_from_slice(format!("{:03}", time.subsec_millis()).as_bytes());
         }

@@ -4,11 +4,11 @@ use conf_schema::{Cx, Problem};
 use http_engine::HttpArea;
 use std::sync::Arc;
 
-pub use session_engine::zones::{declare, name_and_size, state, taken};
+pub use session_engine::zones::{declare_zone, name_and_size, name_taken, zone_state};
 
-pub type Declared<T> = session_engine::zones::Declared<HttpArea, T>;
+pub type HttpZone<T> = session_engine::zones::DeclaredZone<HttpArea, T>;
 
 /// Declared zone, after the whole configuration. Fails if undeclared or of another kind.
-pub fn find<T: Send + Sync + 'static>(cx: &mut Cx, kind: &str, name: &str) -> Result<Arc<Declared<T>>, Problem> {
-    session_engine::zones::find(cx, kind, name)
+pub fn find_zone<T: Send + Sync + 'static>(cx: &mut Cx, kind: &str, name: &str) -> Result<Arc<HttpZone<T>>, Problem> {
+    session_engine::zones::find_zone(cx, kind, name)
 }

@@ -1,12 +1,12 @@
 //! State of a transformation that expressions and instructions share: documents, variables, keys and the budget.
 
-use crate::failure::{Run, UNWANTED, failed};
-use crate::names::{ExpandedName, Names};
+use crate::failure::{RunResult, UNWANTED, failed};
+use crate::names::{ExpandedName, NameTable};
 use crate::sheet::Stylesheet;
 use crate::store::{DocId, NodeRef, Store};
 use crate::tree::Document;
 use crate::xml::Loader;
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 use std::collections::HashMap;
 
 /// Limits of a transformation.
@@ -56,23 +56,23 @@ pub(crate) struct Focus {
 pub(crate) enum Global {
     Pending,
     InWork,
-    Ready(Value),
+    Ready(XPathValue),
 }
 
 pub(crate) struct Engine<'s> {
     pub sheet: &'s Stylesheet,
-    pub names: Names,
+    pub names: NameTable,
     pub store: Store,
     pub loader: &'s mut dyn Loader,
     pub limits: Limits,
     pub steps_left: u64,
     pub bytes_left: usize,
     /// Local variables of all active templates; those from `frame` on are visible.
-    pub locals: Vec<(ExpandedName, Value)>,
+    pub locals: Vec<(ExpandedName, XPathValue)>,
     pub frame: usize,
     pub globals: HashMap<ExpandedName, Global>,
     /// Values of global parameters, which take the place of `select`.
-    pub parameters: HashMap<ExpandedName, Value>,
+    pub parameters: HashMap<ExpandedName, XPathValue>,
     pub keys: HashMap<(DocId, ExpandedName), HashMap<String, Vec<NodeRef>>>,
     /// Documents of `document()` by address.
     pub loaded: HashMap<String, Option<DocId>>,
@@ -81,7 +81,7 @@ pub(crate) struct Engine<'s> {
     pub permanent: usize,
     pub evaluations: usize,
     pub messages: Vec<String>,
-    pub machine: crate::exec::Machine<'s>,
+    pub machine: crate::exec::ExecMachine<'s>,
     /// Seconds since the epoch.
     pub now: i64,
     /// Seconds east of UTC of the local time.
@@ -91,7 +91,7 @@ pub(crate) struct Engine<'s> {
 
 impl<'s> Engine<'s> {
     /// Charges steps.
-    pub fn step(&mut self, steps: u64) -> Run<()> {
+    pub fn step(&mut self, steps: u64) -> RunResult<()> {
         match self.steps_left.checked_sub(steps) {
             Some(left) => {
                 let is_asked = (self.steps_left ^ left) >> STEPS_UNASKED_LOG != 0;
@@ -107,7 +107,7 @@ impl<'s> Engine<'s> {
         }
     }
     /// Charges memory and the work to fill it.
-    pub fn spend(&mut self, bytes: usize) -> Run<()> {
+    pub fn spend(&mut self, bytes: usize) -> RunResult<()> {
         self.step(bytes as u64 / 16 + 1)?;
         match self.bytes_left.checked_sub(bytes) {
             Some(left) => {
@@ -118,47 +118,47 @@ impl<'s> Engine<'s> {
         }
     }
     /// Checks the bytes of a string in work, which is not kept.
-    pub fn check_text(&mut self, text: &str) -> Run<()> {
+    pub fn check_text(&mut self, text: &str) -> RunResult<()> {
         self.step(text.len() as u64 / 16)?;
         match text.len() > self.limits.result {
             true => failed("the transformation takes too much memory"),
             false => Ok(()),
         }
     }
-    pub fn new_document(&mut self) -> Run<DocId> {
+    pub fn new_document(&mut self) -> RunResult<DocId> {
         self.spend(128)?;
         let document = Document::new(String::new());
         Ok(self.store.add(document, self.permanent > 0))
     }
-    pub fn string(&mut self, node: NodeRef) -> Run<String> {
+    pub fn string(&mut self, node: NodeRef) -> RunResult<String> {
         let text = self.store.text(node, &self.names);
         self.check_text(&text)?;
         Ok(text)
     }
 
-    pub fn text_of(&mut self, value: &Value) -> Run<String> {
+    pub fn text_of(&mut self, value: &XPathValue) -> RunResult<String> {
         Ok(match value {
-            Value::Text(text) => text.clone(),
-            Value::Number(number) => crate::xpath::number::text(*number),
-            Value::Bool(true) => "true".into(),
-            Value::Bool(false) => "false".into(),
-            Value::Fragment(node) => self.string(*node)?,
-            Value::Nodes(nodes) => match nodes.first() {
+            XPathValue::Text(text) => text.clone(),
+            XPathValue::Number(number) => crate::xpath::number::text(*number),
+            XPathValue::Bool(true) => "true".into(),
+            XPathValue::Bool(false) => "false".into(),
+            XPathValue::Fragment(node) => self.string(*node)?,
+            XPathValue::Nodes(nodes) => match nodes.first() {
                 Some(node) => self.string(*node)?,
                 None => String::new(),
             },
         })
     }
-    pub fn take_text(&mut self, value: Value) -> Run<String> {
+    pub fn take_text(&mut self, value: XPathValue) -> RunResult<String> {
         match value {
-            Value::Text(text) => Ok(text),
+            XPathValue::Text(text) => Ok(text),
             value => self.text_of(&value),
         }
     }
-    pub fn number_of(&mut self, value: &Value) -> Run<f64> {
+    pub fn number_of(&mut self, value: &XPathValue) -> RunResult<f64> {
         Ok(match value {
-            Value::Number(number) => *number,
-            Value::Bool(yes) => f64::from(u8::from(*yes)),
+            XPathValue::Number(number) => *number,
+            XPathValue::Bool(yes) => f64::from(u8::from(*yes)),
             value => {
                 let text = self.text_of(value)?;
                 crate::xpath::number::parse(&text)
@@ -167,7 +167,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Looks a variable up: local ones, then those of the stylesheet.
-    pub fn variable(&mut self, name: ExpandedName) -> Run<Value> {
+    pub fn variable(&mut self, name: ExpandedName) -> RunResult<XPathValue> {
         let visible = self.locals.get(self.frame..).unwrap_or(&[]);
         if let Some((_, value)) = visible.iter().rev().find(|(its, _)| *its == name) {
             let value = value.clone();
@@ -203,22 +203,22 @@ impl<'s> Engine<'s> {
     }
 }
 
-impl Value {
+impl XPathValue {
     /// Bytes in memory, without the documents of nodes.
     pub fn bytes(&self) -> usize {
         match self {
-            Value::Nodes(nodes) => nodes.len() * size_of::<NodeRef>(),
-            Value::Text(text) => text.len(),
+            XPathValue::Nodes(nodes) => nodes.len() * size_of::<NodeRef>(),
+            XPathValue::Text(text) => text.len(),
             _ => 0,
         }
     }
     pub fn truth(&self) -> bool {
         match self {
-            Value::Bool(yes) => *yes,
-            Value::Number(number) => *number != 0.0 && !number.is_nan(),
-            Value::Text(text) => !text.is_empty(),
-            Value::Nodes(nodes) => !nodes.is_empty(),
-            Value::Fragment(_) => true,
+            XPathValue::Bool(yes) => *yes,
+            XPathValue::Number(number) => *number != 0.0 && !number.is_nan(),
+            XPathValue::Text(text) => !text.is_empty(),
+            XPathValue::Nodes(nodes) => !nodes.is_empty(),
+            XPathValue::Fragment(_) => true,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::sheet::DecimalFormat;
 /// Longest number in digits: wider formats are cut.
 const WIDTH_MAX: usize = 400;
 
-struct Token {
+struct PictureToken {
     separator: String,
     kind: char,
     width: usize,
@@ -13,7 +13,7 @@ struct Token {
 
 /// Formats the numbers of `xsl:number`.
 pub(crate) fn number_list(numbers: &[f64], format: &str, separator: &str, group: usize) -> String {
-    let mut tokens: Vec<Token> = Vec::new();
+    let mut tokens: Vec<PictureToken> = Vec::new();
     let (mut start, mut gap) = (String::new(), String::new());
     let mut chars = format.chars().peekable();
     while let Some(c) = chars.next() {
@@ -35,7 +35,7 @@ pub(crate) fn number_list(numbers: &[f64], format: &str, separator: &str, group:
         if tokens.is_empty() {
             start = separator.clone();
         }
-        tokens.push(Token { separator, kind: token.0, width: token.1 });
+        tokens.push(PictureToken { separator, kind: token.0, width: token.1 });
     }
     // A format without a token is a prefix.
     let (mut out, end) = if tokens.is_empty() { (gap, String::new()) } else { (start, gap) };

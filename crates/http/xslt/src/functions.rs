@@ -1,37 +1,37 @@
 //! Functions of XSLT 1.0 (section 12) and `exsl:node-set`.
 
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::names::{ExpandedName, NameId};
 use crate::store::{DocId, NodeRef};
 use crate::tree::{Document, NodeKind};
 use crate::xml::{self, ParseOptions, resolve_uri};
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;
-use crate::xpath::parse::{self, Scope};
-use crate::xpath::{Value, functions};
+use crate::xpath::parse::{self, XPathScope};
+use crate::xpath::{XPathValue, functions};
 use std::collections::HashMap;
 
 /// Documents that a transformation loads.
 const DOCUMENTS_MAX: usize = 100;
 
 impl Engine<'_> {
-    pub fn call_xslt(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    pub fn call_xslt(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         use Function as F;
         let first = arguments.first();
         Ok(match function {
-            F::Current => Value::Nodes(vec![focus.current]),
+            F::Current => XPathValue::Nodes(vec![focus.current]),
             F::Document => {
                 let value = self.argument(first, focus)?;
                 let base = match arguments.get(1) {
                     Some(expr) => self.eval_nodes(expr, focus)?.first().copied(),
                     None => None,
                 };
-                Value::Nodes(self.documents(value, base, focus)?)
+                XPathValue::Nodes(self.documents(value, base, focus)?)
             }
             F::Key => {
                 let (name, value) = (self.text_argument(first, focus)?, self.argument(arguments.get(1), focus)?);
-                Value::Nodes(self.key(&name, value, focus)?)
+                XPathValue::Nodes(self.key(&name, value, focus)?)
             }
             F::FormatNumber => {
                 let number = self.argument(first, focus)?;
@@ -48,15 +48,15 @@ impl Engine<'_> {
                         format
                     }
                 };
-                Value::Text(crate::format::format_number(number, &picture, format))
+                XPathValue::Text(crate::format::format_number(number, &picture, format))
             }
             F::UnparsedEntityUri => {
                 let name = self.text_argument(first, focus)?;
-                Value::Text(self.store.doc(focus.node.doc).unparsed.get(&name).cloned().unwrap_or_default())
+                XPathValue::Text(self.store.doc(focus.node.doc).unparsed.get(&name).cloned().unwrap_or_default())
             }
             F::GenerateId => {
                 let node = self.node_argument(first, focus)?;
-                Value::Text(node.map_or(String::new(), |NodeRef { doc, node, ns }| match ns {
+                XPathValue::Text(node.map_or(String::new(), |NodeRef { doc, node, ns }| match ns {
                     0 => format!("idm{doc}n{node}"),
                     ns => format!("idm{doc}n{node}ns{ns}"),
                 }))
@@ -64,7 +64,7 @@ impl Engine<'_> {
             F::SystemProperty => {
                 let name = self.text_argument(first, focus)?;
                 let known = self.scoped(&name, focus).filter(|name| name.ns == NameId::XSL_NS);
-                Value::Text(match known.map(|name| self.names.text(name.local)) {
+                XPathValue::Text(match known.map(|name| self.names.text(name.local)) {
                     Some("version") => "1.0".into(),
                     Some("vendor") => "libxslt".into(),
                     Some("vendor-url") => "http://xmlsoft.org/XSLT/".into(),
@@ -74,45 +74,45 @@ impl Engine<'_> {
             F::ElementAvailable => {
                 let name = self.text_argument(first, focus)?;
                 let name = self.scoped(&name, focus);
-                Value::Bool(name.is_some_and(|name| self.has_element(name)))
+                XPathValue::Bool(name.is_some_and(|name| self.has_element(name)))
             }
             F::IsFunctionAvailable => {
                 let name = self.text_argument(first, focus)?;
                 let name = self.scoped(&name, focus);
-                Value::Bool(name.is_some_and(|name| {
+                XPathValue::Bool(name.is_some_and(|name| {
                     self.sheet.functions.contains_key(&name)
                         || functions::find(self.names.text(name.ns), self.names.text(name.local)).is_some()
                 }))
             }
             F::NodeSet | F::NodeSetLibxslt | F::NodeSetSaxon | F::NodeSetXt => match self.argument(first, focus)? {
-                Value::Nodes(nodes) => Value::Nodes(nodes),
-                Value::Fragment(node) => Value::Nodes(vec![node]),
+                XPathValue::Nodes(nodes) => XPathValue::Nodes(nodes),
+                XPathValue::Fragment(node) => XPathValue::Nodes(vec![node]),
                 value => {
                     let text = self.take_text(value)?;
                     let (node, _) = self.text_nodes(std::iter::once(text.as_str()), None)?;
-                    Value::Nodes(self.store.doc(node.doc).children(0).map(|at| node.at(at)).collect())
+                    XPathValue::Nodes(self.store.doc(node.doc).children(0).map(|at| node.at(at)).collect())
                 }
             },
-            F::ObjectType => Value::Text(
+            F::ObjectType => XPathValue::Text(
                 match self.argument(first, focus)? {
-                    Value::Nodes(_) => "node-set",
-                    Value::Number(_) => "number",
-                    Value::Text(_) => "string",
-                    Value::Bool(_) => "boolean",
-                    Value::Fragment(_) => "RTF",
+                    XPathValue::Nodes(_) => "node-set",
+                    XPathValue::Number(_) => "number",
+                    XPathValue::Text(_) => "string",
+                    XPathValue::Bool(_) => "boolean",
+                    XPathValue::Fragment(_) => "RTF",
                 }
                 .into(),
             ),
             F::SaxonLineNumber => {
                 let node = self.node_argument(first, focus)?;
                 let line = node.map_or(0, |node| self.store.doc(node.doc).node(node.node).line);
-                Value::Number(f64::from(line))
+                XPathValue::Number(f64::from(line))
             }
             F::SaxonEvaluate | F::DynamicEvaluate => {
                 let text = self.text_argument(first, focus)?;
                 match self.dynamic(&text, focus)? {
                     Some(expr) => self.eval(&expr, focus)?,
-                    None => Value::Nodes(Vec::new()),
+                    None => XPathValue::Nodes(Vec::new()),
                 }
             }
             _ => self.call_exslt(function, arguments, focus)?,
@@ -120,17 +120,17 @@ impl Engine<'_> {
     }
 
     /// Compiles an expression at run time.
-    pub fn dynamic(&mut self, text: &str, focus: &Focus) -> Run<Option<Expr>> {
+    pub fn dynamic(&mut self, text: &str, focus: &Focus) -> RunResult<Option<Expr>> {
         self.step(text.len() as u64 * 4)?;
         self.spend(text.len())?;
         let namespaces = &self.sheet.in_scope(focus.scope).namespaces;
-        Ok(parse::expression(text, &mut Scope { names: &mut self.names, namespaces }))
+        Ok(parse::expression(text, &mut XPathScope { names: &mut self.names, namespaces }))
     }
 
     /// Resolves a name by the namespaces of the instruction.
     fn scoped(&mut self, name: &str, focus: &Focus) -> Option<ExpandedName> {
         let namespaces = &self.sheet.in_scope(focus.scope).namespaces;
-        Scope { names: &mut self.names, namespaces }.resolve(name)
+        XPathScope { names: &mut self.names, namespaces }.resolve(name)
     }
 
     fn has_element(&self, name: ExpandedName) -> bool {
@@ -168,7 +168,7 @@ impl Engine<'_> {
         &mut self,
         texts: impl Iterator<Item = &'t str>,
         element: Option<&str>,
-    ) -> Run<(NodeRef, Vec<NodeRef>)> {
+    ) -> RunResult<(NodeRef, Vec<NodeRef>)> {
         let doc = self.new_document()?;
         let name = element.map(|name| crate::names::QName::local(self.names.id(name)));
         let mut nodes = Vec::new();
@@ -185,10 +185,10 @@ impl Engine<'_> {
         Ok((NodeRef::root(doc), nodes))
     }
 
-    fn documents(&mut self, value: Value, base: Option<NodeRef>, focus: &Focus) -> Run<Vec<NodeRef>> {
+    fn documents(&mut self, value: XPathValue, base: Option<NodeRef>, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         let mut references = Vec::new();
         match value {
-            Value::Nodes(nodes) => {
+            XPathValue::Nodes(nodes) => {
                 for node in nodes {
                     let owner = base.unwrap_or(node);
                     references.push((self.string(node)?, self.base_of(owner)));
@@ -224,7 +224,7 @@ impl Engine<'_> {
     }
 
     /// Loads a document once. `None`: it cannot be read or is not well-formed.
-    fn document(&mut self, uri: &str) -> Run<Option<DocId>> {
+    fn document(&mut self, uri: &str) -> RunResult<Option<DocId>> {
         if let Some(known) = self.loaded.get(uri) {
             return Ok(*known);
         }
@@ -258,7 +258,7 @@ impl Engine<'_> {
         };
         let options =
             ParseOptions { uri, external_entities: true, external_subset: true, entities: None, keep_cdata: false };
-        match xml::parse(&bytes, &options, &mut self.names, self.loader) {
+        match xml::parse_document(&bytes, &options, &mut self.names, self.loader) {
             Ok(parsed) => Some(parsed.document),
             Err(error) => {
                 self.messages.push(error.report());
@@ -267,13 +267,13 @@ impl Engine<'_> {
         }
     }
 
-    fn key(&mut self, name: &str, value: Value, focus: &Focus) -> Run<Vec<NodeRef>> {
+    fn key(&mut self, name: &str, value: XPathValue, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         let Some(name) = self.scoped(name, focus).filter(|name| self.sheet.keys.contains_key(name)) else {
             return Ok(Vec::new());
         };
         let mut wanted = Vec::new();
         match value {
-            Value::Nodes(nodes) => {
+            XPathValue::Nodes(nodes) => {
                 for node in nodes {
                     wanted.push(self.string(node)?);
                 }
@@ -294,7 +294,7 @@ impl Engine<'_> {
         self.in_order(found)
     }
 
-    fn build_key(&mut self, doc: DocId, name: ExpandedName) -> Run<HashMap<String, Vec<NodeRef>>> {
+    fn build_key(&mut self, doc: DocId, name: ExpandedName) -> RunResult<HashMap<String, Vec<NodeRef>>> {
         let sheet = self.sheet;
         let mut table: HashMap<String, Vec<NodeRef>> = HashMap::new();
         for def in sheet.keys.get(&name).into_iter().flatten() {
@@ -307,7 +307,7 @@ impl Engine<'_> {
                 }
                 let focus = Focus { node, position: 1, size: 1, current: node, scope: def.scope };
                 let texts = match self.eval(&def.value, &focus)? {
-                    Value::Nodes(nodes) => {
+                    XPathValue::Nodes(nodes) => {
                         let mut texts = Vec::with_capacity(nodes.len());
                         for node in nodes {
                             texts.push(self.string(node)?);

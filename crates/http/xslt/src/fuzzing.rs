@@ -1,8 +1,8 @@
 //! Bodies of the fuzz targets.
 
-use crate::transform::{Clock, Source, transform};
+use crate::transform::{Clock, DocumentSource, transform_document};
 use crate::xml::{Loader, NoLoader, ParseOptions, parse_dtd};
-use crate::{Limits, compile};
+use crate::{Limits, compile_stylesheet};
 use std::sync::Arc;
 
 /// Options of documents that responses have.
@@ -12,7 +12,7 @@ fn options() -> ParseOptions<'static> {
 
 /// The parser of documents, and that of DTDs.
 pub fn xml(bytes: &[u8]) {
-    let _ = Source::parse(bytes, &options(), &mut NoLoader);
+    let _ = DocumentSource::parse(bytes, &options(), &mut NoLoader);
     let _ = parse_dtd(bytes, "a.dtd", &mut NoLoader);
 }
 
@@ -35,8 +35,8 @@ pub fn xslt(bytes: &[u8]) {
         None => (bytes, &b"<a x='1'><b>1</b><b>2</b><!--c--><?p i?>t</a>"[..]),
     };
     let mut loader = OneSheet(sheet);
-    let Ok(sheet) = compile("sheet.xsl", &mut loader) else { return };
-    let Ok(source) = Source::parse(document, &options(), &mut NoLoader) else { return };
+    let Ok(sheet) = compile_stylesheet("sheet.xsl", &mut loader) else { return };
+    let Ok(source) = DocumentSource::parse(document, &options(), &mut NoLoader) else { return };
     let limits = Limits { steps: 200_000, bytes: 4 << 20, result: 1 << 20, depth: 300 };
-    let _ = transform(source, &[(Arc::new(sheet), Vec::new())], &mut loader, limits, Clock::default());
+    let _ = transform_document(source, &[(Arc::new(sheet), Vec::new())], &mut loader, limits, Clock::default());
 }

@@ -21,7 +21,7 @@ mod tree;
 pub mod xml;
 mod xpath;
 
-pub use compile::{MODULES_MAX, SheetError, compile};
+pub use compile::{MODULES_MAX, SheetError, compile_stylesheet};
 pub use engine::{BYTES_MAX, Limits, RESULT_MAX, STEPS_MAX, TEMPLATE_DEPTH_MAX};
 pub use sheet::Stylesheet;
-pub use transform::{Clock, Outcome, Param, Source, TransformError, transform};
+pub use transform::{Clock, DocumentSource, Param, TransformError, TransformOutcome, transform_document};

@@ -48,16 +48,16 @@ impl QName {
 
 /// A table of names. The table of a transformation extends the immutable table of its stylesheet.
 #[derive(Clone, Debug)]
-pub struct Names {
-    base: Option<Arc<Names>>,
+pub struct NameTable {
+    base: Option<Arc<NameTable>>,
     offset: u32,
     ids: HashMap<Arc<str>, u32>,
     texts: Vec<Arc<str>>,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        let mut names = Names { base: None, offset: 0, ids: HashMap::new(), texts: Vec::new() };
+impl Default for NameTable {
+    fn default() -> NameTable {
+        let mut names = NameTable { base: None, offset: 0, ids: HashMap::new(), texts: Vec::new() };
         for text in ["", "xml", XML_URI, XSL_URI, "xmlns"] {
             names.id(text);
         }
@@ -65,10 +65,10 @@ impl Default for Names {
     }
 }
 
-impl Names {
-    pub fn extending(base: Arc<Names>) -> Names {
+impl NameTable {
+    pub fn extending(base: Arc<NameTable>) -> NameTable {
         let offset = base.len();
-        Names { base: Some(base), offset, ids: HashMap::new(), texts: Vec::new() }
+        NameTable { base: Some(base), offset, ids: HashMap::new(), texts: Vec::new() }
     }
     fn len(&self) -> u32 {
         self.offset + self.texts.len() as u32

@@ -1,21 +1,21 @@
 //! Compiled stylesheets: immutable, shared by all transformations.
 
-use crate::names::{ExpandedName, NameId, Names, QName};
+use crate::names::{ExpandedName, NameId, NameTable, QName};
 use crate::serialize::OutputOptions;
 use crate::tree::Document;
 use crate::xpath::ast::{Expr, NodeTest};
-use crate::xpath::pattern::{Alternative, Pattern};
+use crate::xpath::pattern::{Alternative, MatchPattern};
 use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Stylesheet with everything it includes and imports.
 pub struct Stylesheet {
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<NameTable>,
     pub(crate) scopes: Vec<InScope>,
     /// Text of the stylesheets' documents, for `document("")`.
     pub(crate) documents: Vec<(String, Document)>,
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) templates: Vec<Template>,
+    pub(crate) blocks: Vec<NodeBlock>,
+    pub(crate) templates: Vec<SheetTemplate>,
     pub(crate) named: HashMap<ExpandedName, usize>,
     pub(crate) rules: HashMap<Option<ExpandedName>, RuleTable>,
     pub(crate) functions: HashMap<ExpandedName, FunctionDef>,
@@ -41,17 +41,17 @@ pub(crate) struct InScope {
 }
 
 pub(crate) type BlockId = u32;
-pub(crate) type Block = Vec<Located>;
+pub(crate) type NodeBlock = Vec<LocatedNode>;
 
 /// Instruction with its position.
-pub(crate) struct Located {
+pub(crate) struct LocatedNode {
     pub instruction: Instruction,
     pub scope: u32,
     pub line: u32,
 }
 
-pub(crate) struct Template {
-    pub matches: Option<Pattern>,
+pub(crate) struct SheetTemplate {
+    pub matches: Option<MatchPattern>,
     pub body: BlockId,
     pub scope: u32,
     pub precedence: u32,
@@ -60,7 +60,7 @@ pub(crate) struct Template {
 }
 
 /// A match of a template, in the order of choice.
-pub(crate) struct Rule {
+pub(crate) struct TemplateRule {
     pub template: usize,
     pub path: Alternative,
     pub rank: u32,
@@ -69,8 +69,8 @@ pub(crate) struct Rule {
 #[derive(Default)]
 pub(crate) struct RuleTable {
     /// Rules whose last step names an element or attribute.
-    pub by_name: HashMap<ExpandedName, Vec<Rule>>,
-    pub others: Vec<Rule>,
+    pub by_name: HashMap<ExpandedName, Vec<TemplateRule>>,
+    pub others: Vec<TemplateRule>,
 }
 
 pub(crate) struct FunctionDef {
@@ -90,7 +90,7 @@ pub(crate) enum VariableValue {
 }
 
 pub(crate) struct KeyDef {
-    pub matches: Pattern,
+    pub matches: MatchPattern,
     pub value: Expr,
     pub scope: u32,
 }
@@ -175,8 +175,8 @@ pub(crate) struct Literal {
 pub(crate) struct NumberInstruction {
     pub value: Option<Expr>,
     pub level: NumberLevel,
-    pub count: Option<Pattern>,
-    pub from: Option<Pattern>,
+    pub count: Option<MatchPattern>,
+    pub from: Option<MatchPattern>,
     pub format: Avt,
     pub separator: Option<Avt>,
     pub size: Option<Avt>,
@@ -295,7 +295,7 @@ impl Instruction {
 }
 
 impl Stylesheet {
-    pub(crate) fn block(&self, id: BlockId) -> &[Located] {
+    pub(crate) fn block(&self, id: BlockId) -> &[LocatedNode] {
         self.blocks.get(id as usize).map_or(&[], |block| block)
     }
     pub(crate) fn in_scope(&self, id: u32) -> &InScope {

@@ -1,6 +1,6 @@
 //! All documents of a transformation. Temporary ones, the fragments of templates, end with their template.
 
-use crate::names::{NameId, Names, QName};
+use crate::names::{NameId, NameTable, QName};
 use crate::tree::{Document, NIL, NodeKind};
 
 /// Number of a document; temporary documents have the highest bit.
@@ -76,12 +76,12 @@ impl Store {
         }
         self.doc(node.doc).node(node.node).name
     }
-    pub fn text(&self, node: NodeRef, names: &Names) -> String {
+    pub fn text(&self, node: NodeRef, names: &NameTable) -> String {
         let mut out = String::new();
         self.append_text(node, names, &mut out);
         out
     }
-    pub fn append_text(&self, node: NodeRef, names: &Names, out: &mut String) {
+    pub fn append_text(&self, node: NodeRef, names: &NameTable, out: &mut String) {
         if node.ns > 0 {
             let uri = self.doc(node.doc).declaration(node.ns - 1).map_or(NameId::NONE, |decl| decl.uri);
             out.push_str(names.text(uri));

@@ -1,15 +1,15 @@
 //! The whole way of a document: parameters, template rules, and the bytes of the result.
 
 use crate::engine::{Engine, Focus, Limits};
-use crate::exec::Machine;
-use crate::failure::{Failure, Run, failed};
-use crate::names::{ExpandedName, NameId, Names, QName};
-use crate::serialize::{self, Method};
+use crate::exec::ExecMachine;
+use crate::failure::{RunResult, TransformFailure, failed};
+use crate::names::{ExpandedName, NameId, NameTable, QName};
+use crate::serialize::{self, OutputMethod};
 use crate::sheet::Stylesheet;
 use crate::store::{NodeRef, Store};
 use crate::tree::Document;
 use crate::xml::{self, Loader, ParseOptions, XmlError};
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -33,28 +33,32 @@ pub struct Clock {
 }
 
 /// Document to transform.
-pub struct Source {
+pub struct DocumentSource {
     document: Document,
-    names: Names,
+    names: NameTable,
     /// Violations of Namespaces in XML and references to unknown entities.
     pub errors: Vec<XmlError>,
     /// External entities that were not read: name, public and system identifiers.
     pub ignored: Vec<(String, String, String)>,
 }
 
-impl Source {
+impl DocumentSource {
     /// Parses a document.
-    pub fn parse(bytes: &[u8], options: &ParseOptions<'_>, loader: &mut dyn Loader) -> Result<Source, XmlError> {
-        let mut names = Names::default();
-        let parsed = xml::parse(bytes, options, &mut names, loader)?;
-        let xml::Parsed { document, errors, ignored } = parsed;
-        Ok(Source { document, names, errors, ignored })
+    pub fn parse(
+        bytes: &[u8],
+        options: &ParseOptions<'_>,
+        loader: &mut dyn Loader,
+    ) -> Result<DocumentSource, XmlError> {
+        let mut names = NameTable::default();
+        let parsed = xml::parse_document(bytes, options, &mut names, loader)?;
+        let xml::ParsedDocument { document, errors, ignored } = parsed;
+        Ok(DocumentSource { document, names, errors, ignored })
     }
 }
 
 /// Result of the last stylesheet.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct TransformOutcome {
     pub bytes: Vec<u8>,
     /// The method is `html`, also by the result's first element.
     pub is_html: bool,
@@ -74,13 +78,13 @@ pub struct TransformError {
 }
 
 /// Applies stylesheets one after another.
-pub fn transform(
-    source: Source,
+pub fn transform_document(
+    source: DocumentSource,
     sheets: &[(Arc<Stylesheet>, Vec<Param>)],
     loader: &mut dyn Loader,
     limits: Limits,
     clock: Clock,
-) -> Result<Outcome, TransformError> {
+) -> Result<TransformOutcome, TransformError> {
     let (mut document, mut names) = (source.document, source.names);
     let mut messages = Vec::new();
     let mut steps = limits.steps;
@@ -105,13 +109,13 @@ pub fn transform(
         let message = "no stylesheet".into();
         return Err(TransformError { message, messages, stylesheet: 0, serializing: false });
     };
-    let is_html = serialize::method(&document, &names, &last.output) == Method::Html;
+    let is_html = serialize::method(&document, &names, &last.output) == OutputMethod::Html;
     match serialize::serialize(&mut document, &mut names, &last.output, limits.result, loader) {
-        Ok(bytes) => Ok(Outcome { bytes, is_html, messages }),
+        Ok(bytes) => Ok(TransformOutcome { bytes, is_html, messages }),
         Err(failure) => {
             let message = match failure {
-                Failure::Error(message) => message,
-                Failure::Terminated => String::new(),
+                TransformFailure::Error(message) => message,
+                TransformFailure::Terminated => String::new(),
             };
             Err(TransformError { message, messages, stylesheet: sheets.len() - 1, serializing: true })
         }
@@ -121,12 +125,12 @@ pub fn transform(
 fn engine<'s>(
     sheet: &'s Stylesheet,
     mut document: Document,
-    names: &Names,
+    names: &NameTable,
     loader: &'s mut dyn Loader,
     limits: Limits,
     clock: Clock,
 ) -> Engine<'s> {
-    let mut own = Names::extending(sheet.names.clone());
+    let mut own = NameTable::extending(sheet.names.clone());
     document.rename_all(|id| own.id(names.text(id)));
     let bytes = document.bytes();
     let mut engine = Engine {
@@ -147,7 +151,7 @@ fn engine<'s>(
         permanent: 0,
         evaluations: 0,
         messages: Vec::new(),
-        machine: Machine::default(),
+        machine: ExecMachine::default(),
         now: clock.now,
         zone: clock.zone,
         random: clock.seed,
@@ -157,14 +161,14 @@ fn engine<'s>(
     engine
 }
 
-fn run(engine: &mut Engine<'_>, params: &[Param]) -> Run<Document> {
+fn run(engine: &mut Engine<'_>, params: &[Param]) -> RunResult<Document> {
     for param in params {
         let name = match param.name.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
             Some((uri, local)) => ExpandedName { ns: engine.names.id(uri), local: engine.names.id(local) },
             None => ExpandedName { ns: NameId::NONE, local: engine.names.id(&param.name) },
         };
         let value = match param.is_expression {
-            false => Value::Text(param.value.clone()),
+            false => XPathValue::Text(param.value.clone()),
             true => evaluate(engine, param)?,
         };
         engine.parameters.insert(name, value);
@@ -173,7 +177,7 @@ fn run(engine: &mut Engine<'_>, params: &[Param]) -> Run<Document> {
     Ok(engine.store.take(doc))
 }
 
-fn evaluate(engine: &mut Engine<'_>, param: &Param) -> Run<Value> {
+fn evaluate(engine: &mut Engine<'_>, param: &Param) -> RunResult<XPathValue> {
     let root = NodeRef::root(engine.source);
     let focus = Focus { node: root, position: 1, size: 1, current: root, scope: 0 };
     let Some(expr) = engine.dynamic(&param.value, &focus)? else {

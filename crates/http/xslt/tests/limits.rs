@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use xslt::xml::{Loader, NoLoader, ParseOptions};
-use xslt::{Clock, Limits, Source, compile, transform};
+use xslt::{Clock, DocumentSource, Limits, compile_stylesheet, transform_document};
 
 struct Sheets(Vec<(&'static str, String)>);
 
@@ -21,7 +21,7 @@ fn sheet(body: &str) -> String {
     )
 }
 
-fn parse(document: &str) -> Result<Source, xslt::xml::XmlError> {
+fn parse(document: &str) -> Result<DocumentSource, xslt::xml::XmlError> {
     let options = ParseOptions {
         uri: "d.xml",
         external_entities: false,
@@ -29,14 +29,14 @@ fn parse(document: &str) -> Result<Source, xslt::xml::XmlError> {
         entities: None,
         keep_cdata: true,
     };
-    Source::parse(document.as_bytes(), &options, &mut NoLoader)
+    DocumentSource::parse(document.as_bytes(), &options, &mut NoLoader)
 }
 
 fn run(body: &str, document: &str, limits: Limits) -> Result<String, String> {
     let mut sheets = Sheets(vec![("a.xsl", sheet(body))]);
-    let compiled = compile("a.xsl", &mut sheets).map_err(|error| error.report)?;
+    let compiled = compile_stylesheet("a.xsl", &mut sheets).map_err(|error| error.report)?;
     let source = parse(document).map_err(|error| error.message)?;
-    let done = transform(source, &[(Arc::new(compiled), Vec::new())], &mut sheets, limits, Clock::default());
+    let done = transform_document(source, &[(Arc::new(compiled), Vec::new())], &mut sheets, limits, Clock::default());
     done.map(|outcome| String::from_utf8_lossy(&outcome.bytes).into_owned()).map_err(|error| error.message)
 }
 
@@ -157,13 +157,15 @@ fn stylesheets_that_cannot_work_are_refused_with_their_line() {
         assert!(error.contains(words), "{body}: {error}");
         assert!(error.contains("file a.xsl line"), "{body}: {error}");
     }
-    let error = compile("b.xsl", &mut Sheets(vec![("b.xsl", "<a>\n<b></a>".into())])).map(|_| ()).expect_err("not XML");
+    let error = compile_stylesheet("b.xsl", &mut Sheets(vec![("b.xsl", "<a>\n<b></a>".into())]))
+        .map(|_| ())
+        .expect_err("not XML");
     assert_eq!(error.line, 2);
     assert_eq!(
         error.report,
         "b.xsl:2: parser error : Opening and ending tag mismatch: b line 2 and a\n<b></a>\n       ^"
     );
-    assert!(compile("none.xsl", &mut Sheets(Vec::new())).is_err());
+    assert!(compile_stylesheet("none.xsl", &mut Sheets(Vec::new())).is_err());
 }
 
 #[test]
@@ -222,24 +224,29 @@ fn work_ends_within_one_question_when_its_receiver_has_left() {
         keep_cdata: true,
     };
     let long = format!("<a>{}</a>", "<b/>".repeat(300_000));
-    let parsed = Source::parse(long.as_bytes(), &options, &mut Leaves(Cell::new(0)));
+    let parsed = DocumentSource::parse(long.as_bytes(), &options, &mut Leaves(Cell::new(0)));
     assert!(parsed.is_err_and(|error| error.message.contains("not wanted")));
     let document = format!("<a>{}</a>", "<b/>".repeat(3000));
     let body = "<xsl:template match='/'><xsl:value-of select='count(//b[count(//b[count(//b) &gt; 1]) &gt; 1])'/></xsl:template>";
     for asked in [0, 9] {
         let mut leaves = Leaves(Cell::new(asked));
-        let sheet = compile("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
+        let sheet = compile_stylesheet("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
         let source = parse(&document).expect("a document");
-        let done =
-            transform(source, &[(Arc::new(sheet), Vec::new())], &mut leaves, Limits::default(), Clock::default());
+        let done = transform_document(
+            source,
+            &[(Arc::new(sheet), Vec::new())],
+            &mut leaves,
+            Limits::default(),
+            Clock::default(),
+        );
         assert!(done.expect_err("not wanted").message.contains("not wanted"));
         assert_eq!(leaves.0.get(), 0);
     }
     // The result's bytes.
     let body = "<xsl:template match='/'><xsl:copy-of select='/'/></xsl:template>";
-    let sheet = compile("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
+    let sheet = compile_stylesheet("a.xsl", &mut Sheets(vec![("a.xsl", sheet(body))])).expect("a sheet");
     let source = parse(&format!("<a>{}</a>", format!("<b>{}</b>", "x".repeat(100_000)).repeat(6))).expect("a document");
-    let done = transform(
+    let done = transform_document(
         source,
         &[(Arc::new(sheet), Vec::new())],
         &mut Leaves(Cell::new(0)),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use xslt::xml::{Loader, ParseOptions};
-use xslt::{Clock, Limits, Source, compile, transform};
+use xslt::{Clock, DocumentSource, Limits, compile_stylesheet, transform_document};
 
 struct Files(PathBuf);
 
@@ -16,7 +16,7 @@ impl Loader for Files {
 
 fn run(folder: &Path, sheet: &str, document: &str) -> Result<Vec<u8>, String> {
     let mut files = Files(folder.into());
-    let sheet = compile(sheet, &mut files).map_err(|error| error.report)?;
+    let sheet = compile_stylesheet(sheet, &mut files).map_err(|error| error.report)?;
     let bytes = files.load(document)?;
     let options = ParseOptions {
         uri: document,
@@ -25,9 +25,9 @@ fn run(folder: &Path, sheet: &str, document: &str) -> Result<Vec<u8>, String> {
         entities: None,
         keep_cdata: false,
     };
-    let source = Source::parse(&bytes, &options, &mut files).map_err(|error| error.report())?;
+    let source = DocumentSource::parse(&bytes, &options, &mut files).map_err(|error| error.report())?;
     let sheets = [(Arc::new(sheet), Vec::new())];
-    transform(source, &sheets, &mut files, Limits::default(), Clock::default())
+    transform_document(source, &sheets, &mut files, Limits::default(), Clock::default())
         .map(|outcome| outcome.bytes)
         .map_err(|error| error.message)
 }

@@ -1,17 +1,17 @@
 //! One request to the authentication server, on its own connection.
 
-use super::request::request;
-use super::{AuthHttp, Malformed, Response, read};
-use crate::login::failed;
+use super::request::auth_request;
+use super::{AuthHttp, AuthResponse, MalformedHead, read_response};
+use crate::login::call_failed;
 use crate::plan::{AuthFault, AuthResult, Authenticate};
-use crate::protocol::{MailProtocol, Refusal};
+use crate::protocol::{MailProtocol, MailRefusal};
 use crate::session::MailSession;
 use net::Address;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
-use upstream::{Options, Stream};
+use upstream::{ConnectOptions, Stream};
 
 /// In bytes (nginx: 1,024).
 const RESPONSE_MAX: usize = 16 * 1024;
@@ -19,7 +19,7 @@ const RESPONSE_MAX: usize = 16 * 1024;
 impl Authenticate for AuthHttp {
     fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<AuthResult, AuthFault>> + 'a>> {
         Box::pin(async move {
-            let asked = runtime::time::timeout(self.timeout, self.exchange(&request(self, s))).await;
+            let asked = runtime::time::timeout(self.timeout, self.exchange(&auth_request(self, s))).await;
             let response = asked.map_err(|_| {
                 AuthFault(Some(format!("auth http server {} timed out (110: Connection timed out)", self.name)))
             })??;
@@ -33,24 +33,25 @@ fn fault(words: impl Into<String>) -> AuthFault {
 }
 
 impl AuthHttp {
-    async fn exchange(&self, request: &[u8]) -> Result<Response, AuthFault> {
-        let connected = Stream::connect(&self.address, &Options::default()).await;
+    async fn exchange(&self, request: &[u8]) -> Result<AuthResponse, AuthFault> {
+        let connected = Stream::connect(&self.address, &ConnectOptions::default()).await;
         let name = &self.name;
-        let stream = connected.map_err(|e| fault(format!("{}, auth http server: {name}", failed("connect", &e))))?;
+        let stream =
+            connected.map_err(|e| fault(format!("{}, auth http server: {name}", call_failed("connect", &e))))?;
         stream
             .write_all(request)
             .await
-            .map_err(|e| fault(format!("{}, auth http server: {name}", failed("send", &e))))?;
+            .map_err(|e| fault(format!("{}, auth http server: {name}", call_failed("send", &e))))?;
         let mut buf = Vec::with_capacity(1024);
         loop {
             let got = stream.read_buf(&mut buf).await;
-            let got = got.map_err(|e| fault(format!("{}, auth http server: {name}", failed("recv", &e))))?;
-            match read(&buf) {
+            let got = got.map_err(|e| fault(format!("{}, auth http server: {name}", call_failed("recv", &e))))?;
+            match read_response(&buf) {
                 Ok(Some(response)) => return Ok(response),
-                Err(Malformed::StatusLine) => {
+                Err(MalformedHead::StatusLine) => {
                     return Err(fault(format!("auth http server {name} sent invalid response")));
                 }
-                Err(Malformed::Field) => {
+                Err(MalformedHead::Field) => {
                     return Err(fault(format!("auth http server {name} sent invalid header in response")));
                 }
                 Ok(None) if got == 0 => {
@@ -64,10 +65,10 @@ impl AuthHttp {
         }
     }
 
-    fn judge(&self, response: Response, s: &MailSession) -> Result<AuthResult, AuthFault> {
+    fn judge(&self, response: AuthResponse, s: &MailSession) -> Result<AuthResult, AuthFault> {
         let wait = Duration::from_secs(response.wait_seconds);
         if let Some(message) = response.refused {
-            let refusal = Refusal { message, code: response.error_code };
+            let refusal = MailRefusal { message, code: response.error_code };
             return Ok(AuthResult::Refused { refusal, wait, user: response.user });
         }
         if response.wait {

@@ -4,11 +4,11 @@ mod client;
 mod request;
 mod response;
 
-pub use response::{Malformed, Response, read};
+pub use response::{AuthResponse, MalformedHead, read_response};
 
 use crate::build::{Feature, ServerBuild};
-use conf_schema::value::{Flag, List, Msec, arg};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::{Flag, Msec, ValueList, word_at};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use net::Address;
 use session_engine::upstreams::host_and_port;
 use std::any::Any;
@@ -19,9 +19,9 @@ use std::time::Duration;
 directives! {
     pub struct AuthHttpConf from AuthHttpInput {
         /// URL of the authentication server. It receives the credentials and returns the mail server's address.
-        auth_http: Url,
+        auth_http: AuthUrl,
         /// Field added to every request to the authentication server.
-        auth_http_header: List<Field>,
+        auth_http_header: ValueList<AuthField>,
         /// Sends the client's certificate to the authentication server (`Auth-SSL-Cert`).
         auth_http_pass_client_cert: Flag = "off",
         /// Maximum time for a response of the authentication server.
@@ -30,21 +30,21 @@ directives! {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Url {
+pub struct AuthUrl {
     address: Address,
     /// Value of `Host`: without the port.
     host: String,
     uri: String,
 }
 
-impl Value for Url {
+impl ValueKind for AuthUrl {
     const SYNTAX: &'static str = "URL";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
         *self = later;
     }
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let text = arg(d, 0)?.text().into_owned();
+        let text = word_at(d, 0)?.text().into_owned();
         let rest = text.strip_prefix("http://").unwrap_or(&text);
         let wrong = |why: &str| Problem::says(format!("{why} in auth_http \"{rest}\"")).at(0);
         if !rest.bytes().all(|c| c.is_ascii_graphic() || c >= 0x80) {
@@ -56,7 +56,7 @@ impl Value for Url {
                 return Err(wrong("no path in the unix domain socket"));
             }
             let uri = if uri.is_empty() { "/" } else { uri };
-            return Ok(Url { address: Address::Unix(path.into()), host: "localhost".into(), uri: uri.into() });
+            return Ok(AuthUrl { address: Address::Unix(path.into()), host: "localhost".into(), uri: uri.into() });
         }
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, uri) = rest.split_at(end);
@@ -76,20 +76,20 @@ impl Value for Url {
                 }
             },
         };
-        Ok(Url { address: Address::Ip(SocketAddr::new(address, port)), host: host.into(), uri })
+        Ok(AuthUrl { address: Address::Ip(SocketAddr::new(address, port)), host: host.into(), uri })
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Field(Vec<u8>);
+pub struct AuthField(Vec<u8>);
 
-impl Value for Field {
+impl ValueKind for AuthField {
     const SYNTAX: &'static str = "name value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let (name, value) = (arg(d, 0)?, arg(d, 1)?);
+        let (name, value) = (word_at(d, 0)?, word_at(d, 1)?);
         let line = [name.bytes.as_slice(), b": ", &value.bytes].concat();
-        match crate::login::fits(&line) {
-            true => Ok(Field([line.as_slice(), b"\r\n"].concat())),
+        match crate::login::fits_command(&line) {
+            true => Ok(AuthField([line.as_slice(), b"\r\n"].concat())),
             false => Err(Problem::directive("has a line break in its value")),
         }
     }
@@ -109,8 +109,8 @@ pub struct AuthHttp {
 pub struct AuthHttpFeature;
 
 impl Feature for AuthHttpFeature {
-    fn table(&self) -> Table {
-        AuthHttpConf::table("auth_http", Area::Mail)
+    fn table(&self) -> FeatureTable {
+        AuthHttpConf::table("auth_http", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AuthHttpConf>() else { return Ok(()) };
@@ -132,11 +132,11 @@ impl Feature for AuthHttpFeature {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn urls_as_nginx_reads_them() {
-        let read = |text: &str| Url::parse(&mut Cx::default(), &synthetic("auth_http", text));
+        let read = |text: &str| AuthUrl::parse(&mut Cx::default(), &synthetic_directive("auth_http", text));
         for (text, address, host, uri) in [
             ("127.0.0.1:8080/mail/auth", "127.0.0.1:8080", "127.0.0.1", "/mail/auth"),
             ("http://127.0.0.1", "127.0.0.1:80", "127.0.0.1", "/"),

@@ -1,20 +1,20 @@
 //! The request to the authentication server (nginx: `ngx_mail_auth_http_create_request`).
 
 use super::AuthHttp;
-use crate::login::{Method, fits};
+use crate::login::{LoginMethod, fits_command};
 use crate::session::MailSession;
 use std::fmt::Write as _;
 use tls::VerifyClient;
 
 /// Values contain no line breaks.
-struct Fields(Vec<u8>);
+struct AuthFields(Vec<u8>);
 
-impl Fields {
+impl AuthFields {
     fn add(&mut self, name: &str, value: &[u8]) {
         // Only certificates can contain line breaks; other values are escaped or checked.
-        let value: Vec<u8> = match fits(value) {
+        let value: Vec<u8> = match fits_command(value) {
             true => value.to_vec(),
-            false => value.iter().copied().filter(|c| fits(&[*c])).collect(),
+            false => value.iter().copied().filter(|c| fits_command(&[*c])).collect(),
         };
         self.0.extend_from_slice(name.as_bytes());
         self.0.extend_from_slice(b": ");
@@ -29,7 +29,7 @@ impl Fields {
 }
 
 /// Percent-encodes controls, spaces and `%` (nginx: `NGX_ESCAPE_MAIL_AUTH`).
-pub fn escape(text: &[u8]) -> Vec<u8> {
+pub fn escape_value(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for &c in text {
         if c <= b' ' || c == b'%' {
@@ -43,13 +43,13 @@ pub fn escape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-pub fn request(conf: &AuthHttp, s: &MailSession) -> Vec<u8> {
+pub fn auth_request(conf: &AuthHttp, s: &MailSession) -> Vec<u8> {
     let login = &s.login;
-    let mut fields = Fields(format!("GET {} HTTP/1.0\r\n", conf.uri).into_bytes());
+    let mut fields = AuthFields(format!("GET {} HTTP/1.0\r\n", conf.uri).into_bytes());
     fields.add("Host", conf.host.as_bytes());
     fields.add("Auth-Method", login.method.name().as_bytes());
-    fields.add("Auth-User", &escape(&login.user));
-    fields.add("Auth-Pass", &escape(login.password.as_deref().unwrap_or_default()));
+    fields.add("Auth-User", &escape_value(&login.user));
+    fields.add("Auth-Pass", &escape_value(login.password.as_deref().unwrap_or_default()));
     if login.method.is_digest() && !login.salt.is_empty() {
         fields.add("Auth-Salt", &login.salt);
     }
@@ -64,7 +64,7 @@ pub fn request(conf: &AuthHttp, s: &MailSession) -> Vec<u8> {
         fields.add("Proxy-Protocol-Server-Addr", destination.ip().to_string().as_bytes());
         fields.add("Proxy-Protocol-Server-Port", destination.port().to_string().as_bytes());
     }
-    if login.method == Method::None {
+    if login.method == LoginMethod::None {
         fields.add("Auth-SMTP-Helo", &login.envelope.helo);
         fields.add("Auth-SMTP-From", &login.envelope.from);
         fields.add("Auth-SMTP-To", &login.envelope.to);
@@ -81,7 +81,7 @@ pub fn request(conf: &AuthHttp, s: &MailSession) -> Vec<u8> {
                 fields.some("Auth-SSL-Serial", &peer.certificate.serial_hex());
                 fields.some("Auth-SSL-Fingerprint", &peer.certificate.fingerprint());
                 if conf.pass_client_cert {
-                    fields.add("Auth-SSL-Cert", &escape(peer.raw().as_bytes()));
+                    fields.add("Auth-SSL-Cert", &escape_value(peer.raw().as_bytes()));
                 }
             }
         }
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn texts_of_clients_stay_one_value() {
-        assert_eq!(escape(b"a b%c\r\nX: y\0\x7f\xff"), b"a%20b%25c%0D%0AX:%20y%00\x7f\xff");
-        let mut fields = Fields(Vec::new());
+        assert_eq!(escape_value(b"a b%c\r\nX: y\0\x7f\xff"), b"a%20b%25c%0D%0AX:%20y%00\x7f\xff");
+        let mut fields = AuthFields(Vec::new());
         fields.add("A", b"b\r\nC: d\0");
         fields.some("B", "");
         assert_eq!(fields.0, b"A: bC: d\r\n");

@@ -2,7 +2,7 @@
 //! status.
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Response {
+pub struct AuthResponse {
     /// `Auth-Status`, unless `OK` or `WAIT`: the reason for refusal.
     pub refused: Option<Vec<u8>>,
     /// `Auth-Status: WAIT`: ask again.
@@ -17,14 +17,14 @@ pub struct Response {
 
 /// Invalid part of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Malformed {
+pub enum MalformedHead {
     StatusLine,
     Field,
 }
 
 /// Reads a head; `None` if incomplete. Fails on a malformed one.
-pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
-    let mut response = Response::default();
+pub fn read_response(bytes: &[u8]) -> Result<Option<AuthResponse>, MalformedHead> {
+    let mut response = AuthResponse::default();
     let mut rest = bytes;
     let mut is_first = true;
     loop {
@@ -33,7 +33,7 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
             let lone = memchr::memchr(b'\r', rest).is_some_and(|at| at + 1 < rest.len());
             return if lone { Err(malformed(is_first, rest)) } else { Ok(None) };
         };
-        let (line, after) = rest.split_at_checked(end + 1).ok_or(Malformed::Field)?;
+        let (line, after) = rest.split_at_checked(end + 1).ok_or(MalformedHead::Field)?;
         rest = after;
         let line = line.get(..end).unwrap_or_default();
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -47,10 +47,10 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
             return Ok(Some(response));
         }
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
-        let (name, value) = line.split_at_checked(colon).ok_or(Malformed::Field)?;
+        let (name, value) = line.split_at_checked(colon).ok_or(MalformedHead::Field)?;
         let first = name.first().is_some_and(u8::is_ascii_alphanumeric);
         if !first || !name.iter().all(|c| c.is_ascii_alphanumeric() || *c == b'-') {
-            return Err(Malformed::Field);
+            return Err(MalformedHead::Field);
         }
         let value = value.get(1..).unwrap_or_default();
         response.field(&name.to_ascii_lowercase(), trim(value))?;
@@ -60,8 +60,8 @@ pub fn read(bytes: &[u8]) -> Result<Option<Response>, Malformed> {
 /// Start of a status line.
 const VERSION: &[u8] = b"HTTP/";
 
-fn malformed(is_first: bool, line: &[u8]) -> Malformed {
-    if is_first && line.starts_with(VERSION) { Malformed::StatusLine } else { Malformed::Field }
+fn malformed(is_first: bool, line: &[u8]) -> MalformedHead {
+    if is_first && line.starts_with(VERSION) { MalformedHead::StatusLine } else { MalformedHead::Field }
 }
 
 fn trim(value: &[u8]) -> &[u8] {
@@ -71,12 +71,12 @@ fn trim(value: &[u8]) -> &[u8] {
     value.get(..value.len() - spaces).unwrap_or_default()
 }
 
-impl Response {
+impl AuthResponse {
     /// `name` in lower case.
-    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
+    fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), MalformedHead> {
         // Values become parts of commands: they contain no line break, and NUL would separate.
         if value.contains(&0) {
-            return Err(Malformed::Field);
+            return Err(MalformedHead::Field);
         }
         let some = || Some(value.to_vec());
         match name {
@@ -107,8 +107,8 @@ mod tests {
 
     #[test]
     fn fields_at_every_cut() {
-        let whole = read(HEAD.as_bytes()).expect("fields").expect("whole");
-        let want = Response {
+        let whole = read_response(HEAD.as_bytes()).expect("fields").expect("whole");
+        let want = AuthResponse {
             refused: None,
             wait: false,
             server: b"127.0.0.1".to_vec(),
@@ -120,16 +120,16 @@ mod tests {
         };
         assert_eq!(whole, want);
         for at in 0..HEAD.len() - "body".len() {
-            assert_eq!(read(&HEAD.as_bytes()[..at]), Ok(None), "cut at {at}");
+            assert_eq!(read_response(&HEAD.as_bytes()[..at]), Ok(None), "cut at {at}");
         }
     }
 
     #[test]
     fn statuses_are_read() {
-        let read = |text: &str| read(text.as_bytes()).map(|r| r.expect("whole"));
+        let read = |text: &str| read_response(text.as_bytes()).map(|r| r.expect("whole"));
         assert_eq!(read("Auth-Status: Invalid login\r\n\r\n").map(|r| r.refused), Ok(Some(b"Invalid login".to_vec())));
         assert_eq!(read("HTTP/1.0 200\r\nAuth-Status: WAIT\r\n\r\n").map(|r| r.wait), Ok(true));
-        assert_eq!(read("\r\n"), Ok(Response::default()));
+        assert_eq!(read("\r\n"), Ok(AuthResponse::default()));
         assert_eq!(read("Auth-Wait: x\r\nAuth-Wait: -1\r\n\r\n").map(|r| r.wait_seconds), Ok(0));
     }
 
@@ -144,10 +144,10 @@ mod tests {
             "a: b\r\n\rX",
             "Auth-User: a\0b\r\n\r\n",
         ] {
-            assert_eq!(read(text.as_bytes()), Err(Malformed::Field), "{text:?}");
+            assert_eq!(read_response(text.as_bytes()), Err(MalformedHead::Field), "{text:?}");
         }
         for text in ["HTTP/1.0 200\rX", "HTTP/1.0 200 OK\rX\r\n\r\n"] {
-            assert_eq!(read(text.as_bytes()), Err(Malformed::StatusLine), "{text:?}");
+            assert_eq!(read_response(text.as_bytes()), Err(MalformedHead::StatusLine), "{text:?}");
         }
     }
 }

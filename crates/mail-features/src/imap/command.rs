@@ -7,7 +7,7 @@ const WORD_MAX: usize = 12;
 const KNOWN: &[&[u8]] = &[b"NOOP", b"LOGIN", b"LOGOUT", b"STARTTLS", b"CAPABILITY", b"AUTHENTICATE"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Parsed {
+pub enum ParsedCommand {
     More,
     /// `tag` includes the following space, or is empty if unreadable. `lost`: the next bytes may be a literal and must
     /// not be parsed as commands.
@@ -25,19 +25,19 @@ pub enum Parsed {
     },
 }
 
-struct Reader<'a> {
+struct CommandReader<'a> {
     input: &'a [u8],
     at: usize,
     literals: usize,
 }
 
-enum Fault {
+enum CommandFault {
     More,
     Invalid,
 }
 
 /// Returns the tag with the following space at the start of an incomplete command; empty if there is none.
-pub fn tag(input: &[u8]) -> &[u8] {
+pub fn command_tag(input: &[u8]) -> &[u8] {
     let end = input.iter().take(TAG_MAX + 1).take_while(|c| is_of_tag(**c)).count();
     let space = input.get(end) == Some(&b' ') && (1..=TAG_MAX).contains(&end);
     input.get(..=end).filter(|_| space).unwrap_or_default()
@@ -48,56 +48,56 @@ fn is_of_tag(c: u8) -> bool {
 }
 
 /// Parses one command; also returns the number of literals that need a continuation request, sent or not.
-pub fn parse(input: &[u8]) -> (Parsed, usize) {
-    let mut reader = Reader { input, at: 0, literals: 0 };
+pub fn parse_command(input: &[u8]) -> (ParsedCommand, usize) {
+    let mut reader = CommandReader { input, at: 0, literals: 0 };
     let mut tag = Vec::new();
     let parsed = match reader.command(&mut tag) {
-        Ok((word, arguments)) => Parsed::Command { tag, word, arguments, length: reader.at },
-        Err(Fault::More) => Parsed::More,
-        Err(Fault::Invalid) => {
+        Ok((word, arguments)) => ParsedCommand::Command { tag, word, arguments, length: reader.at },
+        Err(CommandFault::More) => ParsedCommand::More,
+        Err(CommandFault::Invalid) => {
             // Skips the rest of the line.
             let from = reader.at;
             let end = input.get(from..).and_then(|rest| memchr::memchr(b'\n', rest));
-            let Some(end) = end else { return (Parsed::More, reader.literals) };
+            let Some(end) = end else { return (ParsedCommand::More, reader.literals) };
             let length = from + end + 1;
             let line = input.get(..length - 1).unwrap_or_default();
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            Parsed::Invalid { tag, length, lost: line.ends_with(b"+}") }
+            ParsedCommand::Invalid { tag, length, lost: line.ends_with(b"+}") }
         }
     };
     (parsed, reader.literals)
 }
 
-impl Reader<'_> {
-    fn peek(&self) -> Result<u8, Fault> {
-        self.input.get(self.at).copied().ok_or(Fault::More)
+impl CommandReader<'_> {
+    fn peek(&self) -> Result<u8, CommandFault> {
+        self.input.get(self.at).copied().ok_or(CommandFault::More)
     }
-    fn spaces(&mut self) -> Result<usize, Fault> {
+    fn spaces(&mut self) -> Result<usize, CommandFault> {
         let before = self.at;
         while self.peek()? == b' ' {
             self.at += 1;
         }
         Ok(self.at - before)
     }
-    fn run(&mut self, most: usize, fits: impl Fn(u8) -> bool) -> Result<&[u8], Fault> {
+    fn run(&mut self, most: usize, fits: impl Fn(u8) -> bool) -> Result<&[u8], CommandFault> {
         let start = self.at;
         while fits(self.peek()?) {
             if self.at - start == most {
-                return Err(Fault::Invalid);
+                return Err(CommandFault::Invalid);
             }
             self.at += 1;
         }
         Ok(self.input.get(start..self.at).unwrap_or_default())
     }
-    fn line_end(&mut self) -> Result<bool, Fault> {
+    fn line_end(&mut self) -> Result<bool, CommandFault> {
         match self.peek()? {
             b'\n' => self.at += 1,
             b'\r' => match self.input.get(self.at + 1) {
-                None => return Err(Fault::More),
+                None => return Err(CommandFault::More),
                 Some(b'\n') => self.at += 2,
                 Some(_) => {
                     self.at += 1;
-                    return Err(Fault::Invalid);
+                    return Err(CommandFault::Invalid);
                 }
             },
             _ => return Ok(false),
@@ -105,20 +105,20 @@ impl Reader<'_> {
         Ok(true)
     }
 
-    fn command(&mut self, tag: &mut Vec<u8>) -> Result<(Vec<u8>, Vec<Vec<u8>>), Fault> {
+    fn command(&mut self, tag: &mut Vec<u8>) -> Result<(Vec<u8>, Vec<Vec<u8>>), CommandFault> {
         let name = self.run(TAG_MAX, is_of_tag)?.to_vec();
         if name.is_empty() || self.spaces()? == 0 {
-            return Err(Fault::Invalid);
+            return Err(CommandFault::Invalid);
         }
         *tag = name;
         tag.push(b' ');
         let word = self.run(WORD_MAX, |c| c.is_ascii_alphabetic())?.to_ascii_uppercase();
         if !KNOWN.contains(&word.as_slice()) {
-            return Err(Fault::Invalid);
+            return Err(CommandFault::Invalid);
         }
         let mut arguments = Vec::new();
         if !matches!(self.peek()?, b' ' | b'\r' | b'\n') {
-            return Err(Fault::Invalid);
+            return Err(CommandFault::Invalid);
         }
         loop {
             self.spaces()?;
@@ -126,14 +126,14 @@ impl Reader<'_> {
                 return Ok((word, arguments));
             }
             if arguments.len() == ARGUMENTS_MAX {
-                return Err(Fault::Invalid);
+                return Err(CommandFault::Invalid);
             }
             let argument = match self.peek()? {
                 b'"' => self.quoted()?,
                 b'{' => {
                     let literal = self.literal()?;
                     if !matches!(self.peek()?, b' ' | b'\r' | b'\n') {
-                        return Err(Fault::Invalid);
+                        return Err(CommandFault::Invalid);
                     }
                     literal
                 }
@@ -143,7 +143,7 @@ impl Reader<'_> {
         }
     }
 
-    fn quoted(&mut self) -> Result<Vec<u8>, Fault> {
+    fn quoted(&mut self) -> Result<Vec<u8>, CommandFault> {
         let mut out = Vec::new();
         self.at += 1;
         loop {
@@ -153,11 +153,11 @@ impl Reader<'_> {
                     self.at += 1;
                     return Ok(out);
                 }
-                b'\r' | b'\n' => return Err(Fault::Invalid),
+                b'\r' | b'\n' => return Err(CommandFault::Invalid),
                 b'\\' => {
                     self.at += 1;
                     match self.peek()? {
-                        b'\r' | b'\n' => return Err(Fault::Invalid),
+                        b'\r' | b'\n' => return Err(CommandFault::Invalid),
                         c => out.push(c),
                     }
                 }
@@ -168,27 +168,27 @@ impl Reader<'_> {
     }
 
     /// Parses `{5}` or `{5+}`, a line break, and the bytes.
-    fn literal(&mut self) -> Result<Vec<u8>, Fault> {
+    fn literal(&mut self) -> Result<Vec<u8>, CommandFault> {
         self.at += 1;
         let digits = self.run(usize::MAX, |c| c.is_ascii_digit())?;
         let length = digits
             .iter()
             .try_fold(0_usize, |n, digit| n.checked_mul(10).and_then(|n| n.checked_add(usize::from(digit - b'0'))));
-        let length = length.filter(|_| !digits.is_empty()).ok_or(Fault::Invalid)?;
+        let length = length.filter(|_| !digits.is_empty()).ok_or(CommandFault::Invalid)?;
         let asked = self.peek()? != b'+';
         if !asked {
             self.at += 1;
         }
         if self.peek()? != b'}' {
-            return Err(Fault::Invalid);
+            return Err(CommandFault::Invalid);
         }
         self.at += 1;
         if !self.line_end()? {
-            return Err(Fault::Invalid);
+            return Err(CommandFault::Invalid);
         }
         self.literals += usize::from(asked);
-        let end = self.at.checked_add(length).ok_or(Fault::More)?;
-        let octets = self.input.get(self.at..end).ok_or(Fault::More)?.to_vec();
+        let end = self.at.checked_add(length).ok_or(CommandFault::More)?;
+        let octets = self.input.get(self.at..end).ok_or(CommandFault::More)?.to_vec();
         self.at = end;
         Ok(octets)
     }
@@ -199,8 +199,8 @@ mod tests {
     use super::*;
 
     fn words(input: &str) -> Option<Vec<String>> {
-        match parse(input.as_bytes()).0 {
-            Parsed::Command { word, arguments, length, .. } => {
+        match parse_command(input.as_bytes()).0 {
+            ParsedCommand::Command { word, arguments, length, .. } => {
                 assert_eq!(length, input.len());
                 let all = std::iter::once(word).chain(arguments);
                 Some(all.map(|w| String::from_utf8_lossy(&w).into_owned()).collect())
@@ -245,13 +245,13 @@ mod tests {
             ("a LOGIN x\ry\r\n", "a ", false),
             ("a FETCH {10+}\r\n", "a ", true),
         ] {
-            let want = Parsed::Invalid { tag: tag.into(), length: input.len(), lost };
-            assert_eq!(parse(input.as_bytes()).0, want, "{input:?}");
+            let want = ParsedCommand::Invalid { tag: tag.into(), length: input.len(), lost };
+            assert_eq!(parse_command(input.as_bytes()).0, want, "{input:?}");
         }
         let long = format!("{} NOOP\r\n", "a".repeat(33));
-        assert!(matches!(parse(long.as_bytes()).0, Parsed::Invalid { .. }));
+        assert!(matches!(parse_command(long.as_bytes()).0, ParsedCommand::Invalid { .. }));
         let fits = format!("{} NOOP\r\n", "a".repeat(32));
-        assert!(matches!(parse(fits.as_bytes()).0, Parsed::Command { .. }));
+        assert!(matches!(parse_command(fits.as_bytes()).0, ParsedCommand::Command { .. }));
     }
 
     #[test]
@@ -266,17 +266,17 @@ mod tests {
             (&long, ""),
             (&long[1..], &long[1..]),
         ] {
-            assert_eq!(tag(input.as_bytes()), want.as_bytes(), "{input:?}");
+            assert_eq!(command_tag(input.as_bytes()), want.as_bytes(), "{input:?}");
         }
     }
 
     #[test]
     fn a_literal_is_waited_for() {
-        assert_eq!(parse(b"a LOGIN {4}\r"), (Parsed::More, 0));
-        assert_eq!(parse(b"a LOGIN {4}\r\n"), (Parsed::More, 1));
-        assert_eq!(parse(b"a LOGIN {4+}\r\nus"), (Parsed::More, 0));
-        assert_eq!(parse(b"a LOGIN {4}\r\nuser {4}\r\n"), (Parsed::More, 2));
+        assert_eq!(parse_command(b"a LOGIN {4}\r"), (ParsedCommand::More, 0));
+        assert_eq!(parse_command(b"a LOGIN {4}\r\n"), (ParsedCommand::More, 1));
+        assert_eq!(parse_command(b"a LOGIN {4+}\r\nus"), (ParsedCommand::More, 0));
+        assert_eq!(parse_command(b"a LOGIN {4}\r\nuser {4}\r\n"), (ParsedCommand::More, 2));
         let most = format!("a LOGIN {{{}+}}\r\nx", usize::MAX);
-        assert_eq!(parse(most.as_bytes()), (Parsed::More, 0));
+        assert_eq!(parse_command(most.as_bytes()), (ParsedCommand::More, 0));
     }
 }

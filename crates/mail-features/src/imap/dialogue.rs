@@ -1,28 +1,30 @@
 //! Dialogue with an IMAP client (nginx: `ngx_mail_imap_auth_state`).
 
-use super::Answers;
-use super::command::{Parsed, parse, tag};
+use super::ImapAnswers;
+use super::command::{ParsedCommand, command_tag, parse_command};
 use super::server::ImapLogin;
 use crate::line;
-use crate::login::{Login, Method};
-use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
-use crate::sasl::{self, Progress, Waiting};
+use crate::login::{LoginMethod, MailLogin};
+use crate::protocol::{
+    Dialogue, DialogueContext, DialogueStep, MailRefusal, MailReply, Next, NextStep, ServerLogin, Starttls,
+};
+use crate::sasl::{self, SaslProgress, WaitingStep};
 use std::sync::Arc;
 
 const OK: &str = "OK completed\r\n";
 const INVALID: &str = "BAD invalid command\r\n";
 
 pub struct ImapDialogue {
-    answers: Arc<Answers>,
+    answers: Arc<ImapAnswers>,
     /// Tag of the current command, with the following space; empty if unreadable.
     tag: Vec<u8>,
-    sasl: Option<Waiting>,
+    sasl: Option<WaitingStep>,
     /// Continuation requests sent for the current command.
     asked: usize,
 }
 
 impl ImapDialogue {
-    pub fn new(answers: Arc<Answers>) -> ImapDialogue {
+    pub fn new(answers: Arc<ImapAnswers>) -> ImapDialogue {
         ImapDialogue { answers, tag: Vec::new(), sasl: None, asked: 0 }
     }
 
@@ -31,32 +33,32 @@ impl ImapDialogue {
         [before.as_bytes(), tag, text.as_bytes()].concat()
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
+    fn go_on(&mut self, progress: Option<SaslProgress>) -> Option<NextStep> {
         self.sasl = None;
         match progress? {
-            Progress::Done => Some(NextStep::Authenticate),
-            Progress::Ask(text, waiting) => {
+            SaslProgress::Done => Some(NextStep::Authenticate),
+            SaslProgress::Ask(text, waiting) => {
                 self.sasl = Some(waiting);
-                Some(Reply::go(format!("+ {text}\r\n")))
+                Some(MailReply::go(format!("+ {text}\r\n")))
             }
         }
     }
 
     fn command(&mut self, word: &[u8], arguments: &[Vec<u8>], talk: &mut DialogueContext<'_>) -> Option<NextStep> {
         match word {
-            b"NOOP" => Some(Reply::go(self.tagged("", OK))),
-            b"LOGOUT" => Some(Reply::then(self.tagged("* BYE\r\n", OK), Next::Quit)),
-            b"CAPABILITY" => Some(Reply::go(self.tagged(self.answers.capabilities(talk.starttls), OK))),
-            b"STARTTLS" if talk.starttls != Starttls::Off => Some(Reply::then(self.tagged("", OK), Next::StartTls)),
+            b"NOOP" => Some(MailReply::go(self.tagged("", OK))),
+            b"LOGOUT" => Some(MailReply::then(self.tagged("* BYE\r\n", OK), Next::Quit)),
+            b"CAPABILITY" => Some(MailReply::go(self.tagged(self.answers.capabilities(talk.starttls), OK))),
+            b"STARTTLS" if talk.starttls != Starttls::Off => Some(MailReply::then(self.tagged("", OK), Next::StartTls)),
             b"LOGIN" if talk.starttls != Starttls::Only => match arguments {
                 [user, password] if !user.is_empty() => {
-                    talk.login.set(Method::Plain, user, Some(password)).then_some(NextStep::Authenticate)
+                    talk.login.set(LoginMethod::Plain, user, Some(password)).then_some(NextStep::Authenticate)
                 }
                 _ => None,
             },
             b"AUTHENTICATE" => {
                 let words: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
-                let progress = sasl::begin(&words, self.answers.methods, talk);
+                let progress = sasl::begin_exchange(&words, self.answers.methods, talk);
                 self.go_on(progress)
             }
             _ => None,
@@ -65,46 +67,46 @@ impl ImapDialogue {
 }
 
 impl Dialogue for ImapDialogue {
-    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> DialogueStep {
         if let Some(waiting) = self.sasl {
-            let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
-            let words = line::words(line.text, 3);
+            let Some(line) = line::first_line(input) else { return DialogueStep { consumed: 0, then: NextStep::More } };
+            let words = line::split_words(line.text, 3);
             let invalid = words.is_none();
             let word = words.map(|words| words.first().copied().unwrap_or_default());
-            let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
+            let progress = word.and_then(|word| sasl::answer_word(waiting, word, talk));
             let then = self.go_on(progress);
             let then =
-                then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
-            return Step { consumed: line.length, then };
+                then.unwrap_or_else(|| NextStep::Reply(MailReply { bytes: self.invalid(), next: Next::Go, invalid }));
+            return DialogueStep { consumed: line.length, then };
         }
-        let more = Step { consumed: 0, then: NextStep::More };
+        let more = DialogueStep { consumed: 0, then: NextStep::More };
         if memchr::memchr(b'\n', input).is_none() {
-            self.tag = tag(input).to_vec();
+            self.tag = command_tag(input).to_vec();
             return more;
         }
-        let (parsed, literals) = parse(input);
+        let (parsed, literals) = parse_command(input);
         if literals > self.asked {
             self.asked += 1;
-            return Step { consumed: 0, then: Reply::go("+ OK\r\n") };
+            return DialogueStep { consumed: 0, then: MailReply::go("+ OK\r\n") };
         }
         match parsed {
-            Parsed::More => {
-                self.tag = tag(input).to_vec();
+            ParsedCommand::More => {
+                self.tag = command_tag(input).to_vec();
                 more
             }
-            Parsed::Invalid { tag, length, lost } => {
+            ParsedCommand::Invalid { tag, length, lost } => {
                 self.tag = tag;
                 let next = if lost { Next::Quit } else { Next::Go };
-                let then = NextStep::Reply(Reply { bytes: self.invalid(), next, invalid: true });
-                Step { consumed: length, then }
+                let then = NextStep::Reply(MailReply { bytes: self.invalid(), next, invalid: true });
+                DialogueStep { consumed: length, then }
             }
-            Parsed::Command { tag, word, arguments, length } => {
+            ParsedCommand::Command { tag, word, arguments, length } => {
                 (self.tag, self.asked) = (tag, 0);
                 let then = self.command(&word, &arguments, talk);
                 let then = then.unwrap_or_else(|| {
-                    NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid: false })
+                    NextStep::Reply(MailReply { bytes: self.invalid(), next: Next::Go, invalid: false })
                 });
-                Step { consumed: length, then }
+                DialogueStep { consumed: length, then }
             }
         }
     }
@@ -114,10 +116,10 @@ impl Dialogue for ImapDialogue {
         (self.sasl, self.asked) = (None, 0);
         bytes
     }
-    fn refused(&self, refusal: &Refusal) -> Vec<u8> {
+    fn refused(&self, refusal: &MailRefusal) -> Vec<u8> {
         [self.tag.as_slice(), b"NO ", &refusal.message, b"\r\n"].concat()
     }
-    fn restart(&mut self, _: &mut Login, _: bool) {
+    fn restart(&mut self, _: &mut MailLogin, _: bool) {
         self.tag.clear();
         (self.sasl, self.asked) = (None, 0);
     }
@@ -128,14 +130,14 @@ impl Dialogue for ImapDialogue {
 
 #[cfg(test)]
 mod tests {
-    use crate::imap::dialogue;
-    use crate::login::Login;
+    use crate::imap::imap_dialogue;
+    use crate::login::MailLogin;
     use crate::protocol::{NextStep, Starttls};
     use crate::sasl::Methods;
     use crate::testing::at_every_cut;
 
     fn talk(starttls: Starttls, input: &str) -> String {
-        at_every_cut(&|| dialogue(Methods(15)), starttls, input.as_bytes())
+        at_every_cut(&|| imap_dialogue(Methods(15)), starttls, input.as_bytes())
     }
 
     #[test]
@@ -174,9 +176,9 @@ mod tests {
             ("a1 LOGIN {9+}\r\nxxx", "a1 BAD invalid command\r\n"),
             ("xxx", "* BAD invalid command\r\n"),
         ] {
-            let (mut dialogue, mut login, mut notes) = (dialogue(Methods(15)), Login::default(), Vec::new());
-            let step =
-                dialogue.step(input.as_bytes(), &mut crate::testing::talk(&mut login, Starttls::Off, &mut notes));
+            let (mut dialogue, mut login, mut notes) = (imap_dialogue(Methods(15)), MailLogin::default(), Vec::new());
+            let step = dialogue
+                .step(input.as_bytes(), &mut crate::testing::dialogue_context(&mut login, Starttls::Off, &mut notes));
             assert_eq!(step.then, NextStep::More);
             assert_eq!(dialogue.invalid(), want.as_bytes(), "{input:?}");
         }

@@ -5,11 +5,11 @@ mod dialogue;
 mod server;
 
 use crate::build::{Feature, ServerBuild};
-use crate::login::Login;
-use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
+use crate::login::MailLogin;
+use crate::protocol::{Dialogue, DialogueProtocol, MailProtocol, Starttls};
 use crate::sasl::{ImapMethods, Methods};
-use conf_schema::value::{Repeated, Size};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::{RepeatedValue, Size};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ directives! {
         /// Differs: nginx accepts EXTERNAL with an initial response even if it is not listed.
         imap_auth: ImapMethods = "plain",
         /// Capabilities in the response to CAPABILITY; authentication methods and STARTTLS are added automatically.
-        imap_capabilities: Repeated = "IMAP4 IMAP4rev1 UIDPLUS",
+        imap_capabilities: RepeatedValue = "IMAP4 IMAP4rev1 UIDPLUS",
         /// Maximum size of a command in bytes, literals included.
         imap_client_buffer: Size = "4k",
     }
@@ -29,12 +29,12 @@ directives! {
 pub struct Imap;
 
 impl Feature for Imap {
-    fn table(&self) -> Table {
-        ImapConf::table("imap", Area::Mail)
+    fn table(&self) -> FeatureTable {
+        ImapConf::table("imap", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let (Some(conf), MailProtocol::Imap) = (conf.downcast_ref::<ImapConf>(), block.kind) {
-            let answers = Answers::new(Methods(conf.imap_auth.0), &conf.imap_capabilities.0);
+            let answers = ImapAnswers::new(Methods(conf.imap_auth.0), &conf.imap_capabilities.0);
             let bytes_max = usize::try_from(conf.imap_client_buffer.0).unwrap_or(usize::MAX);
             block.server.protocol = Some(Arc::new(ImapProtocol { answers: Arc::new(answers), bytes_max }));
         }
@@ -42,21 +42,21 @@ impl Feature for Imap {
     }
 }
 
-pub struct Answers {
+pub struct ImapAnswers {
     methods: Methods,
     /// Responses to CAPABILITY, by `starttls`.
     capabilities: [String; 3],
 }
 
-impl Answers {
-    fn new(methods: Methods, capabilities: &[Vec<u8>]) -> Answers {
+impl ImapAnswers {
+    fn new(methods: Methods, capabilities: &[Vec<u8>]) -> ImapAnswers {
         let mut plain = "* CAPABILITY".to_string();
         for one in capabilities {
             plain += &format!(" {}", String::from_utf8_lossy(one));
         }
         let only = format!("{plain} STARTTLS LOGINDISABLED\r\n");
         methods.names().for_each(|name| plain += &format!(" AUTH={name}"));
-        Answers { methods, capabilities: [format!("{plain}\r\n"), format!("{plain} STARTTLS\r\n"), only] }
+        ImapAnswers { methods, capabilities: [format!("{plain}\r\n"), format!("{plain} STARTTLS\r\n"), only] }
     }
     fn capabilities(&self, starttls: Starttls) -> &str {
         let [off, on, only] = &self.capabilities;
@@ -69,11 +69,11 @@ impl Answers {
 }
 
 struct ImapProtocol {
-    answers: Arc<Answers>,
+    answers: Arc<ImapAnswers>,
     bytes_max: usize,
 }
 
-impl Protocol for ImapProtocol {
+impl DialogueProtocol for ImapProtocol {
     fn kind(&self) -> MailProtocol {
         MailProtocol::Imap
     }
@@ -83,7 +83,7 @@ impl Protocol for ImapProtocol {
     fn needs_salt(&self) -> bool {
         self.answers.methods.needs_salt()
     }
-    fn greeting(&self, _: &Login) -> Vec<u8> {
+    fn greeting(&self, _: &MailLogin) -> Vec<u8> {
         b"* OK IMAP4 ready\r\n".to_vec()
     }
     fn internal_error(&self) -> &'static str {
@@ -100,6 +100,6 @@ impl Protocol for ImapProtocol {
     }
 }
 
-pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
-    Box::new(dialogue::ImapDialogue::new(Arc::new(Answers::new(methods, &[b"IMAP4rev1".to_vec()]))))
+pub fn imap_dialogue(methods: Methods) -> Box<dyn Dialogue> {
+    Box::new(dialogue::ImapDialogue::new(Arc::new(ImapAnswers::new(methods, &[b"IMAP4rev1".to_vec()]))))
 }

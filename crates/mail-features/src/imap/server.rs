@@ -78,7 +78,7 @@ mod tests {
     /// The error log quotes the answer behind the tag, as in nginx.
     #[test]
     fn a_refusal_is_quoted_without_its_tag() {
-        let login = crate::login::Login::default();
+        let login = crate::login::MailLogin::default();
         let facts =
             LoginFacts { login: &login, server_name: "us", client: None, host: "", xclient: false, smtp_auth: false };
         for (answer, at) in [(&b"a1 NO bad\r\n"[..], 3), (b"* CAPABILITY X\r\na1 NO bad\r\n", 19), (b"a2 OK\r\n", 0)] {

@@ -1,11 +1,13 @@
 //! Dialogue with a POP3 client (nginx: `ngx_mail_pop3_parse_command`, `ngx_mail_pop3_auth_state`).
 
-use super::Answers;
+use super::Pop3Answers;
 use super::server::Pop3Login;
 use crate::line;
-use crate::login::{Login, Method};
-use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
-use crate::sasl::{self, Progress, Waiting};
+use crate::login::{LoginMethod, MailLogin};
+use crate::protocol::{
+    Dialogue, DialogueContext, DialogueStep, MailRefusal, MailReply, Next, NextStep, ServerLogin, Starttls,
+};
+use crate::sasl::{self, SaslProgress, WaitingStep};
 use std::sync::Arc;
 
 const OK: &str = "+OK\r\n";
@@ -15,25 +17,25 @@ const INVALID: &str = "-ERR invalid command\r\n";
 enum Pop3DialogueState {
     Start,
     User,
-    Sasl(Waiting),
+    Sasl(WaitingStep),
 }
 
 pub struct Pop3Dialogue {
-    answers: Arc<Answers>,
+    answers: Arc<Pop3Answers>,
     state: Pop3DialogueState,
 }
 
 impl Pop3Dialogue {
-    pub fn new(answers: Arc<Answers>) -> Pop3Dialogue {
+    pub fn new(answers: Arc<Pop3Answers>) -> Pop3Dialogue {
         Pop3Dialogue { answers, state: Pop3DialogueState::Start }
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
+    fn go_on(&mut self, progress: Option<SaslProgress>) -> Option<NextStep> {
         match progress? {
-            Progress::Done => Some(NextStep::Authenticate),
-            Progress::Ask(text, waiting) => {
+            SaslProgress::Done => Some(NextStep::Authenticate),
+            SaslProgress::Ask(text, waiting) => {
                 self.state = Pop3DialogueState::Sasl(waiting);
-                Some(Reply::go(format!("+ {text}\r\n")))
+                Some(MailReply::go(format!("+ {text}\r\n")))
             }
         }
     }
@@ -41,11 +43,11 @@ impl Pop3Dialogue {
     fn command(&mut self, word: &[u8], rest: &[u8], talk: &mut DialogueContext<'_>) -> Option<NextStep> {
         let is_start = self.state == Pop3DialogueState::Start;
         match word {
-            b"QUIT" => return Some(Reply::then(OK, Next::Quit)),
-            b"NOOP" => return Some(Reply::go(OK)),
+            b"QUIT" => return Some(MailReply::then(OK, Next::Quit)),
+            b"NOOP" => return Some(MailReply::go(OK)),
             b"CAPA" => {
                 let starttls = if is_start { talk.starttls } else { Starttls::Off };
-                return Some(Reply::go(self.answers.capabilities(starttls)));
+                return Some(MailReply::go(self.answers.capabilities(starttls)));
             }
             _ => {}
         }
@@ -53,27 +55,30 @@ impl Pop3Dialogue {
         // Names and passwords may contain spaces; empty ones are invalid.
         match (word, is_start) {
             (b"USER", true) if !rest.is_empty() && !in_clear => {
-                let taken = talk.login.set(Method::Plain, rest, None);
+                let taken = talk.login.set(LoginMethod::Plain, rest, None);
                 self.state = Pop3DialogueState::User;
-                taken.then(|| Reply::go(OK))
+                taken.then(|| MailReply::go(OK))
             }
             (b"PASS", false) if !rest.is_empty() => {
                 let user = std::mem::take(&mut talk.login.user);
-                talk.login.set(Method::Plain, &user, Some(rest)).then_some(NextStep::Authenticate)
+                talk.login.set(LoginMethod::Plain, &user, Some(rest)).then_some(NextStep::Authenticate)
             }
-            (b"APOP", true) if self.answers.methods.apop() && !in_clear => match line::words(rest, 2)?.as_slice() {
-                [user, digest] => talk.login.set(Method::Apop, user, Some(digest)).then_some(NextStep::Authenticate),
+            (b"APOP", true) if self.answers.methods.apop() && !in_clear => match line::split_words(rest, 2)?.as_slice()
+            {
+                [user, digest] => {
+                    talk.login.set(LoginMethod::Apop, user, Some(digest)).then_some(NextStep::Authenticate)
+                }
                 _ => None,
             },
             (b"AUTH", true) if !in_clear => {
-                let words = line::words(rest, ARGUMENTS_MAX)?;
+                let words = line::split_words(rest, ARGUMENTS_MAX)?;
                 if words.is_empty() {
-                    return Some(Reply::go(self.answers.methods_list.as_str()));
+                    return Some(MailReply::go(self.answers.methods_list.as_str()));
                 }
-                let progress = sasl::begin(&words, self.answers.methods, talk);
+                let progress = sasl::begin_exchange(&words, self.answers.methods, talk);
                 self.go_on(progress)
             }
-            (b"STLS", true) if talk.starttls != Starttls::Off => Some(Reply::then(OK, Next::StartTls)),
+            (b"STLS", true) if talk.starttls != Starttls::Off => Some(MailReply::then(OK, Next::StartTls)),
             _ => None,
         }
     }
@@ -88,22 +93,22 @@ const ARGUMENTS_MAX: usize = 3;
 
 /// Tells whether a command does not have too many arguments. Those of USER and PASS contain spaces.
 fn fits(word: &[u8], rest: &[u8]) -> bool {
-    matches!(word, b"USER" | b"PASS") || line::words(rest, ARGUMENTS_MAX).is_some()
+    matches!(word, b"USER" | b"PASS") || line::split_words(rest, ARGUMENTS_MAX).is_some()
 }
 
 impl Dialogue for Pop3Dialogue {
-    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
-        let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> DialogueStep {
+        let Some(line) = line::first_line(input) else { return DialogueStep { consumed: 0, then: NextStep::More } };
         let mut invalid = false;
         let then = match self.state {
             Pop3DialogueState::Sasl(waiting) => {
-                let words = line::words(line.text, ARGUMENTS_MAX);
+                let words = line::split_words(line.text, ARGUMENTS_MAX);
                 invalid = words.is_none();
                 let word = words.map(|words| words.first().copied().unwrap_or_default());
-                let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
+                let progress = word.and_then(|word| sasl::answer_word(waiting, word, talk));
                 self.go_on(progress)
             }
-            Pop3DialogueState::Start | Pop3DialogueState::User => match line::command(line.text, 4) {
+            Pop3DialogueState::Start | Pop3DialogueState::User => match line::split_command(line.text, 4) {
                 Some((word, rest)) if is_known(&word) && fits(&word, rest) => self.command(&word, rest, talk),
                 _ => {
                     invalid = true;
@@ -111,17 +116,18 @@ impl Dialogue for Pop3Dialogue {
                 }
             },
         };
-        let then = then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
-        Step { consumed: line.length, then }
+        let then =
+            then.unwrap_or_else(|| NextStep::Reply(MailReply { bytes: self.invalid(), next: Next::Go, invalid }));
+        DialogueStep { consumed: line.length, then }
     }
     fn invalid(&mut self) -> Vec<u8> {
         self.state = Pop3DialogueState::Start;
         INVALID.into()
     }
-    fn refused(&self, refusal: &Refusal) -> Vec<u8> {
+    fn refused(&self, refusal: &MailRefusal) -> Vec<u8> {
         [b"-ERR ", refusal.message.as_slice(), b"\r\n"].concat()
     }
-    fn restart(&mut self, _: &mut Login, _: bool) {
+    fn restart(&mut self, _: &mut MailLogin, _: bool) {
         self.state = Pop3DialogueState::Start;
     }
     fn server_login(&self) -> Box<dyn ServerLogin> {
@@ -131,13 +137,13 @@ impl Dialogue for Pop3Dialogue {
 
 #[cfg(test)]
 mod tests {
-    use crate::pop3::dialogue;
+    use crate::pop3::pop3_dialogue;
     use crate::protocol::Starttls;
     use crate::sasl::Methods;
     use crate::testing::at_every_cut;
 
     fn talk(starttls: Starttls, input: &str) -> String {
-        at_every_cut(&|| dialogue(Methods(63)), starttls, input.as_bytes())
+        at_every_cut(&|| pop3_dialogue(Methods(63)), starttls, input.as_bytes())
     }
 
     #[test]

@@ -4,11 +4,11 @@ mod dialogue;
 mod server;
 
 use crate::build::{Feature, ServerBuild};
-use crate::login::Login;
-use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
+use crate::login::MailLogin;
+use crate::protocol::{Dialogue, DialogueProtocol, MailProtocol, Starttls};
 use crate::sasl::{Methods, Pop3Methods};
-use conf_schema::value::Repeated;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::RepeatedValue;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -22,35 +22,35 @@ directives! {
         /// Differs: as `imap_auth`.
         pop3_auth: Pop3Methods = "plain",
         /// Capabilities in the response to CAPA; SASL and STLS are added automatically.
-        pop3_capabilities: Repeated = "TOP USER UIDL",
+        pop3_capabilities: RepeatedValue = "TOP USER UIDL",
     }
 }
 
 pub struct Pop3;
 
 impl Feature for Pop3 {
-    fn table(&self) -> Table {
-        Pop3Conf::table("pop3", Area::Mail)
+    fn table(&self) -> FeatureTable {
+        Pop3Conf::table("pop3", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let (Some(conf), MailProtocol::Pop3) = (conf.downcast_ref::<Pop3Conf>(), block.kind) {
             let methods = Methods(conf.pop3_auth.0).with_login_of_plain();
             block.server.protocol =
-                Some(Arc::new(Pop3Protocol(Arc::new(Answers::new(methods, &conf.pop3_capabilities.0)))));
+                Some(Arc::new(Pop3Protocol(Arc::new(Pop3Answers::new(methods, &conf.pop3_capabilities.0)))));
         }
         Ok(())
     }
 }
 
-pub struct Answers {
+pub struct Pop3Answers {
     methods: Methods,
     /// Responses to CAPA, by `starttls`.
     capabilities: [String; 3],
     methods_list: String,
 }
 
-impl Answers {
-    fn new(methods: Methods, capabilities: &[Vec<u8>]) -> Answers {
+impl Pop3Answers {
+    fn new(methods: Methods, capabilities: &[Vec<u8>]) -> Pop3Answers {
         let lines = |of: Starttls| {
             let mut out = "+OK Capability list follows\r\n".to_string();
             for one in capabilities {
@@ -68,7 +68,7 @@ impl Answers {
         };
         let mut methods_list = "+OK methods supported:\r\n".to_string();
         methods.names().for_each(|name| methods_list += &format!("{name}\r\n"));
-        Answers {
+        Pop3Answers {
             methods,
             capabilities: [lines(Starttls::Off), lines(Starttls::On), lines(Starttls::Only)],
             methods_list: methods_list + ".\r\n",
@@ -84,9 +84,9 @@ impl Answers {
     }
 }
 
-struct Pop3Protocol(Arc<Answers>);
+struct Pop3Protocol(Arc<Pop3Answers>);
 
-impl Protocol for Pop3Protocol {
+impl DialogueProtocol for Pop3Protocol {
     fn kind(&self) -> MailProtocol {
         MailProtocol::Pop3
     }
@@ -96,7 +96,7 @@ impl Protocol for Pop3Protocol {
     fn needs_salt(&self) -> bool {
         self.0.methods.needs_salt()
     }
-    fn greeting(&self, login: &Login) -> Vec<u8> {
+    fn greeting(&self, login: &MailLogin) -> Vec<u8> {
         let mut out = b"+OK POP3 ready".to_vec();
         if !login.salt.is_empty() {
             out.push(b' ');
@@ -119,6 +119,6 @@ impl Protocol for Pop3Protocol {
     }
 }
 
-pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
-    Box::new(dialogue::Pop3Dialogue::new(Arc::new(Answers::new(methods, &[b"TOP".to_vec(), b"user".to_vec()]))))
+pub fn pop3_dialogue(methods: Methods) -> Box<dyn Dialogue> {
+    Box::new(dialogue::Pop3Dialogue::new(Arc::new(Pop3Answers::new(methods, &[b"TOP".to_vec(), b"user".to_vec()]))))
 }

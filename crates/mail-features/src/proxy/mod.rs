@@ -1,14 +1,14 @@
 //! proxy (nginx: `ngx_mail_proxy_module`): logs clients in at their mail server and relays their bytes.
 
 use crate::build::{Feature, ServerBuild};
-use crate::login::{failed, shown};
-use crate::plan::{PassEnd, PassOn, Passing};
+use crate::login::{call_failed, shown_text};
+use crate::plan::{PassEnd, PassOn, PassPlan};
 use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
 use crate::session::MailSession;
 use conf_schema::value::{Flag, Msec, Size};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use net::Address;
-use observe::Level;
+use observe::Severity;
 use runtime::time::timeout_at;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
@@ -18,7 +18,7 @@ use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use upstream::{Options, Stream};
+use upstream::{ConnectOptions, Stream};
 
 conf_schema::words! {
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }
@@ -45,11 +45,11 @@ directives! {
     }
 }
 
-pub struct Proxy;
+pub struct MailProxyRules;
 
-impl Feature for Proxy {
-    fn table(&self) -> Table {
-        ProxyConf::table("proxy", Area::Mail)
+impl Feature for MailProxyRules {
+    fn table(&self) -> FeatureTable {
+        ProxyConf::table("proxy", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<ProxyConf>() {
@@ -64,30 +64,30 @@ struct MailProxy {
 }
 
 /// A failed login, already logged; the client gets this reply, or an internal error.
-struct Failure(Option<Vec<u8>>);
+struct LoginFailure(Option<Vec<u8>>);
 
 impl PassOn for MailProxy {
     fn run<'a>(
         &'a self,
         s: &'a mut MailSession,
         client: &'a Stream,
-        passing: Passing,
+        passing: PassPlan,
     ) -> Pin<Box<dyn Future<Output = PassEnd> + 'a>> {
         Box::pin(async move {
-            let Passing { to, mut login, pending } = passing;
+            let PassPlan { to, mut login, pending } = passing;
             let until = runtime::time::after(s.srv().timeout);
             s.doing = "connecting to upstream";
             let log_in = async {
-                let server = Stream::connect(&to, &Options::default()).await.map_err(|e| ("connect", e));
+                let server = Stream::connect(&to, &ConnectOptions::default()).await.map_err(|e| ("connect", e));
                 let server = server.map_err(|(call, e)| self.broken(s, call, &e))?;
                 let answer = self.log_in(s, &server, &mut *login).await?;
                 Ok((server, answer))
             };
-            let done: Result<_, Failure> = match timeout_at(until, log_in).await {
+            let done: Result<_, LoginFailure> = match timeout_at(until, log_in).await {
                 Ok(done) => done,
                 Err(_) => {
-                    s.log(Level::Info, format_args!("upstream timed out (110: Connection timed out)"));
-                    Err(Failure(None))
+                    s.log(Severity::Info, format_args!("upstream timed out (110: Connection timed out)"));
+                    Err(LoginFailure(None))
                 }
             };
             match done {
@@ -95,7 +95,7 @@ impl PassOn for MailProxy {
                     self.pass(s, client, &server, pending, answer).await;
                     PassEnd::Done
                 }
-                Err(Failure(answer)) => {
+                Err(LoginFailure(answer)) => {
                     let internal_error = || s.srv().protocol.internal_error().as_bytes().to_vec();
                     PassEnd::Failed(answer.unwrap_or_else(internal_error))
                 }
@@ -105,9 +105,9 @@ impl PassOn for MailProxy {
 }
 
 impl MailProxy {
-    fn broken(&self, s: &MailSession, call: &str, e: &std::io::Error) -> Failure {
-        s.log(Level::Error, format_args!("{}", failed(call, e)));
-        Failure(None)
+    fn broken(&self, s: &MailSession, call: &str, e: &std::io::Error) -> LoginFailure {
+        s.log(Severity::Error, format_args!("{}", call_failed(call, e)));
+        LoginFailure(None)
     }
 
     async fn log_in(
@@ -115,10 +115,10 @@ impl MailProxy {
         s: &mut MailSession,
         server: &Stream,
         login: &mut dyn ServerLogin,
-    ) -> Result<Vec<u8>, Failure> {
+    ) -> Result<Vec<u8>, LoginFailure> {
         if self.conf.proxy_protocol != ProxyProtocol::Off {
             s.doing = "sending PROXY protocol header to upstream";
-            let header = self.header(s).ok_or(Failure(None))?;
+            let header = self.header(s).ok_or(LoginFailure(None))?;
             write_out(server, &header).await.map_err(|e| self.broken(s, "send", &e))?;
         }
         loop {
@@ -140,34 +140,37 @@ impl MailProxy {
                     return Ok(instead.map_or(answer, |text| text.as_bytes().to_vec()));
                 }
                 LoginStep::Refused(at) => {
-                    let words = shown(answer.get(at..).unwrap_or_default().trim_ascii_end());
+                    let words = shown_text(answer.get(at..).unwrap_or_default().trim_ascii_end());
                     let pass = self.conf.proxy_pass_error_message;
-                    let level = if pass { Level::Info } else { Level::Error };
+                    let level = if pass { Severity::Info } else { Severity::Error };
                     s.log(level, format_args!("upstream sent invalid response: \"{words}\""));
-                    return Err(Failure(pass.then(|| std::mem::take(&mut answer))));
+                    return Err(LoginFailure(pass.then(|| std::mem::take(&mut answer))));
                 }
                 LoginStep::NoPassword => {
-                    s.log(Level::Error, format_args!("no password available"));
-                    return Err(Failure(None));
+                    s.log(Severity::Error, format_args!("no password available"));
+                    return Err(LoginFailure(None));
                 }
             }
         }
     }
 
     /// Reads a complete answer: lines, the last of which is terminated.
-    async fn answer(&self, s: &MailSession, server: &Stream, login: &dyn ServerLogin) -> Result<Vec<u8>, Failure> {
+    async fn answer(&self, s: &MailSession, server: &Stream, login: &dyn ServerLogin) -> Result<Vec<u8>, LoginFailure> {
         let most = usize::try_from(self.conf.proxy_buffer.0).unwrap_or(usize::MAX);
         let mut answer: Vec<u8> = Vec::new();
         loop {
             if answer.len() >= most {
-                s.log(Level::Error, format_args!("upstream sent too long response line: \"{}\"", shown(&answer)));
-                return Err(Failure(None));
+                s.log(
+                    Severity::Error,
+                    format_args!("upstream sent too long response line: \"{}\"", shown_text(&answer)),
+                );
+                return Err(LoginFailure(None));
             }
             answer.reserve_exact((most - answer.len()).min(1024));
             match server.read_buf(&mut answer).await {
                 Ok(0) => {
-                    s.log(Level::Error, format_args!("upstream prematurely closed connection"));
-                    return Err(Failure(None));
+                    s.log(Severity::Error, format_args!("upstream prematurely closed connection"));
+                    return Err(LoginFailure(None));
                 }
                 Ok(_) if answer.len() >= 4 && answer.ends_with(b"\r\n") && login.is_whole(&answer) => {
                     return Ok(answer);
@@ -194,7 +197,7 @@ impl MailProxy {
 
     async fn pass(&self, s: &mut MailSession, client: &Stream, server: &Stream, pending: Vec<u8>, answer: Vec<u8>) {
         s.doing = "";
-        s.log(Level::Info, format_args!("client logged in"));
+        s.log(Severity::Info, format_args!("client logged in"));
         client.hurry();
         server.hurry();
         let terms = Terms {
@@ -208,31 +211,31 @@ impl MailProxy {
             let over = relay.poll(cx);
             if let Some((e, of_server)) = relay.take_broken() {
                 let (level, doing) = match of_server {
-                    true => (Level::Error, "proxying and reading from upstream"),
-                    false => (Level::Info, "proxying and reading from client"),
+                    true => (Severity::Error, "proxying and reading from upstream"),
+                    false => (Severity::Info, "proxying and reading from client"),
                 };
                 s.doing = doing;
                 let call = if !of_server && client.is_secure() { "SSL_read" } else { "recv" };
-                s.log(level, format_args!("{}", failed(call, &e)));
+                s.log(level, format_args!("{}", call_failed(call, &e)));
                 s.doing = "";
             }
             over
         })
         .await;
         match over {
-            RelayEnd::Closed(_) => s.log(Level::Info, format_args!("proxied session done")),
+            RelayEnd::Closed(_) => s.log(Severity::Info, format_args!("proxied session done")),
             RelayEnd::Silence => {
                 s.doing = "proxying";
-                s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
             }
             RelayEnd::Broken(e, to_client) => {
                 let (level, doing) = match to_client {
-                    true => (Level::Info, "proxying and sending to client"),
-                    false => (Level::Error, "proxying and sending to upstream"),
+                    true => (Severity::Info, "proxying and sending to client"),
+                    false => (Severity::Error, "proxying and sending to upstream"),
                 };
                 s.doing = doing;
                 let call = if to_client && client.is_secure() { "SSL_write" } else { "send" };
-                s.log(level, format_args!("{}", failed(call, &e)));
+                s.log(level, format_args!("{}", call_failed(call, &e)));
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use crate::build::{Feature, ServerBuild};
 use conf_schema::value::Msec;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use session_engine::upstreams::{ResolverLine, Resolving};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use session_engine::upstreams::{ResolveRules, ResolverLine};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ directives! {
     pub struct ResolverConf from ResolverInput {
         /// Name servers for the lookup of the client's host name, which is sent to SMTP servers (XCLIENT) and to the
         /// authentication server.
-        resolver: Line = "off",
+        resolver: ResolverWords = "off",
         /// Maximum time to resolve a name.
         resolver_timeout: Msec = "30s",
     }
 }
 
 #[derive(Clone)]
-pub struct Line(Option<ResolverLine>);
+pub struct ResolverWords(Option<ResolverLine>);
 
-impl Value for Line {
+impl ValueKind for ResolverWords {
     const SYNTAX: &'static str = "off | address ... [valid=time] [ipv4=on|off] [ipv6=on|off]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match d.args.first() {
-            Some(word) if word.bytes == b"off" => Ok(Line(None)),
-            _ => ResolverLine::parse(cx, d).map(|line| Line(Some(line))),
+            Some(word) if word.bytes == b"off" => Ok(ResolverWords(None)),
+            _ => ResolverLine::parse(cx, d).map(|line| ResolverWords(Some(line))),
         }
     }
 }
 
-pub struct Resolver;
+pub struct MailResolver;
 
-impl Feature for Resolver {
-    fn table(&self) -> Table {
-        ResolverConf::table("resolver", Area::Mail)
+impl Feature for MailResolver {
+    fn table(&self) -> FeatureTable {
+        ResolverConf::table("resolver", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<ResolverConf>() {
             let timeout = conf.resolver_timeout.duration();
             let line = conf.resolver.0.as_ref();
             block.server.resolving =
-                line.map(|ResolverLine(resolver)| Resolving { resolver: resolver.clone(), timeout });
+                line.map(|ResolverLine(resolver)| ResolveRules { resolver: resolver.clone(), timeout });
         }
         Ok(())
     }

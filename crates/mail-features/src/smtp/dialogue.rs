@@ -1,11 +1,13 @@
 //! Dialogue with an SMTP client (nginx: `ngx_mail_smtp_parse_command`, `ngx_mail_smtp_auth_state`).
 
-use super::Answers;
+use super::SmtpAnswers;
 use super::server::SmtpLogin;
 use crate::line;
-use crate::login::{Envelope, Login, Method, shown};
-use crate::protocol::{Dialogue, DialogueContext, Next, NextStep, Refusal, Reply, ServerLogin, Starttls, Step};
-use crate::sasl::{self, Progress, Waiting};
+use crate::login::{Envelope, LoginMethod, MailLogin, shown_text};
+use crate::protocol::{
+    Dialogue, DialogueContext, DialogueStep, MailRefusal, MailReply, Next, NextStep, ServerLogin, Starttls,
+};
+use crate::sasl::{self, SaslProgress, WaitingStep};
 use std::sync::Arc;
 
 const OK: &str = "250 2.0.0 OK\r\n";
@@ -21,22 +23,22 @@ const REFUSED: &[u8] = b"535 5.7.0";
 const ARGUMENTS_MAX: usize = 11;
 
 pub struct SmtpDialogue {
-    answers: Arc<Answers>,
-    sasl: Option<Waiting>,
+    answers: Arc<SmtpAnswers>,
+    sasl: Option<WaitingStep>,
 }
 
 impl SmtpDialogue {
-    pub fn new(answers: Arc<Answers>) -> SmtpDialogue {
+    pub fn new(answers: Arc<SmtpAnswers>) -> SmtpDialogue {
         SmtpDialogue { answers, sasl: None }
     }
 
-    fn go_on(&mut self, progress: Option<Progress>) -> Option<NextStep> {
+    fn go_on(&mut self, progress: Option<SaslProgress>) -> Option<NextStep> {
         self.sasl = None;
         match progress? {
-            Progress::Done => Some(NextStep::Authenticate),
-            Progress::Ask(text, waiting) => {
+            SaslProgress::Done => Some(NextStep::Authenticate),
+            SaslProgress::Ask(text, waiting) => {
                 self.sasl = Some(waiting);
-                Some(Reply::go(format!("334 {text}\r\n")))
+                Some(MailReply::go(format!("334 {text}\r\n")))
             }
         }
     }
@@ -54,45 +56,46 @@ impl SmtpDialogue {
         let envelope = &mut talk.login.envelope;
         match word {
             b"HELO" | b"EHLO" => {
-                let [name] = words else { return Some(Reply::go(INVALID_ARGUMENT)) };
+                let [name] = words else { return Some(MailReply::go(INVALID_ARGUMENT)) };
                 let extended = word == b"EHLO";
                 *envelope =
                     Envelope { helo: name.to_vec(), extended: extended || envelope.extended, ..Envelope::default() };
                 let answers = &self.answers;
-                Some(Reply::go(if extended { answers.capabilities(talk.starttls) } else { &answers.helo }))
+                Some(MailReply::go(if extended { answers.capabilities(talk.starttls) } else { &answers.helo }))
             }
             b"AUTH" if talk.starttls != Starttls::Only => {
                 if words.is_empty() {
-                    return Some(Reply::go(INVALID_ARGUMENT));
+                    return Some(MailReply::go(INVALID_ARGUMENT));
                 }
-                let progress = sasl::begin(words, methods, talk);
+                let progress = sasl::begin_exchange(words, methods, talk);
                 self.go_on(progress)
             }
-            b"QUIT" => Some(Reply::then(BYE, Next::Quit)),
+            b"QUIT" => Some(MailReply::then(BYE, Next::Quit)),
             b"MAIL" if !methods.none() => {
                 // nginx's message includes the line break.
-                talk.notes.push(format!("client was rejected: \"{}\"", shown(received).replace(['\r', '\n'], "_")));
-                Some(Reply::go(AUTH_REQUIRED))
+                talk.notes
+                    .push(format!("client was rejected: \"{}\"", shown_text(received).replace(['\r', '\n'], "_")));
+                Some(MailReply::go(AUTH_REQUIRED))
             }
-            b"MAIL" if !envelope.from.is_empty() => Some(Reply::go(BAD_SEQUENCE)),
-            b"RCPT" if envelope.from.is_empty() => Some(Reply::go(BAD_SEQUENCE)),
-            b"MAIL" | b"RCPT" if words.is_empty() => Some(Reply::go(INVALID_ARGUMENT)),
+            b"MAIL" if !envelope.from.is_empty() => Some(MailReply::go(BAD_SEQUENCE)),
+            b"RCPT" if envelope.from.is_empty() => Some(MailReply::go(BAD_SEQUENCE)),
+            b"MAIL" | b"RCPT" if words.is_empty() => Some(MailReply::go(INVALID_ARGUMENT)),
             b"MAIL" => {
                 envelope.from = line.to_vec();
                 (talk.login.user, talk.login.password) = (Vec::new(), None);
-                Some(Reply::go(OK))
+                Some(MailReply::go(OK))
             }
             b"RCPT" => {
                 envelope.to = line.to_vec();
-                talk.login.method = Method::None;
+                talk.login.method = LoginMethod::None;
                 Some(NextStep::Authenticate)
             }
             b"RSET" => {
                 (envelope.from, envelope.to) = (Vec::new(), Vec::new());
-                Some(Reply::go(OK))
+                Some(MailReply::go(OK))
             }
-            b"NOOP" => Some(Reply::go(OK)),
-            b"STARTTLS" if talk.starttls != Starttls::Off => Some(Reply::then(START_TLS, Next::StartTls)),
+            b"NOOP" => Some(MailReply::go(OK)),
+            b"STARTTLS" if talk.starttls != Starttls::Off => Some(MailReply::then(START_TLS, Next::StartTls)),
             _ => None,
         }
     }
@@ -104,18 +107,18 @@ fn is_known(word: &[u8]) -> bool {
 }
 
 impl Dialogue for SmtpDialogue {
-    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> Step {
-        let Some(line) = line::first(input) else { return Step { consumed: 0, then: NextStep::More } };
+    fn step(&mut self, input: &[u8], talk: &mut DialogueContext<'_>) -> DialogueStep {
+        let Some(line) = line::first_line(input) else { return DialogueStep { consumed: 0, then: NextStep::More } };
         let mut invalid = false;
         let then = if let Some(waiting) = self.sasl {
-            let words = line::words(line.text, ARGUMENTS_MAX);
+            let words = line::split_words(line.text, ARGUMENTS_MAX);
             invalid = words.is_none();
             let word = words.map(|words| words.first().copied().unwrap_or_default());
-            let progress = word.and_then(|word| sasl::answer(waiting, word, talk));
+            let progress = word.and_then(|word| sasl::answer_word(waiting, word, talk));
             self.go_on(progress)
         } else {
-            let command = line::command(line.text, 8).filter(|(word, _)| is_known(word));
-            let words = command.and_then(|(word, rest)| Some((word, line::words(rest, ARGUMENTS_MAX)?)));
+            let command = line::split_command(line.text, 8).filter(|(word, _)| is_known(word));
+            let words = command.and_then(|(word, rest)| Some((word, line::split_words(rest, ARGUMENTS_MAX)?)));
             match words {
                 Some((word, words)) => self.command(&word, &words, input.get(..line.length).unwrap_or(line.text), talk),
                 None => {
@@ -124,19 +127,20 @@ impl Dialogue for SmtpDialogue {
                 }
             }
         };
-        let then = then.unwrap_or_else(|| NextStep::Reply(Reply { bytes: self.invalid(), next: Next::Go, invalid }));
-        Step { consumed: line.length, then }
+        let then =
+            then.unwrap_or_else(|| NextStep::Reply(MailReply { bytes: self.invalid(), next: Next::Go, invalid }));
+        DialogueStep { consumed: line.length, then }
     }
     fn invalid(&mut self) -> Vec<u8> {
         self.sasl = None;
         INVALID.into()
     }
-    fn refused(&self, refusal: &Refusal) -> Vec<u8> {
+    fn refused(&self, refusal: &MailRefusal) -> Vec<u8> {
         [refusal.code.as_deref().unwrap_or(REFUSED), b" ", &refusal.message, b"\r\n"].concat()
     }
-    fn restart(&mut self, login: &mut Login, secured: bool) {
+    fn restart(&mut self, login: &mut MailLogin, secured: bool) {
         self.sasl = None;
-        login.method = Method::Plain;
+        login.method = LoginMethod::Plain;
         if secured {
             // Data from before the handshake may be injected (RFC 3207, 4.2).
             login.envelope = Envelope::default();
@@ -149,14 +153,14 @@ impl Dialogue for SmtpDialogue {
 
 #[cfg(test)]
 mod tests {
-    use crate::login::Login;
-    use crate::protocol::{Refusal, Starttls};
+    use crate::login::MailLogin;
+    use crate::protocol::{MailRefusal, Starttls};
     use crate::sasl::Methods;
-    use crate::smtp::dialogue;
-    use crate::testing::{at_every_cut, run};
+    use crate::smtp::smtp_dialogue;
+    use crate::testing::{at_every_cut, run_pieces};
 
     fn talk(methods: u32, starttls: Starttls, input: &str) -> String {
-        at_every_cut(&|| dialogue(Methods(methods)), starttls, input.as_bytes())
+        at_every_cut(&|| smtp_dialogue(Methods(methods)), starttls, input.as_bytes())
     }
 
     #[test]
@@ -182,10 +186,10 @@ mod tests {
 
     #[test]
     fn without_a_login() {
-        let (mut dialogue, mut login) = (dialogue(Methods(16)), Login::default());
+        let (mut dialogue, mut login) = (smtp_dialogue(Methods(16)), MailLogin::default());
         let input =
             b"EHLO me\r\nMAIL\r\nMAIL FROM:<a> SIZE=1 \r\nMAIL FROM:<b>\r\nRSET\r\nmail from:<c>\r\nrcpt to:<d>\r\n";
-        let said = run(&mut *dialogue, &mut login, Starttls::Off, &[input]);
+        let said = run_pieces(&mut *dialogue, &mut login, Starttls::Off, &[input]);
         let want = "250-host\r\n250 SIZE 100\r\n501 5.5.4 Invalid argument\r\n250 2.0.0 OK\r\n\
                     503 5.5.1 Bad sequence of commands\r\n250 2.0.0 OK\r\n250 2.0.0 OK\r\n<AUTH none  ->";
         assert_eq!(said, want);
@@ -201,8 +205,9 @@ mod tests {
             (&b"MAIL FROM:<a>\r\n"[..], "client was rejected: \"MAIL FROM:<a>__\""),
             (b"MAIL FROM:<a> \n", "client was rejected: \"MAIL FROM:<a> _\""),
         ] {
-            let (mut login, mut notes) = (Login::default(), Vec::new());
-            dialogue(Methods(3)).step(input, &mut crate::testing::talk(&mut login, Starttls::Off, &mut notes));
+            let (mut login, mut notes) = (MailLogin::default(), Vec::new());
+            smtp_dialogue(Methods(3))
+                .step(input, &mut crate::testing::dialogue_context(&mut login, Starttls::Off, &mut notes));
             assert_eq!(notes, [want], "{input:?}");
         }
     }
@@ -218,9 +223,9 @@ mod tests {
 
     #[test]
     fn refusals_have_a_code() {
-        let dialogue = dialogue(Methods(3));
+        let dialogue = smtp_dialogue(Methods(3));
         let refusal =
-            |code: Option<&str>| Refusal { message: b"no".to_vec(), code: code.map(|c| c.as_bytes().to_vec()) };
+            |code: Option<&str>| MailRefusal { message: b"no".to_vec(), code: code.map(|c| c.as_bytes().to_vec()) };
         assert_eq!(dialogue.refused(&refusal(None)), b"535 5.7.0 no\r\n");
         assert_eq!(dialogue.refused(&refusal(Some("451 4.3.0"))), b"451 4.3.0 no\r\n");
     }

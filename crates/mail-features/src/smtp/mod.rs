@@ -4,11 +4,11 @@ mod dialogue;
 mod server;
 
 use crate::build::{Feature, ServerBuild};
-use crate::login::Login;
-use crate::protocol::{Dialogue, MailProtocol, Protocol, Starttls};
+use crate::login::MailLogin;
+use crate::protocol::{Dialogue, DialogueProtocol, MailProtocol, Starttls};
 use crate::sasl::{Methods, SmtpMethods};
-use conf_schema::value::{Msec, Repeated, Size};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::{Msec, RepeatedValue, Size};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ directives! {
         /// Differs: as `imap_auth`.
         smtp_auth: SmtpMethods = "plain login",
         /// Extensions in the response to EHLO; AUTH and STARTTLS are added automatically.
-        smtp_capabilities: Repeated,
+        smtp_capabilities: RepeatedValue,
         /// Maximum size of a command in bytes.
         smtp_client_buffer: Size = "4k",
         /// Delay before the greeting; a client that sends data earlier is rejected.
@@ -31,13 +31,13 @@ directives! {
 pub struct Smtp;
 
 impl Feature for Smtp {
-    fn table(&self) -> Table {
-        SmtpConf::table("smtp", Area::Mail)
+    fn table(&self) -> FeatureTable {
+        SmtpConf::table("smtp", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let (Some(conf), MailProtocol::Smtp) = (conf.downcast_ref::<SmtpConf>(), block.kind) {
             let capabilities = conf.smtp_capabilities.as_ref().map(|c| c.0.as_slice()).unwrap_or_default();
-            let answers = Answers::new(&block.server.name, Methods(conf.smtp_auth.0), capabilities);
+            let answers = SmtpAnswers::new(&block.server.name, Methods(conf.smtp_auth.0), capabilities);
             block.server.protocol = Some(Arc::new(SmtpProtocol {
                 answers: Arc::new(answers),
                 bytes_max: usize::try_from(conf.smtp_client_buffer.0).unwrap_or(usize::MAX),
@@ -48,7 +48,7 @@ impl Feature for Smtp {
     }
 }
 
-pub struct Answers {
+pub struct SmtpAnswers {
     methods: Methods,
     greeting: String,
     helo: String,
@@ -56,8 +56,8 @@ pub struct Answers {
     capabilities: [String; 3],
 }
 
-impl Answers {
-    fn new(name: &str, methods: Methods, capabilities: &[Vec<u8>]) -> Answers {
+impl SmtpAnswers {
+    fn new(name: &str, methods: Methods, capabilities: &[Vec<u8>]) -> SmtpAnswers {
         let lines = |of: Starttls| {
             let mut lines = vec![name.to_string()];
             lines.extend(capabilities.iter().map(|one| String::from_utf8_lossy(one).into_owned()));
@@ -72,7 +72,7 @@ impl Answers {
             let line = |(i, line): (usize, &String)| format!("250{}{line}\r\n", if i == last { ' ' } else { '-' });
             lines.iter().enumerate().map(line).collect::<String>()
         };
-        Answers {
+        SmtpAnswers {
             methods,
             greeting: format!("220 {name} ESMTP ready\r\n"),
             helo: format!("250 {name}\r\n"),
@@ -90,12 +90,12 @@ impl Answers {
 }
 
 struct SmtpProtocol {
-    answers: Arc<Answers>,
+    answers: Arc<SmtpAnswers>,
     bytes_max: usize,
     delay: Duration,
 }
 
-impl Protocol for SmtpProtocol {
+impl DialogueProtocol for SmtpProtocol {
     fn kind(&self) -> MailProtocol {
         MailProtocol::Smtp
     }
@@ -105,7 +105,7 @@ impl Protocol for SmtpProtocol {
     fn needs_salt(&self) -> bool {
         self.answers.methods.needs_salt()
     }
-    fn greeting(&self, _: &Login) -> Vec<u8> {
+    fn greeting(&self, _: &MailLogin) -> Vec<u8> {
         self.answers.greeting.clone().into_bytes()
     }
     fn greeting_delay(&self) -> Duration {
@@ -131,6 +131,6 @@ impl Protocol for SmtpProtocol {
     }
 }
 
-pub fn dialogue(methods: Methods) -> Box<dyn Dialogue> {
-    Box::new(dialogue::SmtpDialogue::new(Arc::new(Answers::new("host", methods, &[b"SIZE 100".to_vec()]))))
+pub fn smtp_dialogue(methods: Methods) -> Box<dyn Dialogue> {
+    Box::new(dialogue::SmtpDialogue::new(Arc::new(SmtpAnswers::new("host", methods, &[b"SIZE 100".to_vec()]))))
 }

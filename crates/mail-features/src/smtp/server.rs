@@ -1,9 +1,9 @@
 //! Login at an SMTP server (nginx: `ngx_mail_proxy_smtp_handler`): HELO or EHLO, optional XCLIENT (Postfix) and the
 //! client's HELO, then AUTH, or the client's MAIL and RCPT.
 
-use crate::login::Method;
+use crate::login::LoginMethod;
 use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
-use crate::sasl::encode;
+use crate::sasl::encode_base64;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SmtpLoginState {
@@ -30,7 +30,7 @@ fn is_last(line: &[u8]) -> bool {
 impl SmtpLogin {
     fn after_helo(&mut self, facts: &LoginFacts<'_>) -> LoginStep {
         let login = facts.login;
-        if login.method == Method::None {
+        if login.method == LoginMethod::None {
             self.0 = SmtpLoginState::From;
             return LoginStep::Line([&login.envelope.from, &b"\r\n"[..]].concat(), "sending MAIL FROM to upstream");
         }
@@ -40,7 +40,7 @@ impl SmtpLogin {
         let Some(password) = &login.password else { return LoginStep::NoPassword };
         self.0 = SmtpLoginState::Auth;
         let all = [b"\0", login.user.as_slice(), b"\0", password].concat();
-        LoginStep::Line(format!("AUTH PLAIN {}\r\n", encode(&all)).into_bytes(), "sending AUTH to upstream")
+        LoginStep::Line(format!("AUTH PLAIN {}\r\n", encode_base64(&all)).into_bytes(), "sending AUTH to upstream")
     }
 }
 
@@ -115,14 +115,14 @@ fn xtext(text: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::login::Login;
+    use crate::login::MailLogin;
 
-    fn facts(login: &Login, xclient: bool, smtp_auth: bool) -> LoginFacts<'_> {
+    fn facts(login: &MailLogin, xclient: bool, smtp_auth: bool) -> LoginFacts<'_> {
         let client = Some([127, 0, 0, 1].into());
         LoginFacts { login, server_name: "us", client, host: "[UNAVAILABLE]", xclient, smtp_auth }
     }
 
-    fn lines(login: &Login, xclient: bool, smtp_auth: bool, answers: &[&str]) -> Vec<String> {
+    fn lines(login: &MailLogin, xclient: bool, smtp_auth: bool, answers: &[&str]) -> Vec<String> {
         let mut talk = SmtpLogin::default();
         let mut said = Vec::new();
         for answer in answers {
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn every_way_in() {
-        let mut login = Login::default();
-        assert!(login.set(Method::Plain, b"a=b c@x", Some(b"secret")));
+        let mut login = MailLogin::default();
+        assert!(login.set(LoginMethod::Plain, b"a=b c@x", Some(b"secret")));
         let ok = ["220 hi\r\n", "250-a\r\n250 b\r\n", "250 ok\r\n", "250 ok\r\n"];
         assert_eq!(lines(&login, false, false, &ok[..2]), ["HELO us\r\n", "LoggedIn(Some(\"235 2.0.0 OK\\r\\n\"))"]);
         login.envelope.helo = b"me".to_vec();
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(lines(&login, false, true, &ok[..2]), ["EHLO us\r\n", auth]);
         let want = ["EHLO us\r\n", "XCLIENT ADDR=127.0.0.1 NAME=[UNAVAILABLE]\r\n", "EHLO me\r\n", auth];
         assert_eq!(lines(&login, true, true, &ok), want);
-        login.method = Method::None;
+        login.method = LoginMethod::None;
         login.envelope.from = b"MAIL FROM:<a>".to_vec();
         login.envelope.to = b"RCPT TO:<b>".to_vec();
         let want = ["EHLO us\r\n", "MAIL FROM:<a>\r\n", "RCPT TO:<b>\r\n", "LoggedIn(None)"];
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn answers_that_were_not_hoped_for() {
-        let login = Login::default();
+        let login = MailLogin::default();
         for answers in [&["554 no\r\n"][..], &["220 \r\n", "500 no\r\n"], &["\r\n"], &["25"]] {
             let said = lines(&login, false, false, answers);
             assert_eq!(said.last().map(String::as_str), Some("Refused(0)"), "{answers:?}");

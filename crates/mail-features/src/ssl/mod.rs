@@ -4,7 +4,7 @@
 use crate::MailArea;
 use crate::build::{Feature, ServerBuild};
 use crate::protocol::Starttls;
-use conf_schema::{Area, Problem, Table};
+use conf_schema::{ContextArea, FeatureTable, Problem};
 use session_engine::basic_tls_directives;
 use session_engine::tls as shared;
 use session_engine::tls::report;
@@ -25,8 +25,8 @@ const RECORD_BYTES: usize = 16 * 1024;
 pub struct Ssl;
 
 impl Feature for Ssl {
-    fn table(&self) -> Table {
-        SslConf::table("ssl", Area::Mail)
+    fn table(&self) -> FeatureTable {
+        SslConf::table("ssl", ContextArea::Mail)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
@@ -47,9 +47,9 @@ impl Feature for Ssl {
             )));
         }
         let said = conf.basics(RECORD_BYTES, vec![block.kind.name().as_bytes().to_vec()]);
-        if let Some(mut rules) = shared::server(&said, block.cx)? {
+        if let Some(mut rules) = shared::server_rules(&said, block.cx)? {
             rules.names = vec![block.server.name.clone()];
-            report::certificates(&rules, block.cx);
+            report::report_certificates(&rules, block.cx);
             block.server.tls = Some(Arc::new(rules));
         }
         Ok(())

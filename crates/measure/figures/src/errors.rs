@@ -20,7 +20,7 @@ const EXPECTED: [(&str, &str); 11] = [
 const WHOLE: &str = "expected a whole number that is not negative";
 
 /// Rewrites an error of a TOML or JSON parser.
-pub fn plain(message: &str) -> String {
+pub fn plain_message(message: &str) -> String {
     let mut text = message.to_string();
     for (from, to) in EXPECTED {
         text = text.replace(from, to);
@@ -31,7 +31,7 @@ pub fn plain(message: &str) -> String {
 }
 
 /// Describes why a text file could not be read, with its name.
-pub fn unreadable(path: &Path, error: &io::Error) -> String {
+pub fn unreadable_file(path: &Path, error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::InvalidData => format!("{}: not a text file (UTF-8)", path.display()),
         io::ErrorKind::IsADirectory => format!("{}: is a directory", path.display()),
@@ -45,16 +45,16 @@ mod tests {
 
     #[test]
     fn types_of_rust_are_not_shown() {
-        let text = plain("invalid value: integer `-5`, expected u32\n");
+        let text = plain_message("invalid value: integer `-5`, expected u32\n");
         assert_eq!(text, "invalid value: integer `-5`, expected a whole number that is not negative\n");
-        let text = plain("invalid type: string \"x\", expected struct Server\nin `server`");
+        let text = plain_message("invalid type: string \"x\", expected struct Server\nin `server`");
         assert_eq!(text, "invalid value: string \"x\", expected a table\nin `server`");
-        assert_eq!(plain("missing field `name`"), "missing field `name`");
+        assert_eq!(plain_message("missing field `name`"), "missing field `name`");
     }
 
     #[test]
     fn unreadable_files_are_named() {
-        let of = |kind: io::ErrorKind| unreadable(Path::new("a/b"), &kind.into());
+        let of = |kind: io::ErrorKind| unreadable_file(Path::new("a/b"), &kind.into());
         assert_eq!(of(io::ErrorKind::InvalidData), "a/b: not a text file (UTF-8)");
         assert_eq!(of(io::ErrorKind::IsADirectory), "a/b: is a directory");
         assert!(of(io::ErrorKind::NotFound).starts_with("a/b: "));

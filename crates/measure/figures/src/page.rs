@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::svg::{escape, style};
-use crate::table::{Align, Table};
+use crate::svg::{escape_xml, style_rules};
+use crate::table::{Align, TextTable};
 
 /// Colour of a figure, always accompanied by a word, for readers who cannot distinguish colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,47 +25,53 @@ impl Tone {
     }
 }
 
-/// Escapes all text, except that of [`Page::raw`].
+/// Escapes all text, except that of [`HtmlPage::raw`].
 #[derive(Clone, Debug)]
-pub struct Page {
+pub struct HtmlPage {
     title: String,
     body: String,
 }
 
-impl Page {
+impl HtmlPage {
     /// Starts a page whose first heading is `title`.
     pub fn new(title: &str) -> Self {
-        Page { title: title.into(), body: format!("<h1>{}</h1>\n", escape(title)) }
+        HtmlPage { title: title.into(), body: format!("<h1>{}</h1>\n", escape_xml(title)) }
     }
 
     pub fn heading(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<h2>{}</h2>", escape(text));
+        let _ = writeln!(self.body, "<h2>{}</h2>", escape_xml(text));
     }
 
     pub fn subheading(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<h3>{}</h3>", escape(text));
+        let _ = writeln!(self.body, "<h3>{}</h3>", escape_xml(text));
     }
 
     pub fn paragraph(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<p>{}</p>", escape(text));
+        let _ = writeln!(self.body, "<p>{}</p>", escape_xml(text));
     }
 
     pub fn answer(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<p class=\"answer\">{}</p>", escape(text));
+        let _ = writeln!(self.body, "<p class=\"answer\">{}</p>", escape_xml(text));
     }
 
     /// Adds the leading picture, as wide as the page (see [`crate::plot::Plot::first_figure`]).
     pub fn picture(&mut self, svg: &str, caption: &str) {
-        let caption = escape(caption);
+        let caption = escape_xml(caption);
         let _ = writeln!(self.body, "<figure class=\"first\">{svg}<figcaption>{caption}</figcaption></figure>");
     }
 
     pub fn note(&mut self, tone: Tone, word: &str, text: &str) {
-        let _ = writeln!(self.body, "<p class=\"note {}\"><b>{}</b> {}</p>", tone.class(), escape(word), escape(text));
+        let _ = writeln!(
+            self.body,
+            "<p class=\"note {}\"><b>{}</b> {}</p>",
+            tone.class(),
+            escape_xml(word),
+            escape_xml(text)
+        );
     }
 
     pub fn preformatted(&mut self, text: &str) {
-        let _ = writeln!(self.body, "<pre>{}</pre>", escape(text));
+        let _ = writeln!(self.body, "<pre>{}</pre>", escape_xml(text));
     }
 
     pub fn cards(&mut self, cards: &[(String, String, String)]) {
@@ -74,24 +80,24 @@ impl Page {
             let _ = write!(
                 self.body,
                 "<div><span>{}</span><b>{}</b><small>{}</small></div>",
-                escape(name),
-                escape(value),
-                escape(remark)
+                escape_xml(name),
+                escape_xml(value),
+                escape_xml(remark)
             );
         }
         self.body.push_str("</div>\n");
     }
 
-    pub fn table(&mut self, table: &Table) {
+    pub fn table(&mut self, table: &TextTable) {
         self.table_with(table, |_, _| None);
     }
 
     /// Adds a table whose cells are coloured by `tint(row, column)`, for heat maps.
-    pub fn table_with(&mut self, table: &Table, tint: impl Fn(usize, usize) -> Option<Tone>) {
+    pub fn table_with(&mut self, table: &TextTable, tint: impl Fn(usize, usize) -> Option<Tone>) {
         let side = |c: usize| if table.aligns[c] == Align::Left { " class=\"left\"" } else { "" };
         self.body.push_str("<div class=\"scroll\"><table><thead><tr>");
         for (c, head) in table.heads.iter().enumerate() {
-            let _ = write!(self.body, "<th{}>{}</th>", side(c), escape(head));
+            let _ = write!(self.body, "<th{}>{}</th>", side(c), escape_xml(head));
         }
         self.body.push_str("</tr></thead><tbody>\n");
         for (r, row) in table.rows.iter().enumerate() {
@@ -103,7 +109,7 @@ impl Page {
                     }
                     None => side(c).to_string(),
                 };
-                let _ = write!(self.body, "<td{class}>{}</td>", escape(cell));
+                let _ = write!(self.body, "<td{class}>{}</td>", escape_xml(cell));
             }
             self.body.push_str("</tr>\n");
         }
@@ -114,19 +120,23 @@ impl Page {
     pub fn figures(&mut self, figures: &[(String, String)]) {
         self.body.push_str("<div class=\"figures\">");
         for (svg, caption) in figures {
-            let _ = write!(self.body, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
+            let _ = write!(self.body, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape_xml(caption));
         }
         self.body.push_str("</div>\n");
     }
 
     pub fn details(&mut self, summary: &str, text: &str) {
-        let _ =
-            writeln!(self.body, "<details><summary>{}</summary><pre>{}</pre></details>", escape(summary), escape(text));
+        let _ = writeln!(
+            self.body,
+            "<details><summary>{}</summary><pre>{}</pre></details>",
+            escape_xml(summary),
+            escape_xml(text)
+        );
     }
 
     /// Adds a folded section; `inside` writes its contents.
-    pub fn fold(&mut self, summary: &str, inside: impl FnOnce(&mut Page)) {
-        let _ = writeln!(self.body, "<details><summary>{}</summary>", escape(summary));
+    pub fn fold(&mut self, summary: &str, inside: impl FnOnce(&mut HtmlPage)) {
+        let _ = writeln!(self.body, "<details><summary>{}</summary>", escape_xml(summary));
         inside(self);
         self.body.push_str("</details>\n");
     }
@@ -141,8 +151,8 @@ impl Page {
              <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>\n{}{}</style></head>\n\
              <body><main>\n{}</main></body></html>\n",
-            escape(&self.title),
-            style(false),
+            escape_xml(&self.title),
+            style_rules(false),
             PAGE_STYLE,
             self.body
         )
@@ -191,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_page_needs_nothing_else() {
-        let mut page = Page::new("a <b> report");
+        let mut page = HtmlPage::new("a <b> report");
         page.heading("one & two");
         page.cards(&[("1".into(), "n".into(), "<i>".into())]);
-        let mut table = Table::new(&["<name", "x"]);
+        let mut table = TextTable::new(&["<name", "x"]);
         table.row(["<script>", "1"]);
         page.table_with(&table, |_, c| (c == 1).then_some(Tone::Good));
         let html = page.html();

@@ -6,7 +6,7 @@ use crate::stats::{Interval, mean_interval, median};
 
 /// Conclusion about `b` over `a`, from the interval of their ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PairVerdict {
     Greater,
     Less,
     Undecided,
@@ -21,25 +21,30 @@ pub struct Comparison {
     /// Hodges–Lehmann estimate of the ratio; robust against a single outlier.
     pub robust: f64,
     pub pairs: usize,
-    pub verdict: Verdict,
+    pub verdict: PairVerdict,
 }
 
 /// Compares `b` with `a` pair by pair; ignores the surplus values of the longer slice.
-pub fn compare(a: &[f64], b: &[f64]) -> Comparison {
+pub fn compare_pairs(a: &[f64], b: &[f64]) -> Comparison {
     let logs: Vec<f64> = a.iter().zip(b).filter(|(a, b)| **a > 0.0 && **b > 0.0).map(|(a, b)| (b / a).ln()).collect();
     let all_positive = logs.len() == a.len().min(b.len());
     if logs.is_empty() {
-        return Comparison { ratio: Interval::exact(f64::NAN), robust: f64::NAN, pairs: 0, verdict: Verdict::TooFew };
+        return Comparison {
+            ratio: Interval::exact(f64::NAN),
+            robust: f64::NAN,
+            pairs: 0,
+            verdict: PairVerdict::TooFew,
+        };
     }
     let ratio = mean_interval(&logs, 0.95).map(f64::exp);
     let verdict = if logs.len() < 3 || !all_positive {
-        Verdict::TooFew
+        PairVerdict::TooFew
     } else if ratio.low > 1.0 {
-        Verdict::Greater
+        PairVerdict::Greater
     } else if ratio.high < 1.0 {
-        Verdict::Less
+        PairVerdict::Less
     } else {
-        Verdict::Undecided
+        PairVerdict::Undecided
     };
     Comparison { ratio, robust: hodges_lehmann(&logs).exp(), pairs: logs.len(), verdict }
 }
@@ -70,11 +75,11 @@ mod tests {
         // The machine slows down by half over the runs; b is 5 % faster throughout.
         let a: Vec<f64> = (0..10).map(|i| 100.0 / (1.0 + 0.05 * f64::from(i))).collect();
         let b: Vec<f64> = a.iter().map(|a| a * 1.05 * (1.0 + 0.005 * rng.normal())).collect();
-        let c = compare(&a, &b);
-        assert_eq!(c.verdict, Verdict::Greater);
+        let c = compare_pairs(&a, &b);
+        assert_eq!(c.verdict, PairVerdict::Greater);
         assert!((c.ratio.mid - 1.05).abs() < 0.01, "{c:?}");
         assert!(c.ratio.high - c.ratio.low < 0.02);
-        assert_eq!(compare(&b, &a).verdict, Verdict::Less);
+        assert_eq!(compare_pairs(&b, &a).verdict, PairVerdict::Less);
     }
 
     #[test]
@@ -84,7 +89,7 @@ mod tests {
             .filter(|_| {
                 let a: Vec<f64> = (0..6).map(|_| 100.0 + rng.normal()).collect();
                 let b: Vec<f64> = (0..6).map(|_| 100.0 + rng.normal()).collect();
-                compare(&a, &b).verdict != Verdict::Undecided
+                compare_pairs(&a, &b).verdict != PairVerdict::Undecided
             })
             .count();
         assert!((25..=80).contains(&wrong), "{wrong} of 1000, about 50 expected");
@@ -92,15 +97,15 @@ mod tests {
 
     #[test]
     fn few_pairs_rank_nothing() {
-        assert_eq!(compare(&[1.0, 1.0], &[2.0, 2.0]).verdict, Verdict::TooFew);
-        assert_eq!(compare(&[], &[]).verdict, Verdict::TooFew);
-        assert_eq!(compare(&[1.0, 0.0, 1.0, 1.0], &[2.0, 2.0, 2.0, 2.0]).verdict, Verdict::TooFew);
+        assert_eq!(compare_pairs(&[1.0, 1.0], &[2.0, 2.0]).verdict, PairVerdict::TooFew);
+        assert_eq!(compare_pairs(&[], &[]).verdict, PairVerdict::TooFew);
+        assert_eq!(compare_pairs(&[1.0, 0.0, 1.0, 1.0], &[2.0, 2.0, 2.0, 2.0]).verdict, PairVerdict::TooFew);
     }
 
     #[test]
     fn the_robust_ratio_ignores_one_wild_pair() {
         assert_eq!(hodges_lehmann(&[1.0, 2.0, 3.0]), 2.0);
-        let c = compare(&[1.0; 7], &[1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 9.0]);
+        let c = compare_pairs(&[1.0; 7], &[1.1, 1.1, 1.1, 1.1, 1.1, 1.1, 9.0]);
         assert!((c.robust - 1.1).abs() < 1e-9);
     }
 

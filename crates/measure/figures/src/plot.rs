@@ -3,8 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::svg::{SERIES, at, escape, marker, style, width};
-use crate::ticks::{Scale, Span};
+use crate::svg::{SERIES, draw_marker, escape_xml, format_coordinate, style_rules, text_width};
+use crate::ticks::{Scale, TickSpan};
 use crate::units::Unit;
 
 #[derive(Clone, Debug)]
@@ -122,9 +122,9 @@ impl Plot {
         }
     }
 
-    /// Draws the figure for an HTML page that carries [`style`].
+    /// Draws the figure for an HTML page that carries [`style_rules`].
     pub fn svg(&self) -> String {
-        Drawing::new(self).draw("fig", "")
+        PlotDrawing::new(self).draw("fig", "")
     }
 
     /// Draws the figure twice, for a page column and for a telephone; the page's style shows the one that fits.
@@ -138,7 +138,7 @@ impl Plot {
 
     fn sized(&self, class: &str, width: f64, height: f64) -> String {
         let plot = Plot { width, height, ..self.clone() };
-        Drawing::new(&plot).draw(&format!("fig {class}"), "")
+        PlotDrawing::new(&plot).draw(&format!("fig {class}"), "")
     }
 
     pub fn has_hollow(&self) -> bool {
@@ -147,13 +147,13 @@ impl Plot {
 
     /// Draws the figure as a stand-alone file with its style inside.
     pub fn svg_file(&self) -> String {
-        Drawing::new(self).draw("fig", &format!("<style>{}</style>", style(true)))
+        PlotDrawing::new(self).draw("fig", &format!("<style>{}</style>", style_rules(true)))
     }
 
-    fn span(&self, axis: &Axis, values: impl Iterator<Item = f64>, wanted: usize) -> Span {
+    fn span(&self, axis: &Axis, values: impl Iterator<Item = f64>, wanted: usize) -> TickSpan {
         if !axis.names.is_empty() {
             let high = axis.names.len() as f64 - 0.5;
-            return Span {
+            return TickSpan {
                 low: -0.5,
                 high,
                 scale: Scale::Linear,
@@ -163,22 +163,22 @@ impl Plot {
         let usable = |v: &f64| v.is_finite() && (axis.scale == Scale::Linear || *v > 0.0);
         let (low, high) =
             values.filter(usable).fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), v| (a.min(v), b.max(v)));
-        let mut span = Span::around(low, high, axis.scale, wanted);
+        let mut span = TickSpan::around(low, high, axis.scale, wanted);
         if !axis.ticks.is_empty() {
-            span = Span { low, high: if high > low { high } else { low + 1.0 }, ticks: Vec::new(), ..span };
+            span = TickSpan { low, high: if high > low { high } else { low + 1.0 }, ticks: Vec::new(), ..span };
             span.ticks = axis.ticks.iter().map(|t| t.0).filter(|t| *t >= span.low && *t <= span.high).collect();
         } else if let Some(end) = axis.end {
-            span = Span::until(end, wanted);
+            span = TickSpan::until(end, wanted);
         }
         span
     }
 }
 
-struct Drawing<'a> {
+struct PlotDrawing<'a> {
     plot: &'a Plot,
-    x: Span,
-    y: Span,
-    y2: Option<Span>,
+    x: TickSpan,
+    y: TickSpan,
+    y2: Option<TickSpan>,
     left: f64,
     top: f64,
     wide: f64,
@@ -200,7 +200,7 @@ const CURVES_MIN: f64 = 0.55;
 /// Pixels below which a figure is for telephones: its legend takes the full width.
 const NARROW: f64 = 450.0;
 
-impl<'a> Drawing<'a> {
+impl<'a> PlotDrawing<'a> {
     fn new(plot: &'a Plot) -> Self {
         let left_values = plot.series.iter().filter(|s| !s.right).flat_map(ends);
         let bars = plot.series.iter().any(|s| s.mark == Mark::Bars).then_some(0.0);
@@ -211,15 +211,15 @@ impl<'a> Drawing<'a> {
         let xs = plot.series.iter().flat_map(|s| s.points.iter().map(|p| p.x));
         let wanted = if plot.width < NARROW { 4 } else { 8 };
         let x = plot.span(&plot.x, xs.chain(plot.marks_x.iter().map(|m| m.0)), wanted);
-        let label_room = |axis: &Axis, span: &Span| {
-            span.ticks.iter().map(|t| width(&axis.unit.write(*t))).fold(24.0, f64::max) + 34.0
+        let label_room = |axis: &Axis, span: &TickSpan| {
+            span.ticks.iter().map(|t| text_width(&axis.unit.write(*t))).fold(24.0, f64::max) + 34.0
         };
         let left = label_room(&plot.y, &y);
         let right = match (&plot.y2, &y2) {
             (Some(axis), Some(span)) => label_room(axis, span),
             _ => 22.0,
         };
-        let mut drawing = Drawing {
+        let mut drawing = PlotDrawing {
             plot,
             x,
             y,
@@ -264,7 +264,7 @@ impl<'a> Drawing<'a> {
             if series.name.is_empty() {
                 continue;
             }
-            let needs = width(&series.name) + 46.0;
+            let needs = text_width(&series.name) + 46.0;
             if self.legend.is_empty() || room + needs > self.plot.width - self.legend_left() - 6.0 {
                 self.legend.push(Vec::new());
                 room = 0.0;
@@ -289,8 +289,8 @@ impl<'a> Drawing<'a> {
     }
 
     fn draw(mut self, class: &str, style: &str) -> String {
-        let (w, h) = (at(self.plot.width), at(self.top + self.high + self.below));
-        let title = escape(&self.plot.title);
+        let (w, h) = (format_coordinate(self.plot.width), format_coordinate(self.top + self.high + self.below));
+        let title = escape_xml(&self.plot.title);
         let _ = writeln!(
             self.out,
             "<svg class=\"{class}\" xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {w} {h}\" width=\"{w}\" height=\"{h}\" \
@@ -323,9 +323,9 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(
             self.out,
             "<text class=\"{class}\" x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
-            at(x),
-            at(y),
-            escape(text)
+            format_coordinate(x),
+            format_coordinate(y),
+            escape_xml(text)
         );
     }
 
@@ -345,31 +345,36 @@ impl<'a> Drawing<'a> {
                         write!(
                             self.out,
                             "<rect class=\"b{c}\" x=\"{}\" y=\"{}\" width=\"22\" height=\"9\"/>",
-                            at(x),
-                            at(y - 8.0)
+                            format_coordinate(x),
+                            format_coordinate(y - 8.0)
                         )
                     }
                     Mark::Bars => {
                         write!(
                             self.out,
                             "<rect class=\"p{c}\" x=\"{}\" y=\"{}\" width=\"12\" height=\"9\"/>",
-                            at(x + 5.0),
-                            at(y - 8.0)
+                            format_coordinate(x + 5.0),
+                            format_coordinate(y - 8.0)
                         )
                     }
-                    Mark::Points => write!(self.out, "{}", marker(colour, x + 11.0, y - 4.0, false)),
+                    Mark::Points => write!(self.out, "{}", draw_marker(colour, x + 11.0, y - 4.0, false)),
                     Mark::Line | Mark::Curve => {
                         let dot = if series.mark == Mark::Line {
-                            marker(colour, x + 11.0, y - 4.0, false)
+                            draw_marker(colour, x + 11.0, y - 4.0, false)
                         } else {
                             String::new()
                         };
-                        write!(self.out, "<path class=\"l{c}{dash}\" d=\"M{} {}h22\"/>{dot}", at(x), at(y - 4.0))
+                        write!(
+                            self.out,
+                            "<path class=\"l{c}{dash}\" d=\"M{} {}h22\"/>{dot}",
+                            format_coordinate(x),
+                            format_coordinate(y - 4.0)
+                        )
                     }
                 };
                 let name = series.name.clone();
                 self.text(x + 28.0, y, "start", "", &name);
-                x += width(&name) + 46.0;
+                x += text_width(&name) + 46.0;
             }
         }
     }
@@ -378,8 +383,13 @@ impl<'a> Drawing<'a> {
         let (bottom, right_edge) = (self.top + self.high, self.left + self.wide);
         for tick in self.y.ticks.clone() {
             if let Some(y) = self.py(tick, false) {
-                let _ =
-                    write!(self.out, "<path class=\"grid\" d=\"M{} {}H{}\"/>", at(self.left), at(y), at(right_edge));
+                let _ = write!(
+                    self.out,
+                    "<path class=\"grid\" d=\"M{} {}H{}\"/>",
+                    format_coordinate(self.left),
+                    format_coordinate(y),
+                    format_coordinate(right_edge)
+                );
                 let label = self.plot.y.unit.write(tick);
                 self.text(self.left - 7.0, y + 4.0, "end", "dim", &label);
             }
@@ -401,7 +411,12 @@ impl<'a> Drawing<'a> {
                     None => self.plot.x.unit.write(tick),
                 },
             };
-            let _ = write!(self.out, "<path class=\"axis\" d=\"M{} {}v5\"/>", at(x), at(bottom));
+            let _ = write!(
+                self.out,
+                "<path class=\"axis\" d=\"M{} {}v5\"/>",
+                format_coordinate(x),
+                format_coordinate(bottom)
+            );
             if !self.plot.x.names.is_empty() {
                 for (row, line) in self.name_lines(&label).iter().enumerate() {
                     self.text(x, bottom + 19.0 + NAME_ROW * row as f64, "middle", "dim", line);
@@ -409,7 +424,7 @@ impl<'a> Drawing<'a> {
                 continue;
             }
             // Omits labels that would overlap; the tick stays.
-            let half = width(&label) / 2.0;
+            let half = text_width(&label) / 2.0;
             if x - half > free_from {
                 free_from = x + half + 6.0;
                 self.text(x, bottom + 19.0, "middle", "dim", &label);
@@ -418,10 +433,10 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(
             self.out,
             "<path class=\"axis\" fill=\"none\" d=\"M{} {}V{}H{}\"/>",
-            at(self.left),
-            at(self.top),
-            at(bottom),
-            at(right_edge)
+            format_coordinate(self.left),
+            format_coordinate(self.top),
+            format_coordinate(bottom),
+            format_coordinate(right_edge)
         );
         let (x_label, y_label) = (self.plot.x.label.clone(), self.plot.y.label.clone());
         self.text(self.left + self.wide / 2.0, bottom + self.below - 11.0, "middle", "", &x_label);
@@ -437,23 +452,23 @@ impl<'a> Drawing<'a> {
         let _ = writeln!(
             self.out,
             "<text transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            at(x),
-            at(y),
-            escape(text)
+            format_coordinate(x),
+            format_coordinate(y),
+            escape_xml(text)
         );
     }
 
     /// Draws the figures above bars; where one is too wide, its unit goes to a second line.
     fn draw_bar_labels(&mut self) {
         for (x, y, room, label) in std::mem::take(&mut self.labels) {
-            if width(&label) < room + 4.0 {
+            if text_width(&label) < room + 4.0 {
                 self.text(x, y, "middle", "dim halo", &label);
             } else if let Some((number, unit)) = label.split_once(' ')
-                && width(number) < room + 4.0
+                && text_width(number) < room + 4.0
             {
                 self.text(x, y - 12.0, "middle", "dim halo", number);
                 self.text(x, y, "middle", "dim halo", unit);
-            } else if width(&label) < room + 14.0 {
+            } else if text_width(&label) < room + 14.0 {
                 self.text(x, y, "middle", "dim halo", &label);
             }
         }
@@ -463,16 +478,28 @@ impl<'a> Drawing<'a> {
         let (mut last, mut row) = (f64::NEG_INFINITY, 0.0);
         for (value, word) in &self.plot.marks_x {
             let Some(x) = self.px(*value) else { continue };
-            row = if (x - last).abs() < width(word) + 12.0 { row + 1.0 } else { 0.0 };
+            row = if (x - last).abs() < text_width(word) + 12.0 { row + 1.0 } else { 0.0 };
             last = x;
-            let _ = write!(self.out, "<path class=\"note\" d=\"M{} {}v{}\"/>", at(x), at(self.top), at(self.high));
-            let near_end = x + width(word) + 10.0 > self.left + self.wide;
+            let _ = write!(
+                self.out,
+                "<path class=\"note\" d=\"M{} {}v{}\"/>",
+                format_coordinate(x),
+                format_coordinate(self.top),
+                format_coordinate(self.high)
+            );
+            let near_end = x + text_width(word) + 10.0 > self.left + self.wide;
             let (x, anchor) = if near_end { (x - 5.0, "end") } else { (x + 5.0, "start") };
             self.text(x, self.top + 12.0 + 14.0 * row, anchor, "dim", word);
         }
         for (value, word) in &self.plot.marks_y {
             let Some(y) = self.py(*value, false) else { continue };
-            let _ = write!(self.out, "<path class=\"note\" d=\"M{} {}h{}\"/>", at(self.left), at(y), at(self.wide));
+            let _ = write!(
+                self.out,
+                "<path class=\"note\" d=\"M{} {}h{}\"/>",
+                format_coordinate(self.left),
+                format_coordinate(y),
+                format_coordinate(self.wide)
+            );
             self.text(self.left + self.wide - 4.0, y - 5.0, "end", "dim", word);
         }
     }
@@ -499,7 +526,8 @@ impl<'a> Drawing<'a> {
                 pen_down = false;
                 continue;
             };
-            let _ = write!(path, "{}{} {}", if pen_down { "L" } else { "M" }, at(x), at(y));
+            let _ =
+                write!(path, "{}{} {}", if pen_down { "L" } else { "M" }, format_coordinate(x), format_coordinate(y));
             pen_down = true;
             if series.mark == Mark::Curve {
                 continue;
@@ -510,19 +538,23 @@ impl<'a> Drawing<'a> {
                 // Intervals are cut at the axis limits and have no cap there.
                 let (bottom, top) = (self.top + self.high, self.top);
                 let cap = |inside: bool, y: f64| {
-                    if inside { format!("M{} {}h6", at(x - 3.0), at(y)) } else { String::new() }
+                    if inside {
+                        format!("M{} {}h6", format_coordinate(x - 3.0), format_coordinate(y))
+                    } else {
+                        String::new()
+                    }
                 };
                 let _ = write!(
                     dots,
                     "<path class=\"e{class}\" d=\"M{} {}V{}{}{}\"/>",
-                    at(x),
-                    at(a.min(bottom)),
-                    at(b.max(top)),
+                    format_coordinate(x),
+                    format_coordinate(a.min(bottom)),
+                    format_coordinate(b.max(top)),
                     cap(a <= bottom, a),
                     cap(b >= top, b)
                 );
             }
-            dots.push_str(&marker(colour, x, y, p.hollow));
+            dots.push_str(&draw_marker(colour, x, y, p.hollow));
         }
         if series.mark != Mark::Points && !path.is_empty() {
             let dash = if series.dashed { " dash" } else { "" };
@@ -538,7 +570,8 @@ impl<'a> Drawing<'a> {
         let edge = |p: &Point, y: f64| Some((self.px(p.x)?, self.py(y, series.right)?));
         let upper = series.points.iter().filter_map(|p| edge(p, p.high));
         let lower = series.points.iter().rev().filter_map(|p| edge(p, p.low));
-        let places: Vec<String> = upper.chain(lower).map(|(x, y)| format!("{} {}", at(x), at(y))).collect();
+        let places: Vec<String> =
+            upper.chain(lower).map(|(x, y)| format!("{} {}", format_coordinate(x), format_coordinate(y))).collect();
         if places.len() > 2 {
             let _ = writeln!(self.out, "<path class=\"b{class}\" d=\"M{}Z\"/>", places.join("L"));
         }
@@ -560,18 +593,23 @@ impl<'a> Drawing<'a> {
                 self.out,
                 "<rect class=\"{}{class}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"/>",
                 if p.hollow { 'h' } else { 'p' },
-                at(x + 1.0),
-                at(y.min(zero)),
-                at(thick - 2.0),
-                at((zero - y).abs())
+                format_coordinate(x + 1.0),
+                format_coordinate(y.min(zero)),
+                format_coordinate(thick - 2.0),
+                format_coordinate((zero - y).abs())
             );
             let mut label_y = y.min(zero);
             if p.high > p.low
                 && let (Some(a), Some(b)) = (self.py(p.low, false), self.py(p.high, false))
             {
-                let middle = at(x + thick / 2.0);
+                let middle = format_coordinate(x + thick / 2.0);
                 let (a, b) = (a.min(self.top + self.high), b.max(self.top));
-                let _ = write!(self.out, "<path class=\"axis\" d=\"M{middle} {}V{}\"/>", at(a), at(b));
+                let _ = write!(
+                    self.out,
+                    "<path class=\"axis\" d=\"M{middle} {}V{}\"/>",
+                    format_coordinate(a),
+                    format_coordinate(b)
+                );
                 label_y = b;
             }
             self.labels.push((x + thick / 2.0, label_y - 4.0, thick, plot.y.unit.write(p.y)));
@@ -590,7 +628,7 @@ fn lines(text: &str, room: f64) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for word in text.split(' ') {
         match out.last_mut() {
-            Some(line) if width(line) + width(word) + 4.6 < room => {
+            Some(line) if text_width(line) + text_width(word) + 4.6 < room => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -642,7 +680,7 @@ mod tests {
     #[test]
     fn an_interval_does_not_press_the_curve_flat() {
         let mut plot = example();
-        let highest = |plot: &Plot| Drawing::new(plot).y.high;
+        let highest = |plot: &Plot| PlotDrawing::new(plot).y.high;
         let before = highest(&plot);
         plot.series[0].points[2].high = 1e9;
         plot.series[0].points[2].low = 1.0;
@@ -670,7 +708,7 @@ mod tests {
         let one = plot.series[0].clone();
         plot.series.extend((0..7).map(|i| Series { name: format!("another server, number {i}"), ..one.clone() }));
         (plot.width, plot.height) = (350.0, 320.0);
-        let drawing = Drawing::new(&plot);
+        let drawing = PlotDrawing::new(&plot);
         assert!(drawing.legend.len() > 4 && drawing.high >= 320.0 * CURVES_MIN);
         let svg = plot.svg();
         let tall: f64 = svg.split("height=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap();

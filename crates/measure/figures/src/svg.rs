@@ -11,7 +11,7 @@ const LIGHT: [&str; SERIES] = ["#0063a8", "#c44e00", "#00795a", "#a3407f", "#6b6
 const DARK: [&str; SERIES] = ["#56b4e9", "#f0954a", "#2fc79a", "#e08cc0", "#d8cf4e", "#9ad0f0", "#f08a8a", "#a99df5"];
 
 /// Style rules of figures for a page, or with `standalone` for a separate SVG file.
-pub fn style(standalone: bool) -> String {
+pub fn style_rules(standalone: bool) -> String {
     let root = if standalone { "svg" } else { ":root" };
     let mut css = colours(root, &LIGHT, "--ink:#1c1f24;--dim:#5c636e;--grid:#dfe2e7;--paper:#ffffff;");
     css.push_str("@media (prefers-color-scheme:dark){\n");
@@ -48,7 +48,7 @@ fn colours(selector: &str, series: &[&str; SERIES], others: &str) -> String {
 }
 
 /// Escapes text for XML and HTML, in content and attributes.
-pub fn escape(text: &str) -> String {
+pub fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -65,13 +65,13 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-pub fn at(value: f64) -> String {
+pub fn format_coordinate(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(String::from).unwrap_or(text)
 }
 
 /// Estimated width of `text` in pixels in the 12-pixel face, to lay out legends without a browser.
-pub fn width(text: &str) -> f64 {
+pub fn text_width(text: &str) -> f64 {
     text.chars()
         .map(|c| match c {
             'i' | 'j' | 'l' | '.' | ',' | ':' | '|' | '\'' | 'I' => 3.6,
@@ -84,21 +84,21 @@ pub fn width(text: &str) -> f64 {
 }
 
 /// Draws the marker of series `i` (circle, square, triangle, diamond: colour is never the only difference).
-pub fn marker(series: usize, x: f64, y: f64, hollow: bool) -> String {
+pub fn draw_marker(series: usize, x: f64, y: f64, hollow: bool) -> String {
     let (fill, number) = (if hollow { 'h' } else { 'p' }, series % SERIES);
     let class = format!("{fill}{number}");
-    let (x0, y0) = (at(x), at(y));
+    let (x0, y0) = (format_coordinate(x), format_coordinate(y));
     match series % 4 {
         0 => format!("<circle class=\"{class}\" cx=\"{x0}\" cy=\"{y0}\" r=\"3.4\"/>"),
         1 => format!(
             "<rect class=\"{class}\" x=\"{}\" y=\"{}\" width=\"6.2\" height=\"6.2\"/>",
-            at(x - 3.1),
-            at(y - 3.1)
+            format_coordinate(x - 3.1),
+            format_coordinate(y - 3.1)
         ),
         2 => {
-            format!("<path class=\"{class}\" d=\"M{x0} {}l4.1 7.2h-8.2z\"/>", at(y - 4.4))
+            format!("<path class=\"{class}\" d=\"M{x0} {}l4.1 7.2h-8.2z\"/>", format_coordinate(y - 4.4))
         }
-        _ => format!("<path class=\"{class}\" d=\"M{x0} {}l4.4 4.4l-4.4 4.4l-4.4-4.4z\"/>", at(y - 4.4)),
+        _ => format!("<path class=\"{class}\" d=\"M{x0} {}l4.4 4.4l-4.4 4.4l-4.4-4.4z\"/>", format_coordinate(y - 4.4)),
     }
 }
 
@@ -108,17 +108,20 @@ mod tests {
 
     #[test]
     fn foreign_texts_are_escaped() {
-        assert_eq!(escape("<a href='x'>&\"\u{1}"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}");
+        assert_eq!(escape_xml("<a href='x'>&\"\u{1}"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}");
     }
 
     #[test]
     fn coordinates_are_short() {
-        assert_eq!((at(3.0), at(7.14159), at(-0.04)), ("3".into(), "7.1".into(), "-0".into()));
+        assert_eq!(
+            (format_coordinate(3.0), format_coordinate(7.14159), format_coordinate(-0.04)),
+            ("3".into(), "7.1".into(), "-0".into())
+        );
     }
 
     #[test]
     fn both_modes_are_styled() {
-        let css = style(false);
+        let css = style_rules(false);
         assert!(
             css.contains("prefers-color-scheme:dark") && css.contains("--s7:#5a4fb0") && css.contains("--s7:#a99df5")
         );

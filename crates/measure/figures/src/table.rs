@@ -8,16 +8,16 @@ pub enum Align {
 
 /// Rows of text under a heading; short rows are filled with empty cells.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct TextTable {
     pub heads: Vec<String>,
     pub aligns: Vec<Align>,
     pub rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Starts a table. A head that begins with `<` (cut off) is left-aligned, others right-aligned.
     pub fn new(heads: &[&str]) -> Self {
-        let mut table = Table::default();
+        let mut table = TextTable::default();
         for head in heads {
             let (text, align) = match head.strip_prefix('<') {
                 Some(rest) => (rest, Align::Left),
@@ -80,7 +80,7 @@ pub fn csv_cell(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_string() }
 }
 
-pub type Line = (usize, Vec<Cell>);
+pub type TableLine = (usize, Vec<Cell>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
@@ -92,7 +92,7 @@ pub struct Cell {
 
 /// Reads a CSV or white-space table; `#` starts a comment line, blank lines are skipped, the first line is the heading.
 /// A heading with a comma selects commas (RFC 4180 quoting). Rows may differ in length. Fails without a heading.
-pub fn parse(text: &str) -> Result<(Line, Vec<Line>), String> {
+pub fn parse_table(text: &str) -> Result<(TableLine, Vec<TableLine>), String> {
     let mut lines = text
         .lines()
         .enumerate()
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn text_is_aligned() {
-        let mut t = Table::new(&["<name", "rps"]);
+        let mut t = TextTable::new(&["<name", "rps"]);
         t.row(["a", "1"]);
         t.row(["long name", "1234"]);
         assert_eq!(t.text(), "name        rps\na             1\nlong name  1234\n");
@@ -148,11 +148,11 @@ mod tests {
 
     #[test]
     fn csv_there_and_back() {
-        let mut t = Table::new(&["a", "b"]);
+        let mut t = TextTable::new(&["a", "b"]);
         t.row(["x,y", "say \"hi\""]);
         t.row(["1"]);
         assert_eq!(t.csv(), "a,b\n\"x,y\",\"say \"\"hi\"\"\"\n1,\n");
-        let ((_, heads), rows) = parse(&t.csv()).unwrap();
+        let ((_, heads), rows) = parse_table(&t.csv()).unwrap();
         assert_eq!(texts(&heads), ["a", "b"]);
         assert_eq!(texts(&rows[0].1), ["x,y", "say \"hi\""]);
         assert_eq!((rows[0].1[1].start, rows[0].1[1].length), (6, 12), "{:?}", rows[0]);
@@ -165,10 +165,10 @@ mod tests {
 
     #[test]
     fn white_space_tables_and_their_mistakes() {
-        let ((line, heads), rows) = parse("# prices\nname  price\n\na 1\n  b  23 \n").unwrap();
+        let ((line, heads), rows) = parse_table("# prices\nname  price\n\na 1\n  b  23 \n").unwrap();
         assert_eq!((line, heads.len(), rows.len(), rows[1].0), (2, 2, 2, 5));
         assert_eq!(rows[1].1[1], Cell { text: "23".into(), start: 5, length: 2 });
-        assert_eq!(parse("a b\n1 2 3\n").unwrap().1[0].1.len(), 3);
-        assert!(parse("# nothing\n").is_err());
+        assert_eq!(parse_table("a b\n1 2 3\n").unwrap().1[0].1.len(), 3);
+        assert!(parse_table("# nothing\n").is_err());
     }
 }

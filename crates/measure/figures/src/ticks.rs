@@ -9,17 +9,17 @@ pub enum Scale {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct TickSpan {
     pub low: f64,
     pub high: f64,
     pub scale: Scale,
     pub ticks: Vec<f64>,
 }
 
-impl Span {
+impl TickSpan {
     /// Round limits around `low..=high` with about `wanted` ticks. A linear scale includes zero unless values are
     /// negative.
-    pub fn around(low: f64, high: f64, scale: Scale, wanted: usize) -> Span {
+    pub fn around(low: f64, high: f64, scale: Scale, wanted: usize) -> TickSpan {
         let (low, high) = if low.is_finite() && high.is_finite() { (low, high) } else { (0.0, 1.0) };
         match scale {
             Scale::Linear => linear(low, high, wanted.max(2)),
@@ -28,14 +28,14 @@ impl Span {
     }
 
     /// From 0 to `end` exactly, with about `wanted` round ticks.
-    pub fn until(end: f64, wanted: usize) -> Span {
+    pub fn until(end: f64, wanted: usize) -> TickSpan {
         let end = if end.is_finite() && end > 0.0 { end } else { 1.0 };
         let step = match end {
             24.0 => [1.0, 2.0, 3.0, 6.0].into_iter().find(|step| 24.0 / step <= wanted as f64).unwrap_or(12.0),
             _ => nice_step(end / wanted.max(2) as f64),
         };
         let ticks = (0..=(end / step + 1e-9) as usize).map(|i| i as f64 * step).collect();
-        Span { low: 0.0, high: end, scale: Scale::Linear, ticks }
+        TickSpan { low: 0.0, high: end, scale: Scale::Linear, ticks }
     }
 
     /// Position of `value` as a share of the axis; `None` if the scale cannot show it.
@@ -49,7 +49,7 @@ impl Span {
     }
 }
 
-fn linear(low: f64, high: f64, wanted: usize) -> Span {
+fn linear(low: f64, high: f64, wanted: usize) -> TickSpan {
     let mut low = low.min(0.0);
     let mut high = high;
     if low == high {
@@ -60,7 +60,7 @@ fn linear(low: f64, high: f64, wanted: usize) -> Span {
     let first = (low / step).floor();
     let last = (high / step - 1e-9).ceil();
     let ticks: Vec<f64> = (0..=(last - first) as usize).map(|i| (first + i as f64) * step).collect();
-    Span { low: first * step, high: last * step, scale: Scale::Linear, ticks }
+    TickSpan { low: first * step, high: last * step, scale: Scale::Linear, ticks }
 }
 
 fn nice_step(raw: f64) -> f64 {
@@ -70,7 +70,7 @@ fn nice_step(raw: f64) -> f64 {
     nice * power
 }
 
-fn log(low: f64, high: f64, wanted: usize) -> Span {
+fn log(low: f64, high: f64, wanted: usize) -> TickSpan {
     let high = if high > 0.0 { high } else { 1.0 };
     let low = if low > 0.0 { low } else { high / 1000.0 };
     let marks: &[f64] = match (high / low).log10() {
@@ -89,7 +89,7 @@ fn log(low: f64, high: f64, wanted: usize) -> Span {
     // Over many decades, keeps every nth power of ten.
     let every = kept.len().div_ceil(wanted * 2).max(1);
     let ticks = kept.iter().step_by(every).copied().collect();
-    Span { low: all[first], high: all[last], scale: Scale::Log, ticks }
+    TickSpan { low: all[first], high: all[last], scale: Scale::Log, ticks }
 }
 
 #[cfg(test)]
@@ -98,34 +98,34 @@ mod tests {
 
     #[test]
     fn linear_ticks_are_round_and_enclose() {
-        let s = Span::around(3.0, 97.0, Scale::Linear, 5);
+        let s = TickSpan::around(3.0, 97.0, Scale::Linear, 5);
         assert_eq!((s.low, s.high), (0.0, 100.0));
         assert_eq!(s.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        let s = Span::around(95.0, 97.0, Scale::Linear, 4);
+        let s = TickSpan::around(95.0, 97.0, Scale::Linear, 4);
         assert_eq!((s.low, s.high), (0.0, 100.0), "zero is part of it");
-        let s = Span::around(5.0, 5.0, Scale::Linear, 4);
+        let s = TickSpan::around(5.0, 5.0, Scale::Linear, 4);
         assert!(s.low <= 0.0 && s.high >= 5.0);
     }
 
     #[test]
     fn an_axis_may_end_where_its_values_do() {
-        assert_eq!(Span::until(24.0, 8).ticks, [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0]);
-        assert_eq!(Span::until(24.0, 4).ticks, [0.0, 6.0, 12.0, 18.0, 24.0]);
-        let s = Span::until(2400.0, 8);
+        assert_eq!(TickSpan::until(24.0, 8).ticks, [0.0, 3.0, 6.0, 9.0, 12.0, 15.0, 18.0, 21.0, 24.0]);
+        assert_eq!(TickSpan::until(24.0, 4).ticks, [0.0, 6.0, 12.0, 18.0, 24.0]);
+        let s = TickSpan::until(2400.0, 8);
         assert_eq!((s.high, s.ticks.last()), (2400.0, Some(&2000.0)));
-        assert_eq!(Span::until(f64::NAN, 4).high, 1.0);
+        assert_eq!(TickSpan::until(f64::NAN, 4).high, 1.0);
     }
 
     #[test]
     fn log_ticks_enclose() {
-        let s = Span::around(1.0, 1000.0, Scale::Log, 6);
+        let s = TickSpan::around(1.0, 1000.0, Scale::Log, 6);
         assert_eq!((s.low, s.high), (1.0, 1000.0));
         assert_eq!(s.place(1000.0), Some(1.0));
         assert!((s.place(10.0).unwrap() - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!(s.place(0.0), None);
-        let s = Span::around(0.00012, 0.00034, Scale::Log, 6);
+        let s = TickSpan::around(0.00012, 0.00034, Scale::Log, 6);
         assert!(s.low <= 0.00012 && s.high >= 0.00034 && s.ticks.len() >= 3, "{s:?}");
-        let s = Span::around(1e-9, 1e9, Scale::Log, 5);
+        let s = TickSpan::around(1e-9, 1e9, Scale::Log, 5);
         assert!(s.ticks.len() <= 11, "{s:?}");
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn nonsense_does_not_panic() {
         for (a, b) in [(f64::NAN, 1.0), (0.0, 0.0), (-5.0, -1.0), (f64::INFINITY, 0.0)] {
             for scale in [Scale::Linear, Scale::Log] {
-                let s = Span::around(a, b, scale, 5);
+                let s = TickSpan::around(a, b, scale, 5);
                 assert!(s.high > s.low, "{a} {b} {s:?}");
             }
         }

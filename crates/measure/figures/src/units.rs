@@ -20,19 +20,19 @@ impl Unit {
             return "–".into();
         }
         match self {
-            Unit::Count => count(value),
-            Unit::PerSecond => format!("{}/s", count(value)),
-            Unit::Seconds => seconds(value),
-            Unit::Bytes => bytes(value),
-            Unit::Share => format!("{} %", significant(value * 100.0)),
-            Unit::Dollars => dollars(value),
-            Unit::Plain => significant(value),
+            Unit::Count => format_count(value),
+            Unit::PerSecond => format!("{}/s", format_count(value)),
+            Unit::Seconds => format_seconds(value),
+            Unit::Bytes => format_bytes(value),
+            Unit::Share => format!("{} %", format_significant(value * 100.0)),
+            Unit::Dollars => format_dollars(value),
+            Unit::Plain => format_significant(value),
         }
     }
 }
 
 /// Three significant digits without trailing zeros: 0.0123, 1.23, 12.3, 123, 12300.
-pub fn significant(value: f64) -> String {
+pub fn format_significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return if value == 0.0 { "0".into() } else { "–".into() };
     }
@@ -42,56 +42,56 @@ pub fn significant(value: f64) -> String {
 }
 
 /// 950, 12.3k, 4.56M, 7.89G.
-pub fn count(value: f64) -> String {
+pub fn format_count(value: f64) -> String {
     scaled(value, 1000.0, &["", "k", "M", "G", "T"])
 }
 
 /// 950 B, 12.3 kB, 4.56 MB (powers of 1,000).
-pub fn bytes(value: f64) -> String {
+pub fn format_bytes(value: f64) -> String {
     scaled(value, 1000.0, &[" B", " kB", " MB", " GB", " TB"])
 }
 
 static MILLISECONDS: AtomicBool = AtomicBool::new(false);
 
-/// Makes [`seconds`] write milliseconds throughout, so that columns compare without reading units.
+/// Makes [`format_seconds`] write milliseconds throughout, so that columns compare without reading units.
 pub fn times_in_milliseconds(on: bool) {
     MILLISECONDS.store(on, Ordering::Relaxed);
 }
 
 /// 1.23 µs, 45.6 ms, 7.89 s, 2 min.
-pub fn seconds(value: f64) -> String {
+pub fn format_seconds(value: f64) -> String {
     let v = value.abs();
     if MILLISECONDS.load(Ordering::Relaxed) {
         return format!("{:.3} ms", value * 1e3);
     }
     match () {
         () if v == 0.0 => "0 s".into(),
-        () if v < 999.5e-9 => format!("{} ns", significant(value * 1e9)),
-        () if v < 999.5e-6 => format!("{} µs", significant(value * 1e6)),
-        () if v < 0.9995 => format!("{} ms", significant(value * 1e3)),
-        () if v < 600.0 => format!("{} s", significant(value)),
-        () if v < 36_000.0 => format!("{} min", significant(value / 60.0)),
-        () => format!("{} h", significant(value / 3600.0)),
+        () if v < 999.5e-9 => format!("{} ns", format_significant(value * 1e9)),
+        () if v < 999.5e-6 => format!("{} µs", format_significant(value * 1e6)),
+        () if v < 0.9995 => format!("{} ms", format_significant(value * 1e3)),
+        () if v < 600.0 => format!("{} s", format_significant(value)),
+        () if v < 36_000.0 => format!("{} min", format_significant(value / 60.0)),
+        () => format!("{} h", format_significant(value / 3600.0)),
     }
 }
 
 /// $0.153, $12.40, $1,234.
-pub fn dollars(value: f64) -> String {
+pub fn format_dollars(value: f64) -> String {
     let v = value.abs();
     let text = if v >= 1000.0 {
-        grouped(value.round() as i64)
+        format_grouped(value.round() as i64)
     } else if v >= 10.0 || v == 0.0 {
         format!("{value:.2}")
     } else if v >= 0.1 {
         format!("{value:.3}")
     } else {
-        significant(value)
+        format_significant(value)
     };
     format!("${text}")
 }
 
 /// 1,234,567.
-pub fn grouped(value: i64) -> String {
+pub fn format_grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
@@ -104,8 +104,8 @@ pub fn grouped(value: i64) -> String {
 }
 
 /// 1 server, 2 servers, 1,234 servers.
-pub fn counted(number: u64, one: &str, more: &str) -> String {
-    format!("{} {}", grouped(number.min(i64::MAX as u64) as i64), if number == 1 { one } else { more })
+pub fn format_counted(number: u64, one: &str, more: &str) -> String {
+    format!("{} {}", format_grouped(number.min(i64::MAX as u64) as i64), if number == 1 { one } else { more })
 }
 
 fn scaled(value: f64, base: f64, names: &[&str]) -> String {
@@ -114,7 +114,7 @@ fn scaled(value: f64, base: f64, names: &[&str]) -> String {
         v /= base;
         i += 1;
     }
-    format!("{}{}", significant(v), names[i])
+    format!("{}{}", format_significant(v), names[i])
 }
 
 /// Reads a time such as `500ms`, `1.5s`, `2m`, `1h`, `250us`; a bare number is seconds. Refuses negative times.
@@ -161,21 +161,21 @@ mod tests {
 
     #[test]
     fn numbers_in_words() {
-        assert_eq!(count(0.0), "0");
-        assert_eq!(count(999.9), "1k");
-        assert_eq!(count(12_345.0), "12.3k");
+        assert_eq!(format_count(0.0), "0");
+        assert_eq!(format_count(999.9), "1k");
+        assert_eq!(format_count(12_345.0), "12.3k");
         assert_eq!(Unit::PerSecond.write(500_000.0), "500k/s");
-        assert_eq!(seconds(0.0011), "1.1 ms");
-        assert_eq!(seconds(999.6e-6), "1 ms");
-        assert_eq!(seconds(80.0), "80 s");
-        assert_eq!(bytes(17_000_000.0), "17 MB");
-        assert_eq!(dollars(0.153), "$0.153");
-        assert_eq!(dollars(1_234_567.0), "$1,234,567");
+        assert_eq!(format_seconds(0.0011), "1.1 ms");
+        assert_eq!(format_seconds(999.6e-6), "1 ms");
+        assert_eq!(format_seconds(80.0), "80 s");
+        assert_eq!(format_bytes(17_000_000.0), "17 MB");
+        assert_eq!(format_dollars(0.153), "$0.153");
+        assert_eq!(format_dollars(1_234_567.0), "$1,234,567");
         assert_eq!(Unit::Share.write(0.661), "66.1 %");
         assert_eq!(Unit::Count.write(f64::NAN), "–");
-        assert_eq!(grouped(-1234), "-1,234");
-        assert_eq!(counted(1, "process", "processes"), "1 process");
-        assert_eq!(counted(1234, "process", "processes"), "1,234 processes");
+        assert_eq!(format_grouped(-1234), "-1,234");
+        assert_eq!(format_counted(1, "process", "processes"), "1 process");
+        assert_eq!(format_counted(1234, "process", "processes"), "1,234 processes");
     }
 
     #[test]

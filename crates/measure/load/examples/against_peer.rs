@@ -9,8 +9,8 @@
 
 use std::process::Command;
 
-use figures::paired::compare;
-use figures::units::{parse_seconds, significant};
+use figures::paired::compare_pairs;
+use figures::units::{format_significant, parse_seconds};
 use load::bench::read_report;
 
 /// Results of one run.
@@ -70,12 +70,12 @@ fn main() {
     ];
     for (name, of) in figures {
         let values = |runs: &[Run]| runs.iter().map(of).collect::<Vec<f64>>();
-        let c = compare(&values(&ours), &values(&theirs));
+        let c = compare_pairs(&values(&ours), &values(&theirs));
         println!(
             "{name:22} {} ({} to {})  {:?}",
-            significant(c.ratio.mid),
-            significant(c.ratio.low),
-            significant(c.ratio.high),
+            format_significant(c.ratio.mid),
+            format_significant(c.ratio.low),
+            format_significant(c.ratio.high),
             c.verdict
         );
     }

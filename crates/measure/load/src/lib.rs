@@ -25,19 +25,19 @@ pub fn bench_main(args: Vec<OsString>) -> i32 {
 pub fn bench_help() -> Vec<(&'static str, String)> {
     vec![
         ("bench", help(bench::cli::Options::command())),
-        ("bench compare", help(bench::compare::command())),
-        ("bench worker", help(bench::worker::command())),
+        ("bench compare", help(bench::compare::compare_command())),
+        ("bench worker", help(bench::worker::worker_command())),
     ]
 }
 
 /// Returns the help text of `tidegate lab`, with its name.
 pub fn lab_help() -> Vec<(&'static str, String)> {
-    vec![("lab", help(lab::Options::command()))]
+    vec![("lab", help(lab::LabOptions::command()))]
 }
 
 /// Returns the help text of `tidegate top`, with its name.
 pub fn top_help() -> Vec<(&'static str, String)> {
-    vec![("top", help(top::Options::command()))]
+    vec![("top", help(top::TopOptions::command()))]
 }
 
 /// Prints the help or the error of a command line; returns the exit status.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser;
-use figures::units::{Unit, bytes, counted, grouped, seconds};
+use figures::units::{Unit, format_bytes, format_counted, format_grouped, format_seconds};
 use serde::Serialize;
 
 use crate::bench::{FAILED, OK, USAGE};
@@ -15,10 +15,10 @@ use crate::engine::job::{Job, Model, Target, Think, Tls};
 use crate::engine::latency::Latency;
 use crate::engine::profile::Profile;
 use crate::engine::request::{Expect, RequestSpec};
-use crate::engine::run::{Control, run};
+use crate::engine::run::{RunControl, run_job};
 use crate::interrupt;
-use crate::observe::processes::{Group, ProcessSample, is_local};
-use crate::observe::status::{Page, Status};
+use crate::observe::processes::{ProcessGroup, ProcessSample, is_local};
+use crate::observe::status::{Status, StatusText};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +32,7 @@ memory are those of the local processes that listen on the port, or of --pid.";
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate top", about = "Monitors a running server", after_help = EXAMPLES)]
-pub struct Options {
+pub struct TopOptions {
     /// URL of the status page.
     #[arg(value_name = "URL")]
     page: String,
@@ -40,16 +40,16 @@ pub struct Options {
     #[arg(long, value_name = "PATH")]
     probe: Option<String>,
     /// Probes per second; 0 disables them.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::bench::cli::number::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::bench::cli::parse_number::<u32>)]
     probes: u32,
     /// Refresh interval.
-    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::time)]
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::parse_time)]
     interval: f64,
     /// Exit after N intervals.
-    #[arg(short = 'n', long, value_name = "N", value_parser = crate::bench::cli::positive)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = crate::bench::cli::parse_positive)]
     count: Option<usize>,
     /// Server processes [default: local processes that listen on the port].
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = crate::bench::cli::pid)]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = crate::bench::cli::parse_pid)]
     pid: Vec<u32>,
     /// Print one line of JSON per interval.
     #[arg(long)]
@@ -57,7 +57,7 @@ pub struct Options {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Sample {
+pub struct TopSample {
     /// Seconds since the start.
     pub at: f64,
     /// Server's count without this tool's requests.
@@ -111,7 +111,11 @@ impl Keys {
 }
 
 /// Computes an interval from the looks at its ends; `own` are this tool's requests.
-pub fn sample(before: &(f64, Status, ProcessSample), after: &(f64, Status, ProcessSample), own: f64) -> Sample {
+pub fn compute_sample(
+    before: &(f64, Status, ProcessSample),
+    after: &(f64, Status, ProcessSample),
+    own: f64,
+) -> TopSample {
     let span = (after.0 - before.0).max(1e-3);
     let (a, b) = (&before.1, &after.1);
     let grown = |of: fn(&Status) -> Option<f64>| Some(of(b)? - of(a)?);
@@ -121,7 +125,7 @@ pub fn sample(before: &(f64, Status, ProcessSample), after: &(f64, Status, Proce
     let local = after.2.processes > 0 && before.2.processes > 0;
     let cpu = if local { Some((after.2.cpu - before.2.cpu).max(0.0)) } else { grown(|s| s.cpu) };
     let all = grown(|s| s.requests).filter(|n| *n > 0.0);
-    Sample {
+    TopSample {
         at: after.0,
         requests_per_second: requests.map(|n| n / span),
         connections_per_second: grown(|s| s.accepted).map(|n| n / span),
@@ -136,18 +140,18 @@ pub fn sample(before: &(f64, Status, ProcessSample), after: &(f64, Status, Proce
         processes: after.2.processes,
         keys: Keys::between(a, b, span),
         restarted,
-        ..Sample::default()
+        ..TopSample::default()
     }
 }
 
 /// Runs `tidegate top` with the arguments after the subcommand's name; returns the exit status.
 pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate top")).chain(args);
-    let options = match Options::try_parse_from(args) {
+    let options = match TopOptions::try_parse_from(args) {
         Ok(options) => options,
         Err(e) => return crate::print_usage(&e),
     };
-    let page = match Page::new(&options.page) {
+    let page = match StatusText::new(&options.page) {
         Ok(_) if options.probe.is_some() && options.probes == 0 => {
             eprintln!("tidegate top: --probe needs --probes above 0");
             return USAGE;
@@ -176,13 +180,13 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
 }
 
-fn watch(options: &Options, page: &Page) -> Result<(), String> {
+fn watch(options: &TopOptions, page: &StatusText) -> Result<(), String> {
     let mut group = match (options.pid.as_slice(), is_local(&page.address())) {
-        ([], true) => Some(Group::by_port(page.address().port())),
+        ([], true) => Some(ProcessGroup::by_port(page.address().port())),
         ([], false) => None,
-        (pids, _) => Some(Group::by_pids(pids)),
+        (pids, _) => Some(ProcessGroup::by_pids(pids)),
     };
-    let mut look = |page: &Page| -> Result<(f64, Status, ProcessSample), String> {
+    let mut look = |page: &StatusText| -> Result<(f64, Status, ProcessSample), String> {
         let (at, status) = page.read()?;
         Ok((at, status, group.as_mut().map(|g| g.look(true)).unwrap_or_default()))
     };
@@ -203,13 +207,13 @@ fn watch(options: &Options, page: &Page) -> Result<(), String> {
         // Counts the page's request and all probes.
         let own = probes.count() as f64 + failed as f64 + 1.0;
         let time = |q: f64| Some(probes.quantile(q)).filter(|v| v.is_finite());
-        let sample = Sample {
+        let sample = TopSample {
             probes: probes.count(),
             p50: time(0.5),
             p99: time(0.99),
             max: time(1.0),
             failed,
-            ..sample(&before, &after, own)
+            ..compute_sample(&before, &after, own)
         };
         screen.show(&sample);
         before = after;
@@ -219,7 +223,7 @@ fn watch(options: &Options, page: &Page) -> Result<(), String> {
 }
 
 /// Probes for one interval, with pauses on a kept connection, to build no queue; returns latencies and failures.
-fn probe(options: &Options, page: &Page) -> Result<(Latency, u64), String> {
+fn probe(options: &TopOptions, page: &StatusText) -> Result<(Latency, u64), String> {
     if options.probes == 0 {
         let until = std::time::Instant::now() + Duration::from_secs_f64(options.interval);
         while std::time::Instant::now() < until && !interrupt::told() {
@@ -248,7 +252,7 @@ fn probe(options: &Options, page: &Page) -> Result<(Latency, u64), String> {
         connect_timeout: 1.0,
         ..Job::closed(target, 1, options.interval)
     };
-    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
+    let outcome = run_job(&job, &RunControl::until(interrupt::flag()), |_| ())?;
     Ok((outcome.total.corrected.clone(), outcome.total.failures.total()))
 }
 
@@ -265,7 +269,7 @@ struct Screen {
 }
 
 impl Screen {
-    fn new(options: &Options, page: &Page) -> Screen {
+    fn new(options: &TopOptions, page: &StatusText) -> Screen {
         let terminal = io::stdout().is_terminal() && !options.json;
         let title = format!("tidegate top  {}", options.page);
         let screen = Screen { json: options.json, terminal, title, rates: Vec::new(), lines: 0 };
@@ -295,7 +299,7 @@ impl Screen {
         }
     }
 
-    fn show(&mut self, s: &Sample) {
+    fn show(&mut self, s: &TopSample) {
         if self.json {
             self.write(format_args!("{}\n", serde_json::to_string(s).unwrap_or_default()));
         } else if self.terminal {
@@ -332,17 +336,17 @@ fn or_dash(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
     value.map_or("–".into(), write)
 }
 
-fn line(s: &Sample) -> String {
-    let whole = |v: f64| grouped(v.round() as i64);
+fn line(s: &TopSample) -> String {
+    let whole = |v: f64| format_grouped(v.round() as i64);
     let cells = [
         or_dash(s.requests_per_second, whole),
         or_dash(s.connections_per_second, whole),
         or_dash(s.status.active, whole),
-        or_dash(s.p50, seconds),
-        or_dash(s.p99, seconds),
-        or_dash(s.cpu_per_request, seconds),
+        or_dash(s.p50, format_seconds),
+        or_dash(s.p99, format_seconds),
+        or_dash(s.cpu_per_request, format_seconds),
         or_dash(s.processors, |v| format!("{v:.2}")),
-        or_dash(s.memory, bytes),
+        or_dash(s.memory, format_bytes),
     ];
     let mut text: String = cells.map(|c| format!("{c:>13}")).concat();
     if s.restarted {
@@ -351,19 +355,19 @@ fn line(s: &Sample) -> String {
     if let Some(keys) = s.keys.filter(|keys| keys.failed > 0.0 || keys.respawned > 0.0) {
         text += &format!(
             "  {} failed, {} replaced",
-            counted(keys.failed.round() as u64, "signature", "signatures"),
-            counted(keys.respawned.round() as u64, "key process", "key processes")
+            format_counted(keys.failed.round() as u64, "signature", "signatures"),
+            format_counted(keys.respawned.round() as u64, "key process", "key processes")
         );
     }
     if s.failed > 0 {
-        text += &format!("  {} failed", counted(s.failed, "probe", "probes"));
+        text += &format!("  {} failed", format_counted(s.failed, "probe", "probes"));
     }
     text
 }
 
 /// Draws an interval as eight lines, and one about the key process if there is one.
-fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
-    let whole = |v: f64| grouped(v.round() as i64);
+fn picture(title: &str, s: &TopSample, rates: &[f64]) -> String {
+    let whole = |v: f64| format_grouped(v.round() as i64);
     let shown = &rates[rates.len().saturating_sub(SPARKS)..];
     let detail = [("reading", s.status.reading), ("writing", s.status.writing), ("waiting", s.status.waiting)];
     let detail: Vec<String> = detail.iter().filter_map(|(name, n)| Some(format!("{} {name}", whole((*n)?)))).collect();
@@ -371,7 +375,7 @@ fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
     let failed = if s.failed > 0 { format!("   {} of {} failed", s.failed, s.probes) } else { String::new() };
     let restarted = if s.restarted { "   restarted" } else { "" };
     let keys = s.keys.map_or(String::new(), |keys| {
-        let wait = or_dash(keys.wait, seconds);
+        let wait = or_dash(keys.wait, format_seconds);
         let (made, failed) = (Unit::Count.write(keys.signatures_per_second), whole(keys.failed));
         let respawned = whole(keys.respawned_ever);
         format!("  keys         {made:>10} signatures/s   {wait} each   {failed} failed   {respawned} restarts\n")
@@ -380,20 +384,20 @@ fn picture(title: &str, s: &Sample, rates: &[f64]) -> String {
         "{title}   {}\n\n  requests/s   {:>10}{restarted}\n               {}\n  connections  {:>10}   {}   {}/s new{dropped}\n  \
          latency      {:>10} p50   {} p99   {} max   ({} probes){failed}\n  CPU          {:>10} a request   {} processors\n  \
          memory       {:>10}   {}\n{keys}",
-        seconds(s.at),
+        format_seconds(s.at),
         or_dash(s.requests_per_second, whole),
-        crate::bench::live::sparks(shown, SPARKS),
+        crate::bench::live::draw_sparks(shown, SPARKS),
         or_dash(s.status.active, whole),
         detail.join(", "),
         or_dash(s.connections_per_second, |v| Unit::Count.write(v)),
-        or_dash(s.p50, seconds),
-        or_dash(s.p99, seconds),
-        or_dash(s.max, seconds),
+        or_dash(s.p50, format_seconds),
+        or_dash(s.p99, format_seconds),
+        or_dash(s.max, format_seconds),
         s.probes,
-        or_dash(s.cpu_per_request, seconds),
+        or_dash(s.cpu_per_request, format_seconds),
         or_dash(s.processors, |v| format!("{v:.2}")),
-        or_dash(s.memory, bytes),
-        counted(s.processes as u64, "process", "processes")
+        or_dash(s.memory, format_bytes),
+        format_counted(s.processes as u64, "process", "processes")
     )
 }
 
@@ -413,13 +417,13 @@ mod tests {
 
     #[test]
     fn rates_are_without_our_own_requests() {
-        Options::command().debug_assert();
+        TopOptions::command().debug_assert();
         let look = |cpu| ProcessSample { cpu, memory: 5e6, processes: 2, threads: 3, ..ProcessSample::default() };
-        let s = sample(&(1.0, status(10.0, 100.0), look(1.0)), &(3.0, status(14.0, 1121.0), look(1.5)), 21.0);
+        let s = compute_sample(&(1.0, status(10.0, 100.0), look(1.0)), &(3.0, status(14.0, 1121.0), look(1.5)), 21.0);
         assert_eq!((s.requests_per_second, s.connections_per_second), (Some(500.0), Some(2.0)));
         assert_eq!((s.processors, s.dropped, s.restarted), (Some(0.25), Some(0.0), false));
         assert!((s.cpu_per_request.unwrap() - 0.5 / 1021.0).abs() < 1e-12);
-        let text = picture("t", &Sample { p50: Some(0.001), ..s.clone() }, &[1.0, 500.0]);
+        let text = picture("t", &TopSample { p50: Some(0.001), ..s.clone() }, &[1.0, 500.0]);
         assert!(text.contains("500") && text.contains("1 ms p50") && text.contains("5 MB"), "{text}");
         assert_eq!(line(&s).split_whitespace().next(), Some("500"));
     }
@@ -427,11 +431,11 @@ mod tests {
     #[test]
     fn a_restart_is_no_negative_rate() {
         let none = ProcessSample::default();
-        let s = sample(&(1.0, status(10.0, 100.0), none), &(2.0, status(1.0, 3.0), none), 1.0);
+        let s = compute_sample(&(1.0, status(10.0, 100.0), none), &(2.0, status(1.0, 3.0), none), 1.0);
         assert!(s.restarted && s.requests_per_second.is_none() && s.processors.is_none());
         assert!(line(&s).ends_with("restarted"));
         let remote = |cpu| Status { cpu: Some(cpu), ..status(1.0, cpu * 1000.0) };
-        let s = sample(&(1.0, remote(1.0), none), &(2.0, remote(1.5), none), 0.0);
+        let s = compute_sample(&(1.0, remote(1.0), none), &(2.0, remote(1.5), none), 0.0);
         assert_eq!((s.processors, s.cpu_per_request), (Some(0.5), Some(0.001)), "what metrics say of a remote one");
     }
 
@@ -445,9 +449,9 @@ mod tests {
             keys_respawned: Some(respawned),
             ..status(1.0, 1.0)
         };
-        let unused = sample(&(1.0, status(0.0, 0.0, 0.0), none), &(2.0, status(0.0, 0.0, 0.0), none), 0.0);
+        let unused = compute_sample(&(1.0, status(0.0, 0.0, 0.0), none), &(2.0, status(0.0, 0.0, 0.0), none), 0.0);
         assert!(unused.keys.is_none() && !picture("t", &unused, &[]).contains("signatures"));
-        let s = sample(&(1.0, status(10.0, 1.0, 1.0), none), &(3.0, status(14.0, 1.004, 2.0), none), 0.0);
+        let s = compute_sample(&(1.0, status(10.0, 1.0, 1.0), none), &(3.0, status(14.0, 1.004, 2.0), none), 0.0);
         let keys = s.keys.expect("used");
         assert_eq!((keys.signatures_per_second, keys.failed, keys.respawned), (2.0, 0.0, 1.0));
         assert!((keys.wait.expect("signatures") - 0.001).abs() < 1e-9);

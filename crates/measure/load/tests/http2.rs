@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use http_types::{Event, Taken};
+use http_types::{Event, TakenLines};
 use load::bench::{FAILED, OK};
 use load::bench_main;
 use load::report::model::Report;
-use wire_h2::{ErrorCode, Limits};
+use wire_h2::{ErrorCode, ServerLimits};
 
 /// The server's reaction to the n-th request of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(limits: Limits, script: Script, tls: Option<Arc<rustls::ServerConfig>>) -> Server {
+    fn start(limits: ServerLimits, script: Script, tls: Option<Arc<rustls::ServerConfig>>) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::<AtomicUsize>::default());
@@ -78,7 +78,7 @@ impl Drop for Server {
     }
 }
 
-fn serve<S: Read + Write>(mut stream: S, limits: Limits, script: Script) {
+fn serve<S: Read + Write>(mut stream: S, limits: ServerLimits, script: Script) {
     let mut core = wire_h2::Server::new(limits);
     let (mut number, mut bodies, mut answers) = (0, Vec::new(), Vec::new());
     let mut buffer = [0; 16 * 1024];
@@ -106,8 +106,8 @@ fn serve<S: Read + Write>(mut stream: S, limits: Limits, script: Script) {
                     let Some(at) = bodies.iter().position(|(one, _)| *one == id) else { continue };
                     loop {
                         match core.take_body(id) {
-                            Taken::Bytes(bytes) => bodies[at].1 += bytes.len(),
-                            Taken::End => {
+                            TakenLines::Bytes(bytes) => bodies[at].1 += bytes.len(),
+                            TakenLines::End => {
                                 let (_, length) = bodies.remove(at);
                                 answers.push(answer(&mut core, id, length));
                                 break;
@@ -191,7 +191,7 @@ fn good(_: usize) -> Reaction {
 fn streams_in_clear_and_over_tls() {
     for tls in [None, Some(certificate())] {
         let (scheme, is_tls) = if tls.is_some() { ("https", true) } else { ("http", false) };
-        let server = Server::start(Limits::default(), good, tls);
+        let server = Server::start(ServerLimits::default(), good, tls);
         let (status, report) = bench(&format!("{} --http2 -c 3 -m 7 -n 2000", server.url(scheme)));
         let round = &report.unwrap().points[0].rounds[0];
         assert_eq!((status, round.due, round.in_time, round.failed()), (OK, 2000, 2000, 0));
@@ -210,7 +210,7 @@ fn streams_in_clear_and_over_tls() {
 fn a_server_that_takes_no_agreement_is_told_apart() {
     let mut config = (*certificate()).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let server = Server::start(Limits::default(), good, Some(Arc::new(config)));
+    let server = Server::start(ServerLimits::default(), good, Some(Arc::new(config)));
     let (status, report) = bench(&format!("{} --http2 -c 1 -d 300ms --warmup 0s", server.url("https")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time), (FAILED, 0));
@@ -244,7 +244,7 @@ fn every_nth_stream_is_reset() {
             _ => Reaction::Answer,
         }
     }
-    let server = Server::start(Limits::default(), script, None);
+    let server = Server::start(ServerLimits::default(), script, None);
     let (status, report) = bench(&format!("{} --http2 -c 1 -m 5 -n 1000", server.url("http")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time, round.due), (FAILED, 800, 1000));
@@ -259,7 +259,7 @@ fn a_server_that_goes_away_costs_no_request() {
     fn script(number: usize) -> Reaction {
         if number == 50 { Reaction::Goaway } else { Reaction::Answer }
     }
-    let server = Server::start(Limits::default(), script, None);
+    let server = Server::start(ServerLimits::default(), script, None);
     let (status, report) = bench(&format!("{} --http2 -c 2 -m 8 -n 2000", server.url("http")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time, round.failed()), (OK, 2000, 0));
@@ -271,7 +271,7 @@ fn a_connection_that_is_lost_costs_its_streams() {
     fn script(number: usize) -> Reaction {
         if number == 40 { Reaction::Close } else { Reaction::Answer }
     }
-    let server = Server::start(Limits::default(), script, None);
+    let server = Server::start(ServerLimits::default(), script, None);
     let (_, report) = bench(&format!("{} --http2 -c 1 -m 4 -n 1000", server.url("http")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((round.due, round.in_time + round.failed()), (1000, 1000));
@@ -280,7 +280,7 @@ fn a_connection_that_is_lost_costs_its_streams() {
 
 #[test]
 fn a_small_limit_of_streams_is_kept_to() {
-    let server = Server::start(Limits { streams_max: 2, ..Limits::default() }, good, None);
+    let server = Server::start(ServerLimits { streams_max: 2, ..ServerLimits::default() }, good, None);
     let (status, report) = bench(&format!("{} --http2 -c 2 -m 50 -n 1000", server.url("http")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time, round.failed(), round.again), (OK, 1000, 0, 0));
@@ -290,7 +290,7 @@ fn a_small_limit_of_streams_is_kept_to() {
 fn bodies_go_both_ways_through_small_and_large_windows() {
     let folder = std::env::temp_dir().join(format!("bench-http2-body-{}", std::process::id()));
     std::fs::write(&folder, vec![b'b'; 300_000]).unwrap();
-    let server = Server::start(Limits::default(), good, None);
+    let server = Server::start(ServerLimits::default(), good, None);
     for options in
         ["", "--stream-window 65535 --connection-window 65535", "--expect-length 300000 --expect-contains xxxx"]
     {
@@ -306,7 +306,7 @@ fn bodies_go_both_ways_through_small_and_large_windows() {
 
 #[test]
 fn one_question_and_a_session_speak_http2_too() {
-    let server = Server::start(Limits::default(), good, Some(certificate()));
+    let server = Server::start(ServerLimits::default(), good, Some(certificate()));
     let args = [server.url("https"), "--http2".into(), "--show".into()];
     assert_eq!(bench_main(args.iter().map(OsString::from).collect()), OK);
     let file = std::env::temp_dir().join(format!("bench-http2-session-{}.toml", std::process::id()));

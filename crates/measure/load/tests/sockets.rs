@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 
 use load::bench::{FAILED, INVALID, OK, WORSE, worker};
 use load::bench_main;
-use load::engine::failure::Failure;
+use load::engine::failure::LoadFailure;
 use load::engine::job::{Job, Model, Target, Tls};
 use load::engine::profile::{Arrivals, Profile};
-use load::engine::run::{Control, run};
+use load::engine::run::{RunControl, run_job};
 
 /// A server that answers every request with `answer`, on as many threads as there are connections, until it is dropped.
 struct Server {
@@ -106,8 +106,8 @@ fn job(server: &Server, connections: usize, requests: u64) -> Job {
     Job { budget: Some(requests), ..Job::closed(target, connections, 60.0) }
 }
 
-fn go(job: &Job) -> load::engine::run::Outcome {
-    run(job, &Control::default(), |_| ()).unwrap()
+fn go(job: &Job) -> load::engine::run::RunOutcome {
+    run_job(job, &RunControl::default(), |_| ()).unwrap()
 }
 
 fn certificate() -> (Arc<rustls::ServerConfig>, String) {
@@ -183,7 +183,11 @@ fn tls_with_full_and_with_resumed_handshakes() {
     job.target.tls = Some(Tls { ca: Some(other), ..Tls::default() });
     job.budget = Some(2);
     let refused = go(&job);
-    assert_eq!((refused.total.good, refused.total.failures.of(Failure::Tls)), (0, 2), "the wrong authority is noticed");
+    assert_eq!(
+        (refused.total.good, refused.total.failures.of(LoadFailure::Tls)),
+        (0, 2),
+        "the wrong authority is noticed"
+    );
 }
 
 #[test]
@@ -196,7 +200,7 @@ fn a_burst_over_tls_begins_so_many_handshakes_and_no_more() {
     (job.timeout, job.connect_timeout) = (0.2, 30.0);
     job.target.tls = Some(Tls::default());
     let outcome = go(&job);
-    assert_eq!((outcome.total.due, outcome.total.failures.of(Failure::Unsent)), (1000, 1000));
+    assert_eq!((outcome.total.due, outcome.total.failures.of(LoadFailure::Unsent)), (1000, 1000));
     assert!(server.accepted.load(Ordering::SeqCst) <= 128, "{:?}", server.accepted);
     // Without TLS connections stand at once, and each makes room for another. On a busy machine some requests are late or
     // never sent.
@@ -204,7 +208,7 @@ fn a_burst_over_tls_begins_so_many_handshakes_and_no_more() {
     job.timeout = 30.0;
     let outcome = go(&job);
     let total = &outcome.total;
-    assert!(total.in_time + total.late + total.failures.of(Failure::Unsent) == 1000, "{:?}", total.failures);
+    assert!(total.in_time + total.late + total.failures.of(LoadFailure::Unsent) == 1000, "{:?}", total.failures);
     assert!(total.in_time + total.late > 0);
 }
 
@@ -230,7 +234,7 @@ fn a_server_that_is_not_there_is_refused() {
     let gone =
         Server { address: port, stop: Arc::default(), accepted: Arc::default(), resumed: Arc::default(), thread: None };
     let outcome = go(&job(&gone, 2, 4));
-    assert_eq!((outcome.total.answers, outcome.total.failures.of(Failure::ConnectRefused)), (0, 4));
+    assert_eq!((outcome.total.answers, outcome.total.failures.of(LoadFailure::ConnectRefused)), (0, 4));
 }
 
 fn bench(args: &[&str]) -> i32 {
@@ -404,7 +408,7 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     let good = TcpListener::bind("127.0.0.1:0").unwrap();
     let lost = TcpListener::bind("127.0.0.1:0").unwrap();
     let names: Vec<String> = [&good, &lost].map(|l| l.local_addr().unwrap().to_string()).into();
-    let honest = std::thread::spawn(move || worker::work(&good, "sixteen letters!", 1, 1000.0, 1));
+    let honest = std::thread::spawn(move || worker::serve_coordinators(&good, "sixteen letters!", 1, 1000.0, 1));
     // Takes the order, and is gone after the start.
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = lost.accept().unwrap();
@@ -416,12 +420,13 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     });
     let long =
         Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
-    let why = worker::coordinate(&names, "sixteen letters!", &long, &Control::default()).unwrap_err();
+    let why = worker::coordinate_workers(&names, "sixteen letters!", &long, &RunControl::default()).unwrap_err();
     assert!(why.contains(&format!("worker {} was lost", names[1])) && why.contains("no figures"), "{why}");
     thread.join().unwrap();
     // The other one has stopped its ten minutes, and is there for the next job.
     let outcome =
-        worker::coordinate(&names[..1], "sixteen letters!", &job(&server, 2, 10), &Control::default()).unwrap();
+        worker::coordinate_workers(&names[..1], "sixteen letters!", &job(&server, 2, 10), &RunControl::default())
+            .unwrap();
     assert_eq!(outcome.total.good, 10);
     honest.join().unwrap().unwrap();
 }
@@ -431,10 +436,10 @@ fn workers_that_are_told_to_stop_report_what_they_have() {
     let server = Server::start(GOOD, None);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let names = vec![listener.local_addr().unwrap().to_string()];
-    let thread = std::thread::spawn(move || worker::work(&listener, "sixteen letters!", 1, 1000.0, 1));
+    let thread = std::thread::spawn(move || worker::serve_coordinators(&listener, "sixteen letters!", 1, 1000.0, 1));
     let long =
         Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
-    let control = Control::default();
+    let control = RunControl::default();
     let (stop, accepted) = (control.stop.clone(), server.accepted.clone());
     let stopper = std::thread::spawn(move || {
         while accepted.load(Ordering::SeqCst) < 2 {
@@ -442,7 +447,7 @@ fn workers_that_are_told_to_stop_report_what_they_have() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    let outcome = worker::coordinate(&names, "sixteen letters!", &long, &control).unwrap();
+    let outcome = worker::coordinate_workers(&names, "sixteen letters!", &long, &control).unwrap();
     assert!(outcome.seconds < 500.0);
     stopper.join().unwrap();
     thread.join().unwrap().unwrap();
@@ -456,16 +461,18 @@ fn workers_share_a_load_and_refuse_strangers() {
     for _ in 0..2 {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         names.push(listener.local_addr().unwrap().to_string());
-        threads.push(std::thread::spawn(move || worker::work(&listener, "sixteen letters!", 1, 100.0, 1)));
+        threads
+            .push(std::thread::spawn(move || worker::serve_coordinators(&listener, "sixteen letters!", 1, 100.0, 1)));
     }
     let job = job(&server, 5, 501);
-    let stranger = worker::coordinate(&names, "another secret!!", &job, &Control::default()).unwrap_err();
+    let stranger = worker::coordinate_workers(&names, "another secret!!", &job, &RunControl::default()).unwrap_err();
     assert!(stranger.contains("secret is wrong"), "{stranger}");
     let too_long = Job { profile: load::engine::profile::Profile::constant(5.0, 1000.0), ..job.clone() };
     // The stranger's second worker was left in the middle of its greeting; it goes on to the next coordinator.
-    let refused = worker::coordinate(&names, "sixteen letters!", &too_long, &Control::default()).unwrap_err();
+    let refused =
+        worker::coordinate_workers(&names, "sixteen letters!", &too_long, &RunControl::default()).unwrap_err();
     assert!(refused.contains("longer than"), "{refused}");
-    let outcome = worker::coordinate(&names, "sixteen letters!", &job, &Control::default()).unwrap();
+    let outcome = worker::coordinate_workers(&names, "sixteen letters!", &job, &RunControl::default()).unwrap();
     assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
     assert_eq!(outcome.busy.len(), 2);
     for thread in threads {
@@ -486,7 +493,7 @@ fn the_kubernetes_example_gives_flags_that_exist() {
     let flags = list.lines().map_while(|l| l.trim().strip_prefix("- "));
     let flags: Vec<String> = flags.map(|f| f.split(" #").next().unwrap().trim().to_string()).collect();
     assert!(flags.len() == 6 && flags[0].starts_with("http://"), "{flags:?}");
-    let options = load::bench::cli::parse(&flags.iter().map(OsString::from).collect::<Vec<_>>()).unwrap();
+    let options = load::bench::cli::parse_arguments(&flags.iter().map(OsString::from).collect::<Vec<_>>()).unwrap();
     assert_eq!((options.workers.len(), options.require.len(), options.rate), (4, 1, Some(40_000.0)));
     assert_eq!(ask(&["worker".into(), "--no-such-flag".into()]), 2);
 }

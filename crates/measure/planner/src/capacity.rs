@@ -2,8 +2,8 @@
 
 use figures::stats::Interval;
 
-use crate::sheet::{Sheet, unique};
-use conf_schema::suggest::nearest;
+use crate::sheet::{Sheet, check_unique};
+use conf_schema::suggest::nearest_word;
 
 const NAME: &[&str] = &["name", "instance", "type"];
 const RPS: &[&str] = &["rps", "max_rps"];
@@ -23,7 +23,7 @@ const PRICES: &[&[&str]] =
     &[NAME, &["price"], &["vcpu"], &["threads_per_core"], &["licence"], &["link_gbit"], &["speed"]];
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
+pub struct PricedMachine {
     pub name: String,
     /// Groups sizes that can replace each other: the `family` column, or the name up to its last dot.
     pub family: String,
@@ -43,11 +43,11 @@ pub struct Machine {
 /// Reads a capacity table. Columns in any order: `name` (or `instance`, `type`) and `rps` (or `max_rps`) required;
 /// `family`, `vcpu`, `rps_low`, `rps_high`, `price`, `licence`, `link_gbit`, `usable_rps`. Errors show the line and
 /// column.
-pub fn read_capacity(text: &str) -> Result<Vec<Machine>, String> {
+pub fn read_capacity(text: &str) -> Result<Vec<PricedMachine>, String> {
     let sheet = Sheet::read(text, CAPACITY)?;
     sheet.require(NAME)?;
     sheet.require(RPS)?;
-    unique(sheet.rows(), NAME)?;
+    check_unique(sheet.rows(), NAME)?;
     let mut machines = Vec::new();
     for row in sheet.rows() {
         let number = |names: &[&str]| row.number(names);
@@ -60,7 +60,7 @@ pub fn read_capacity(text: &str) -> Result<Vec<Machine>, String> {
             return Err(row.complain(&["rps_high"], "rps_high is less than rps"));
         }
         let interval = Interval { low: low.unwrap_or(mid), mid, high: high.unwrap_or(mid) };
-        machines.push(Machine {
+        machines.push(PricedMachine {
             family: row.text(&["family"]).map_or_else(|| family_of(&name), String::from),
             name,
             vcpu: number(&["vcpu"])?.unwrap_or(0.0) as u32,
@@ -93,7 +93,7 @@ pub fn read_prices(text: &str) -> Result<Vec<Price>, String> {
     let sheet = Sheet::read(text, PRICES)?;
     sheet.require(NAME)?;
     sheet.require(&["price"])?;
-    unique(sheet.rows(), NAME)?;
+    check_unique(sheet.rows(), NAME)?;
     sheet
         .rows()
         .map(|row| {
@@ -113,7 +113,7 @@ pub fn read_prices(text: &str) -> Result<Vec<Price>, String> {
 }
 
 /// Adds prices, and missing vCPUs and links, to machines of equal name. Fails with the names that no price list has.
-pub fn join(machines: &mut [Machine], prices: &[Price]) -> Result<(), String> {
+pub fn join_prices(machines: &mut [PricedMachine], prices: &[Price]) -> Result<(), String> {
     for machine in machines.iter_mut() {
         if let Some(price) = prices.iter().find(|p| p.name == machine.name) {
             machine.price = price.per_hour;
@@ -129,7 +129,7 @@ pub fn join(machines: &mut [Machine], prices: &[Price]) -> Result<(), String> {
             names.join(", ")
         )),
         names => {
-            let near = nearest(names[0], prices.iter().map(|p| p.name.as_str()));
+            let near = nearest_word(names[0], prices.iter().map(|p| p.name.as_str()));
             let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
             Err(format!("no price for {} in the price list{hint}", names.join(", ")))
         }
@@ -137,7 +137,7 @@ pub fn join(machines: &mut [Machine], prices: &[Price]) -> Result<(), String> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredMachine {
     pub rps: Interval,
     /// CPU seconds of the server per request; 0 when not sampled.
     pub cpu_per_request: f64,
@@ -148,7 +148,7 @@ pub struct Measured {
 }
 
 /// Reads the `capacity` object of a bench or lab report (JSON); `server` selects one of a lab report's servers.
-pub fn read_report(text: &str, server: Option<&str>) -> Result<Measured, String> {
+pub fn read_report(text: &str, server: Option<&str>) -> Result<MeasuredMachine, String> {
     let json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
     let capacity = match (server, json.get("servers").and_then(|s| s.as_array())) {
         (Some(name), Some(servers)) => servers
@@ -162,7 +162,7 @@ pub fn read_report(text: &str, server: Option<&str>) -> Result<Measured, String>
     };
     let number = |value: &serde_json::Value| value.as_f64().filter(|v| v.is_finite());
     let mid = number(&capacity["rps"]["mid"]).filter(|v| *v > 0.0).ok_or_else(|| nothing_usable(&json))?;
-    Ok(Measured {
+    Ok(MeasuredMachine {
         rps: Interval {
             low: number(&capacity["rps"]["low"]).unwrap_or(mid).min(mid),
             mid,
@@ -191,7 +191,11 @@ fn nothing_usable(json: &serde_json::Value) -> String {
 /// Projects machines of a price list from one measurement: CPU time per request divided by relative `speed`.
 /// Beyond the first, a vCPU that shares its core counts as `sibling_yield` of a core (usually 0.6 to 0.65). Fails when
 /// the report has no CPU time per request.
-pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Result<Vec<Machine>, String> {
+pub fn project_machines(
+    measured: &MeasuredMachine,
+    prices: &[Price],
+    sibling_yield: f64,
+) -> Result<Vec<PricedMachine>, String> {
     if measured.cpu_per_request <= 0.0 {
         return Err("the report has no CPU time per request (the server was not on the same machine)".into());
     }
@@ -208,7 +212,7 @@ pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Res
             let threads = f64::from(p.threads_per_core);
             let cores = f64::from(p.vcpu) / threads * (1.0 + (threads - 1.0) * (sibling_yield * 2.0 - 1.0).max(0.0));
             let rps = cores * p.speed / measured.cpu_per_request;
-            Machine {
+            PricedMachine {
                 name: p.name.clone(),
                 family: family_of(&p.name),
                 vcpu: p.vcpu,
@@ -224,7 +228,7 @@ pub fn project(measured: &Measured, prices: &[Price], sibling_yield: f64) -> Res
 }
 
 /// Caps capacities at nine tenths of the link when the response size is known; returns the names of capped machines.
-pub fn cap_by_link(machines: &mut [Machine], bytes_per_response: f64) -> Vec<String> {
+pub fn cap_by_link(machines: &mut [PricedMachine], bytes_per_response: f64) -> Vec<String> {
     let mut bound = Vec::new();
     for m in machines.iter_mut().filter(|m| m.link_bps > 0.0 && bytes_per_response > 0.0) {
         let ceiling = 0.9 * m.link_bps / (8.0 * bytes_per_response);
@@ -253,7 +257,7 @@ mod tests {
         assert!(machines[0].interval_known && !machines[1].interval_known);
         assert_eq!((machines[1].rps.mid, machines[1].vcpu), (1e6, 8));
         let prices = read_prices("name,price,licence,link_gbit\na1.large,$0.051,0.1,10\n").unwrap();
-        assert_eq!(join(&mut machines, &prices), Err("no price for big box in the price list".into()));
+        assert_eq!(join_prices(&mut machines, &prices), Err("no price for big box in the price list".into()));
         assert!((machines[0].price - 0.151).abs() < 1e-12);
         assert_eq!(cap_by_link(&mut machines, 100_000.0), ["a1.large"]);
         assert_eq!(machines[0].rps.mid, 11_250.0);
@@ -269,8 +273,8 @@ mod tests {
         assert!(read_prices("name,price\nx,\n").unwrap_err().contains("no price"));
         let mut machines = read_capacity("name,rps\nc5.large,5\n").unwrap();
         let prices = read_prices("name,price\nc5.larg,1\n").unwrap();
-        assert!(join(&mut machines, &prices).unwrap_err().contains("did you mean `c5.larg`?"));
-        assert!(join(&mut machines, &[]).unwrap_err().contains("--prices"));
+        assert!(join_prices(&mut machines, &prices).unwrap_err().contains("did you mean `c5.larg`?"));
+        assert!(join_prices(&mut machines, &[]).unwrap_err().contains("--prices"));
     }
 
     #[test]
@@ -280,7 +284,7 @@ mod tests {
         let m = read_report(json, None).unwrap();
         assert_eq!(m.objective, "p99<5ms");
         let prices = read_prices("name,vcpu,threads_per_core,price\ns.one,1,1,0.1\ns.two,2,2,0.2\n").unwrap();
-        let machines = project(&m, &prices, 0.65).unwrap();
+        let machines = project_machines(&m, &prices, 0.65).unwrap();
         assert!((machines[0].rps.mid - 100_000.0).abs() < 1e-6);
         assert!((machines[1].rps.mid - 130_000.0).abs() < 1e-6, "one core with two threads yields 1.3");
         assert!(machines[0].projected && (machines[0].rps.low - 90_000.0).abs() < 1e-6);

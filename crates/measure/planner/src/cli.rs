@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use figures::units::{parse_count, parse_seconds, parse_share};
 
-use crate::capacity::{self, Machine};
-use crate::cluster::{Extras, NODES_MAX, Rule};
+use crate::capacity::{self, PricedMachine};
+use crate::cluster::{Extras, NODES_MAX, SizingRule};
 use crate::{compare, cost_report, day, day_report, fit_report, names, regions, regions_report, usl};
 
 pub const OK: i32 = 0;
@@ -24,7 +24,7 @@ pub const DISAGREES: i32 = 3;
 #[command(name = "tidegate plan", about = "Computes machines and costs from measured capacity", after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: PlanCommand,
 }
 
 const EXAMPLES: &str = "\
@@ -40,7 +40,7 @@ Examples:
 Exit status: 0 success; 1 unusable file; 2 wrong arguments; 3 a checked table or a fit is not valid.";
 
 #[derive(Subcommand)]
-enum Command {
+enum PlanCommand {
     /// Computes machines and dollars per hour for a list of loads.
     Cost(Box<CostArgs>),
     /// Fits the universal scalability law to a sweep and checks the fit.
@@ -235,37 +235,37 @@ pub fn plan_main(args: Vec<OsString>) -> i32 {
         }
     };
     let done = match cli.command {
-        Command::Cost(args) => cost(&args),
-        Command::Fit { file, out } => fit(&file, &out),
-        Command::Regions { file, out } => run_regions(&file, &out),
-        Command::Day { file, out } => run_day(&file, &out),
-        Command::Names(args) => run_names(&args),
+        PlanCommand::Cost(args) => cost(&args),
+        PlanCommand::Fit { file, out } => fit(&file, &out),
+        PlanCommand::Regions { file, out } => run_regions(&file, &out),
+        PlanCommand::Day { file, out } => run_day(&file, &out),
+        PlanCommand::Names(args) => run_names(&args),
     };
-    done.unwrap_or_else(|Failed { status, message }| {
+    done.unwrap_or_else(|PlanFailure { status, message }| {
         eprintln!("tidegate plan: {message}");
         status
     })
 }
 
 /// Reason why a command failed, with its exit status.
-struct Failed {
+struct PlanFailure {
     status: i32,
     message: String,
 }
 
-impl From<String> for Failed {
-    fn from(message: String) -> Failed {
-        Failed { status: FAILED, message }
+impl From<String> for PlanFailure {
+    fn from(message: String) -> PlanFailure {
+        PlanFailure { status: FAILED, message }
     }
 }
 
-fn wrong_arguments(message: String) -> Failed {
-    Failed { status: USAGE, message }
+fn wrong_arguments(message: String) -> PlanFailure {
+    PlanFailure { status: USAGE, message }
 }
 
 /// Reads a file of the user, without a byte order mark.
 fn read(path: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))?;
+    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable_file(path, &e))?;
     // Spreadsheets begin a CSV file with a byte order mark.
     Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
@@ -279,7 +279,7 @@ fn is_stdout(path: &Path) -> bool {
 }
 
 /// Refuses a second result on the standard output.
-fn check_outputs(paths: &[&Option<PathBuf>]) -> Result<(), Failed> {
+fn check_outputs(paths: &[&Option<PathBuf>]) -> Result<(), PlanFailure> {
     match paths.iter().filter_map(|path| path.as_deref()).filter(|path| is_stdout(path)).count() {
         0 | 1 => Ok(()),
         _ => Err(wrong_arguments("only one of --json, --csv and --html can be the standard output".into())),
@@ -313,7 +313,7 @@ fn pretty(value: &serde_json::Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
-fn cost(args: &CostArgs) -> Result<i32, Failed> {
+fn cost(args: &CostArgs) -> Result<i32, PlanFailure> {
     if args.traffic > 0.0 && args.response_bytes.is_none() && args.measured.is_none() {
         return Err(wrong_arguments("--traffic needs --response-bytes or --measured".into()));
     }
@@ -331,7 +331,7 @@ fn cost(args: &CostArgs) -> Result<i32, Failed> {
     };
     let mut remarks = Vec::new();
     let mut bytes = args.response_bytes.unwrap_or(0.0);
-    let mut machines: Vec<Machine> = match (&args.measured, &args.capacity) {
+    let mut machines: Vec<PricedMachine> = match (&args.measured, &args.capacity) {
         (Some(path), _) => {
             let measured = in_file(path, capacity::read_report(&read(path)?, args.server.as_deref()))?;
             bytes = args.response_bytes.unwrap_or(measured.bytes_per_response);
@@ -340,20 +340,20 @@ fn cost(args: &CostArgs) -> Result<i32, Failed> {
             remarks.push(format!(
                 "Projected from {}: {} requests/s{objective}, {} of CPU time per request.",
                 path.display(),
-                figures::units::grouped(measured.rps.mid as i64),
-                figures::units::seconds(measured.cpu_per_request)
+                figures::units::format_grouped(measured.rps.mid as i64),
+                figures::units::format_seconds(measured.cpu_per_request)
             ));
-            in_file(path, capacity::project(&measured, &prices, args.sibling_yield))?
+            in_file(path, capacity::project_machines(&measured, &prices, args.sibling_yield))?
         }
         (None, Some(path)) => in_file(path, capacity::read_capacity(&read(path)?))?,
         (None, None) => return Err(wrong_arguments("a capacity table or --measured is needed".into())),
     };
-    capacity::join(&mut machines, &prices)?;
+    capacity::join_prices(&mut machines, &prices)?;
     let bound = capacity::cap_by_link(&mut machines, bytes);
     if !bound.is_empty() {
         remarks.push(format!("The network link, not the CPU, limits {}.", bound.join(", ")));
     }
-    let rule = Rule {
+    let rule = SizingRule {
         nodes_min,
         nodes_max,
         utilisation: args.utilisation.unwrap_or(1.0),
@@ -368,25 +368,25 @@ fn cost(args: &CostArgs) -> Result<i32, Failed> {
     };
     let question =
         cost_report::Question { machines, loads: args.loads.clone(), rule, extras, remarks, usable: args.utilisation };
-    let mut answer = cost_report::answer(&question);
+    let mut answer = cost_report::answer_question(&question);
     if let Some(path) = &args.check {
-        let foreign = in_file(path, compare::read(&read(path)?))?;
-        answer.disagreements = Some(compare::disagreements(&foreign, &question.machines, &rule));
+        let foreign = in_file(path, compare::read_foreign(&read(path)?))?;
+        answer.disagreements = Some(compare::list_disagreements(&foreign, &question.machines, &rule));
     }
     publish(
-        &cost_report::text(&question, &answer),
+        &cost_report::cost_text(&question, &answer),
         &[
-            (&args.csv, &|| cost_report::csv(&answer)),
+            (&args.csv, &|| cost_report::cost_csv(&answer)),
             (&args.out.json, &|| pretty(&cost_report::to_json(&question, &answer))),
-            (&args.out.html, &|| cost_report::html(&question, &answer)),
+            (&args.out.html, &|| cost_report::cost_html(&question, &answer)),
         ],
     )?;
     Ok(if answer.disagreements.is_some_and(|d| !d.is_empty()) { DISAGREES } else { OK })
 }
 
-fn run_names(args: &NamesArgs) -> Result<i32, Failed> {
+fn run_names(args: &NamesArgs) -> Result<i32, PlanFailure> {
     let machines = in_file(&args.capacity, capacity::read_capacity(&read(&args.capacity)?))?;
-    let rule = Rule {
+    let rule = SizingRule {
         nodes_min: args.tolerate.saturating_add(1),
         nodes_max: NODES_MAX,
         utilisation: args.utilisation,
@@ -398,12 +398,12 @@ fn run_names(args: &NamesArgs) -> Result<i32, Failed> {
     }
     let load =
         names::ZoneLoad { resolvers: args.resolvers, lookups: args.lookups, names: args.names, types: args.types };
-    let rows = names::rows(&machines, &load, &args.ttl, args.check, &rule);
-    publish(&names::text(&load, &rows, &rule), &[(&args.json, &|| pretty(&names::to_json(&load, &rows)))])?;
+    let rows = names::names_rows(&machines, &load, &args.ttl, args.check, &rule);
+    publish(&names::names_text(&load, &rows, &rule), &[(&args.json, &|| pretty(&names::to_json(&load, &rows)))])?;
     Ok(OK)
 }
 
-fn fit(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+fn fit(file: &Path, out: &OutArgs) -> Result<i32, PlanFailure> {
     check_outputs(&[&out.json, &out.html])?;
     let text = read(file)?;
     let levels = if text.trim_start().starts_with('{') {
@@ -415,38 +415,41 @@ fn fit(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
     if !left_out.is_empty() {
         eprintln!("tidegate plan: {}: {left_out}", file.display());
     }
-    let fit = in_file(file, usl::fit(&levels, 1))?;
+    let fit = in_file(file, usl::fit_law(&levels, 1))?;
     publish(
-        &fit_report::text(&levels, &fit),
+        &fit_report::fit_text(&levels, &fit),
         &[
             (&out.json, &|| pretty(&fit_report::to_json(&levels, &fit))),
-            (&out.html, &|| fit_report::html(&levels, &fit)),
+            (&out.html, &|| fit_report::fit_html(&levels, &fit)),
         ],
     )?;
     Ok(if fit.refusals.is_empty() { OK } else { DISAGREES })
 }
 
-fn run_regions(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+fn run_regions(file: &Path, out: &OutArgs) -> Result<i32, PlanFailure> {
     check_outputs(&[&out.json, &out.html])?;
-    let scenario = in_file(file, regions::read(&read(file)?))?;
-    let outcome = regions::simulate(&scenario);
+    let scenario = in_file(file, regions::read_scenario(&read(file)?))?;
+    let outcome = regions::simulate_regions(&scenario);
     publish(
-        &regions_report::text(&scenario, &outcome),
+        &regions_report::regions_text(&scenario, &outcome),
         &[
             (&out.json, &|| pretty(&regions_report::to_json(&outcome))),
-            (&out.html, &|| regions_report::html(&scenario, &outcome)),
+            (&out.html, &|| regions_report::regions_html(&scenario, &outcome)),
         ],
     )?;
     Ok(OK)
 }
 
-fn run_day(file: &Path, out: &OutArgs) -> Result<i32, Failed> {
+fn run_day(file: &Path, out: &OutArgs) -> Result<i32, PlanFailure> {
     check_outputs(&[&out.json, &out.html])?;
-    let day = in_file(file, day::read(&read(file)?))?;
-    let outcome = day::simulate(&day);
+    let day = in_file(file, day::read_day(&read(file)?))?;
+    let outcome = day::simulate_day(&day);
     publish(
-        &day_report::text(&outcome),
-        &[(&out.json, &|| pretty(&day_report::to_json(&outcome))), (&out.html, &|| day_report::html(&day, &outcome))],
+        &day_report::day_text(&outcome),
+        &[
+            (&out.json, &|| pretty(&day_report::to_json(&outcome))),
+            (&out.html, &|| day_report::day_html(&day, &outcome)),
+        ],
     )?;
     Ok(OK)
 }

@@ -2,11 +2,11 @@
 
 use figures::stats::Interval;
 
-use crate::capacity::Machine;
+use crate::capacity::PricedMachine;
 use crate::queueing::stretch;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rule {
+pub struct SizingRule {
     pub nodes_min: u32,
     pub nodes_max: u32,
     /// Greatest utilisation of each machine with all up, 0..1.
@@ -16,15 +16,15 @@ pub struct Rule {
     pub utilisation_after: f64,
 }
 
-impl Rule {
+impl SizingRule {
     /// A fixed number of machines, each used up to `utilisation`, without regard to failures.
-    pub fn fixed(nodes: u32, utilisation: f64) -> Rule {
-        Rule { nodes_min: nodes, nodes_max: nodes, utilisation, losses: 0, utilisation_after: 1.0 }
+    pub fn fixed(nodes: u32, utilisation: f64) -> SizingRule {
+        SizingRule { nodes_min: nodes, nodes_max: nodes, utilisation, losses: 0, utilisation_after: 1.0 }
     }
 
     /// N + k: after `losses` failures the rest run at `utilisation_after` at most.
-    pub fn survive(losses: u32, utilisation_after: f64) -> Rule {
-        Rule { nodes_min: losses + 1, nodes_max: NODES_MAX, utilisation: 1.0, losses, utilisation_after }
+    pub fn survive(losses: u32, utilisation_after: f64) -> SizingRule {
+        SizingRule { nodes_min: losses + 1, nodes_max: NODES_MAX, utilisation: 1.0, losses, utilisation_after }
     }
 
     pub fn allowed(&self, nodes: u32, rps: f64) -> f64 {
@@ -97,7 +97,7 @@ pub struct Offer {
 }
 
 /// Cheapest allowed number of machines of one type; `None` when the rule cannot be met.
-pub fn offer(machine: &Machine, load: f64, rule: &Rule, extras: &Extras) -> Option<Offer> {
+pub fn cheapest_offer(machine: &PricedMachine, load: f64, rule: &SizingRule, extras: &Extras) -> Option<Offer> {
     let nodes = rule.nodes(load, machine.rps.mid)?;
     let allowed = rule.allowed(nodes, machine.rps.mid);
     let spare = (allowed - load) / load;
@@ -128,21 +128,26 @@ pub fn offer(machine: &Machine, load: f64, rule: &Rule, extras: &Extras) -> Opti
 
 /// Cheapest offer of a family; at equal prices the one with more to spare.
 pub fn cheapest_of<'a>(
-    machines: impl Iterator<Item = &'a Machine>,
+    machines: impl Iterator<Item = &'a PricedMachine>,
     load: f64,
-    rule: &Rule,
+    rule: &SizingRule,
     extras: &Extras,
 ) -> Option<Offer> {
-    ranked(machines, load, rule, extras).into_iter().next()
+    ranked_offers(machines, load, rule, extras).into_iter().next()
 }
 
-pub fn ranked<'a>(machines: impl Iterator<Item = &'a Machine>, load: f64, rule: &Rule, extras: &Extras) -> Vec<Offer> {
-    let mut offers: Vec<Offer> = machines.filter_map(|m| offer(m, load, rule, extras)).collect();
+pub fn ranked_offers<'a>(
+    machines: impl Iterator<Item = &'a PricedMachine>,
+    load: f64,
+    rule: &SizingRule,
+    extras: &Extras,
+) -> Vec<Offer> {
+    let mut offers: Vec<Offer> = machines.filter_map(|m| cheapest_offer(m, load, rule, extras)).collect();
     offers.sort_by(|a, b| a.per_hour.total_cmp(&b.per_hour).then(b.spare.total_cmp(&a.spare)));
     offers
 }
 
-pub fn families(machines: &[Machine]) -> Vec<String> {
+pub fn machine_families(machines: &[PricedMachine]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for m in machines {
         if !names.contains(&m.family) {
@@ -153,7 +158,7 @@ pub fn families(machines: &[Machine]) -> Vec<String> {
 }
 
 /// Greatest load of `nodes` machines: (under the rule, after one more loss at full use).
-pub fn headroom(machine: &Machine, nodes: u32, rule: &Rule) -> (f64, f64) {
+pub fn offer_headroom(machine: &PricedMachine, nodes: u32, rule: &SizingRule) -> (f64, f64) {
     (rule.allowed(nodes, machine.rps.mid), f64::from(nodes.saturating_sub(1)) * machine.rps.mid)
 }
 
@@ -162,7 +167,7 @@ mod tests {
     use super::*;
     use crate::capacity::read_capacity;
 
-    fn machines() -> Vec<Machine> {
+    fn machines() -> Vec<PricedMachine> {
         read_capacity(
             "name,vcpu,rps,price\nc5.large,2,31075,0.085\nc5.xlarge,4,75955,0.17\nc5.2xlarge,8,188886,0.34\n\
              a1.large,2,16089,0.051\na1.xlarge,4,36157,0.102\n",
@@ -174,10 +179,10 @@ mod tests {
     fn a_fixed_number_takes_the_smallest_size() {
         let all = machines();
         let c5 = || all.iter().filter(|m| m.family == "c5");
-        let best = |load| cheapest_of(c5(), load, &Rule::fixed(3, 0.66), &Extras::default()).unwrap();
+        let best = |load| cheapest_of(c5(), load, &SizingRule::fixed(3, 0.66), &Extras::default()).unwrap();
         assert_eq!((best(25_000.0).machine.as_str(), best(25_000.0).per_hour), ("c5.large", 0.085 * 3.0));
         assert_eq!(best(75_000.0).machine, "c5.xlarge");
-        assert!(cheapest_of(c5(), 1e6, &Rule::fixed(3, 0.66), &Extras::default()).is_none());
+        assert!(cheapest_of(c5(), 1e6, &SizingRule::fixed(3, 0.66), &Extras::default()).is_none());
         let o = best(61_500.0);
         assert_eq!(o.confidence, Confidence::Risky, "61,528 is the limit: {o:?}");
         assert!((o.after_loss - 0.9895).abs() < 1e-3, "two thirds on three leave one per cent on two");
@@ -186,8 +191,8 @@ mod tests {
     #[test]
     fn the_number_of_machines_is_searched() {
         let all = machines();
-        let any = Rule { nodes_min: 3, nodes_max: 100, ..Rule::fixed(3, 0.66) };
-        let pick = |load, rule: &Rule| {
+        let any = SizingRule { nodes_min: 3, nodes_max: 100, ..SizingRule::fixed(3, 0.66) };
+        let pick = |load, rule: &SizingRule| {
             let o = cheapest_of(all.iter(), load, rule, &Extras::default()).unwrap();
             (o.machine, o.nodes, (o.per_hour * 1000.0).round() / 1000.0)
         };
@@ -195,7 +200,7 @@ mod tests {
         assert_eq!(pick(75_000.0, &any), ("c5.large".into(), 4, 0.34));
         assert_eq!(pick(100_000.0, &any), ("c5.large".into(), 5, 0.425));
         assert_eq!(pick(175_000.0, &any), ("c5.xlarge".into(), 4, 0.68));
-        let survive = Rule::survive(1, 1.0);
+        let survive = SizingRule::survive(1, 1.0);
         let c5 = all.iter().filter(|m| m.name == "c5.large");
         let o = cheapest_of(c5, 175_000.0, &survive, &Extras::default()).unwrap();
         assert_eq!((o.nodes, (o.per_hour * 1000.0).round()), (7, 595.0));
@@ -204,11 +209,11 @@ mod tests {
 
     #[test]
     fn the_boundary_itself_is_allowed_and_one_more_is_not() {
-        let rule = Rule::fixed(3, 0.66);
+        let rule = SizingRule::fixed(3, 0.66);
         assert_eq!(rule.nodes(3.0 * 0.66 * 1000.0, 1000.0), Some(3));
         assert_eq!(rule.nodes(3.0 * 0.66 * 1000.0 + 1.0, 1000.0), None);
-        assert_eq!(Rule::survive(2, 0.5).nodes(1000.0, 1000.0), Some(4));
-        assert_eq!(Rule::survive(1, 1.0).nodes(1e9, 1.0), None);
+        assert_eq!(SizingRule::survive(2, 0.5).nodes(1000.0, 1000.0), Some(4));
+        assert_eq!(SizingRule::survive(1, 1.0).nodes(1e9, 1.0), None);
         assert_eq!(rule.nodes(1.0, 0.0), None);
     }
 
@@ -216,7 +221,7 @@ mod tests {
     fn money_counts_everything() {
         let all = machines();
         let extras = Extras { balancer: 0.02, per_gigabyte: 0.09, bytes_per_response: 5000.0, user_cycle: 10.0 };
-        let o = offer(&all[0], 10_000.0, &Rule::fixed(3, 0.66), &extras).unwrap();
+        let o = cheapest_offer(&all[0], 10_000.0, &SizingRule::fixed(3, 0.66), &extras).unwrap();
         let expected = 3.0 * 0.085 + 0.02 + 0.09 * 180.0;
         assert!((o.per_hour - expected).abs() < 1e-9);
         assert!((o.per_million - expected / 36.0).abs() < 1e-9);
@@ -228,12 +233,12 @@ mod tests {
         let mut m = machines().remove(0);
         m.interval_known = true;
         m.rps = Interval { low: 30_900.0, mid: 31_075.0, high: 31_200.0 };
-        let at = |load| offer(&m, load, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().confidence;
+        let at = |load| cheapest_offer(&m, load, &SizingRule::fixed(3, 0.66), &Extras::default()).unwrap().confidence;
         assert_eq!(at(61_000.0), Confidence::Sure, "within 1 %, but the lower end still fits");
         assert_eq!(at(61_400.0), Confidence::Risky);
         m.projected = true;
         assert_eq!(
-            offer(&m, 1000.0, &Rule::fixed(3, 0.66), &Extras::default()).unwrap().confidence,
+            cheapest_offer(&m, 1000.0, &SizingRule::fixed(3, 0.66), &Extras::default()).unwrap().confidence,
             Confidence::Projected
         );
     }

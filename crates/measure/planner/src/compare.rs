@@ -2,8 +2,8 @@
 
 use figures::units::parse_count;
 
-use crate::capacity::Machine;
-use crate::cluster::{Extras, Rule, cheapest_of};
+use crate::capacity::PricedMachine;
+use crate::cluster::{Extras, SizingRule, cheapest_of};
 use crate::sheet::Sheet;
 
 /// Table to check: one row per load, one column per family, cells in dollars per hour.
@@ -16,7 +16,7 @@ pub struct Foreign {
 
 /// Reads the table (CSV or white space). The first column is the load; columns whose name starts with `rps` are
 /// skipped.
-pub fn read(text: &str) -> Result<Foreign, String> {
+pub fn read_foreign(text: &str) -> Result<Foreign, String> {
     let sheet = Sheet::open(text)?;
     let heads: Vec<&str> = sheet.heads().collect();
     let columns: Vec<usize> = (1..heads.len()).filter(|c| !heads[*c].to_ascii_lowercase().starts_with("rps")).collect();
@@ -51,7 +51,7 @@ pub struct Disagreement {
 impl Disagreement {
     pub fn sentence(&self) -> String {
         let printed = self.printed.map_or("nothing".into(), |p| format!("{p}"));
-        let load = figures::units::grouped(self.load as i64);
+        let load = figures::units::format_grouped(self.load as i64);
         match &self.computed {
             Some((price, machine)) => {
                 format!("{load} requests/s on {}: printed {printed}, its data give {price:.3} ({machine})", self.family)
@@ -62,7 +62,7 @@ impl Disagreement {
 }
 
 /// Lists cells that differ by more than half a thousandth of a dollar.
-pub fn disagreements(foreign: &Foreign, machines: &[Machine], rule: &Rule) -> Vec<Disagreement> {
+pub fn list_disagreements(foreign: &Foreign, machines: &[PricedMachine], rule: &SizingRule) -> Vec<Disagreement> {
     let mut out = Vec::new();
     for (load, prices) in &foreign.rows {
         for (family, printed) in foreign.families.iter().zip(prices) {
@@ -91,11 +91,12 @@ mod tests {
     fn cells_that_differ_are_listed_and_no_others() {
         let m = read_capacity("name,rps,price\na.s,1000,0.1\na.l,2000,0.2\n").unwrap();
         let t =
-            read("total rps/instance a b\n1000 333 0.3 -\n1980 660 $0.3 -\n2000 667 0.3 1\n9000 3000 - -\n").unwrap();
-        let d = disagreements(&t, &m, &Rule::fixed(3, 0.66));
+            read_foreign("total rps/instance a b\n1000 333 0.3 -\n1980 660 $0.3 -\n2000 667 0.3 1\n9000 3000 - -\n")
+                .unwrap();
+        let d = list_disagreements(&t, &m, &SizingRule::fixed(3, 0.66));
         assert_eq!(d.len(), 2, "{d:?}");
         assert_eq!(d[0].computed, Some((0.6000000000000001, "a.l".into())));
         assert!(d[1].sentence().contains("no size carries it"));
-        assert!(read("load a\nx 1\n").is_err() && read("load a\n5 x\n").is_err());
+        assert!(read_foreign("load a\nx 1\n").is_err() && read_foreign("load a\n5 x\n").is_err());
     }
 }

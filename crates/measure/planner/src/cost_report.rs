@@ -3,22 +3,22 @@
 
 use std::fmt::Write as _;
 
-use figures::page::{Page, Tone};
+use figures::page::{HtmlPage, Tone};
 use figures::plot::{Axis, Mark, Plot, Point, Series};
-use figures::table::Table;
-use figures::units::{Unit, dollars, grouped, significant};
+use figures::table::TextTable;
+use figures::units::{Unit, format_dollars, format_grouped, format_significant};
 use serde_json::{Value, json};
 
-use crate::capacity::Machine;
-use crate::cluster::{Confidence, Extras, Offer, Rule, cheapest_of, families, ranked};
+use crate::capacity::PricedMachine;
+use crate::cluster::{Confidence, Extras, Offer, SizingRule, cheapest_of, machine_families, ranked_offers};
 use crate::compare::Disagreement;
 use crate::warnings::{self, Warning};
 
 #[derive(Clone, Debug)]
 pub struct Question {
-    pub machines: Vec<Machine>,
+    pub machines: Vec<PricedMachine>,
     pub loads: Vec<f64>,
-    pub rule: Rule,
+    pub rule: SizingRule,
     pub extras: Extras,
     /// Sentences on the origin of the capacities (source, projection, link limits).
     pub remarks: Vec<String>,
@@ -29,14 +29,14 @@ pub struct Question {
 #[derive(Clone, Debug)]
 pub struct CostAnswer {
     pub families: Vec<String>,
-    pub rows: Vec<Row>,
+    pub rows: Vec<CostRow>,
     pub warnings: Vec<Warning>,
     /// Cells of the checked table that contradict its data; `None` without a table to check.
     pub disagreements: Option<Vec<Disagreement>>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct CostRow {
     pub load: f64,
     /// Cheapest offer of each family, in the order of [`CostAnswer::families`].
     pub cells: Vec<Option<Offer>>,
@@ -44,30 +44,30 @@ pub struct Row {
     pub best: Vec<Offer>,
 }
 
-pub fn answer(q: &Question) -> CostAnswer {
-    let families = families(&q.machines);
-    let rows: Vec<Row> = q
+pub fn answer_question(q: &Question) -> CostAnswer {
+    let families = machine_families(&q.machines);
+    let rows: Vec<CostRow> = q
         .loads
         .iter()
-        .map(|load| Row {
+        .map(|load| CostRow {
             load: *load,
             cells: families
                 .iter()
                 .map(|f| cheapest_of(q.machines.iter().filter(|m| m.family == *f), *load, &q.rule, &q.extras))
                 .collect(),
-            best: ranked(q.machines.iter(), *load, &q.rule, &q.extras).into_iter().take(4).collect(),
+            best: ranked_offers(q.machines.iter(), *load, &q.rule, &q.extras).into_iter().take(4).collect(),
         })
         .collect();
     let chosen: Vec<Offer> = rows.iter().filter_map(|r| r.best.first().cloned()).collect();
-    let mut warnings = q.usable.map_or(Vec::new(), |share| warnings::input(&q.machines, share));
-    warnings.extend(warnings::scaling(&q.machines));
-    warnings.extend(warnings::flips(&q.machines, &q.loads, &q.rule));
-    warnings.extend(warnings::failure(&q.rule, &chosen));
-    warnings.extend(warnings::dear(&q.machines, &q.loads, &q.rule, &q.extras));
+    let mut warnings = q.usable.map_or(Vec::new(), |share| warnings::input_warnings(&q.machines, share));
+    warnings.extend(warnings::scaling_warnings(&q.machines));
+    warnings.extend(warnings::flip_warnings(&q.machines, &q.loads, &q.rule));
+    warnings.extend(warnings::failure_warnings(&q.rule, &chosen));
+    warnings.extend(warnings::price_warnings(&q.machines, &q.loads, &q.rule, &q.extras));
     CostAnswer { families, rows, warnings, disagreements: None }
 }
 
-impl Row {
+impl CostRow {
     fn is_cheapest(&self, offer: &Offer) -> bool {
         self.cells.iter().flatten().all(|o| offer.per_hour <= o.per_hour + 1e-9)
     }
@@ -81,7 +81,7 @@ fn sign(offer: &Offer) -> &'static str {
     }
 }
 
-fn rule_sentence(rule: &Rule) -> String {
+fn rule_sentence(rule: &SizingRule) -> String {
     let nodes = match (rule.nodes_min, rule.nodes_max) {
         (a, b) if a == b => format!("exactly {a} machines of one type"),
         (1, _) => "as many machines of one type as are needed".into(),
@@ -94,7 +94,7 @@ fn rule_sentence(rule: &Rule) -> String {
     format!("Rule: {nodes}, each used up to {}{loss}.", Unit::Share.write(rule.utilisation))
 }
 
-fn no_offer(rule: &Rule) -> String {
+fn no_offer(rule: &SizingRule) -> String {
     match rule.nodes_max {
         n if n <= rule.losses => format!("none left of {n}"),
         n => format!("{n} too few"),
@@ -102,60 +102,65 @@ fn no_offer(rule: &Rule) -> String {
 }
 
 /// Creates the price table in dollars per hour: one row per load, one column per family.
-pub fn price_table(q: &Question, a: &CostAnswer) -> Table {
+pub fn price_table(q: &Question, a: &CostAnswer) -> TextTable {
     let heads: Vec<String> =
         std::iter::once("requests/s".to_string()).chain(a.families.iter().map(|f| format!("{f} $/h"))).collect();
-    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut table = TextTable::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
     for row in &a.rows {
         let cells = row.cells.iter().map(|c| match c {
             Some(o) => format!("{:.3}{}{}", o.per_hour, if row.is_cheapest(o) { " *" } else { "" }, sign(o)),
             None => no_offer(&q.rule),
         });
-        table.row(std::iter::once(grouped(row.load as i64)).chain(cells));
+        table.row(std::iter::once(format_grouped(row.load as i64)).chain(cells));
     }
     table
 }
 
-pub fn choice_table(q: &Question, a: &CostAnswer) -> Table {
+pub fn choice_table(q: &Question, a: &CostAnswer) -> TextTable {
     let mut heads =
         vec!["requests/s", "<choice", "$/h", "$/M requests", "used", "after a loss", "slowdown then", "<next best"];
     if q.extras.user_cycle > 0.0 {
         heads.insert(4, "$/1000 users·h");
     }
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for row in &a.rows {
         let Some(best) = row.best.first() else {
-            table.row([grouped(row.load as i64), format!("no machine type has the capacity: {}", no_offer(&q.rule))]);
+            table.row([
+                format_grouped(row.load as i64),
+                format!("no machine type has the capacity: {}", no_offer(&q.rule)),
+            ]);
             continue;
         };
-        let others: Vec<String> =
-            row.best[1..].iter().map(|o| format!("{} × {} {}", o.nodes, o.machine, dollars(o.per_hour))).collect();
+        let others: Vec<String> = row.best[1..]
+            .iter()
+            .map(|o| format!("{} × {} {}", o.nodes, o.machine, format_dollars(o.per_hour)))
+            .collect();
         let used = if best.utilisation.high > best.utilisation.low {
             format!(
                 "{} ({}–{})",
                 Unit::Share.write(best.utilisation.mid),
-                significant(best.utilisation.low * 100.0),
-                significant(best.utilisation.high * 100.0)
+                format_significant(best.utilisation.low * 100.0),
+                format_significant(best.utilisation.high * 100.0)
             )
         } else {
             Unit::Share.write(best.utilisation.mid)
         };
         let slower = match best.stretch_after_loss {
-            s if s.is_finite() => format!("{} ×", significant(s)),
+            s if s.is_finite() => format!("{} ×", format_significant(s)),
             _ => "overload".into(),
         };
         let mut cells = vec![
-            grouped(row.load as i64),
+            format_grouped(row.load as i64),
             format!("{} × {}{}", best.nodes, best.machine, sign(best)),
-            dollars(best.per_hour),
-            dollars(best.per_million),
+            format_dollars(best.per_hour),
+            format_dollars(best.per_million),
             used,
             Unit::Share.write(best.after_loss),
             slower,
             others.join(", "),
         ];
         if q.extras.user_cycle > 0.0 {
-            cells.insert(4, dollars(best.per_user * 1000.0));
+            cells.insert(4, format_dollars(best.per_user * 1000.0));
         }
         table.row(cells);
     }
@@ -166,7 +171,7 @@ const LEGEND: &str = "* cheapest of its row;   ~ another run may change the choi
                       measured interval);   ? projected, not measured on this type";
 
 fn sentence(q: &Question, a: &CostAnswer) -> String {
-    let mut rows: Vec<&Row> = a.rows.iter().collect();
+    let mut rows: Vec<&CostRow> = a.rows.iter().collect();
     if let [first, .., last] = a.rows.as_slice()
         && a.rows.len() > 3
     {
@@ -175,10 +180,15 @@ fn sentence(q: &Question, a: &CostAnswer) -> String {
     let each: Vec<String> = rows
         .iter()
         .map(|row| {
-            let load = grouped(row.load as i64);
+            let load = format_grouped(row.load as i64);
             match row.best.first() {
                 Some(o) => {
-                    format!("{load} requests/s: {} × {} for {} per hour", o.nodes, o.machine, dollars(o.per_hour))
+                    format!(
+                        "{load} requests/s: {} × {} for {} per hour",
+                        o.nodes,
+                        o.machine,
+                        format_dollars(o.per_hour)
+                    )
                 }
                 None => format!("{load} requests/s: no machine type has the capacity ({})", no_offer(&q.rule)),
             }
@@ -195,7 +205,7 @@ fn checked(list: &[Disagreement]) -> String {
     }
 }
 
-pub fn text(q: &Question, a: &CostAnswer) -> String {
+pub fn cost_text(q: &Question, a: &CostAnswer) -> String {
     let first = a.disagreements.as_ref().map(|list| checked(list) + "\n").unwrap_or_default();
     let mut out = first + &sentence(q, a) + "\n" + &rule_sentence(&q.rule) + "\n";
     for remark in &q.remarks {
@@ -217,8 +227,8 @@ pub fn text(q: &Question, a: &CostAnswer) -> String {
     out
 }
 
-pub fn csv(a: &CostAnswer) -> String {
-    let mut table = Table::new(&[
+pub fn cost_csv(a: &CostAnswer) -> String {
+    let mut table = TextTable::new(&[
         "requests_per_s",
         "<family",
         "<machine",
@@ -292,8 +302,8 @@ pub fn to_json(q: &Question, a: &CostAnswer) -> Value {
     })
 }
 
-pub fn html(q: &Question, a: &CostAnswer) -> String {
-    let mut page = Page::new("Machines and dollars");
+pub fn cost_html(q: &Question, a: &CostAnswer) -> String {
+    let mut page = HtmlPage::new("Machines and dollars");
     if let Some(list) = &a.disagreements {
         page.answer(&checked(list));
     }
@@ -348,15 +358,15 @@ pub fn html(q: &Question, a: &CostAnswer) -> String {
         page.paragraph("None.");
     }
     page.heading("Capacities used");
-    let mut table = Table::new(&["<type", "vCPU", "requests/s", "low", "high", "$/h", "<source"]);
+    let mut table = TextTable::new(&["<type", "vCPU", "requests/s", "low", "high", "$/h", "<source"]);
     for m in &q.machines {
         table.row([
             m.name.clone(),
             m.vcpu.to_string(),
-            grouped(m.rps.mid as i64),
-            grouped(m.rps.low as i64),
-            grouped(m.rps.high as i64),
-            dollars(m.price),
+            format_grouped(m.rps.mid as i64),
+            format_grouped(m.rps.low as i64),
+            format_grouped(m.rps.high as i64),
+            format_dollars(m.price),
             if m.projected { "projected" } else { "measured" }.into(),
         ]);
     }
@@ -364,10 +374,10 @@ pub fn html(q: &Question, a: &CostAnswer) -> String {
     page.html()
 }
 
-fn price_bars(a: &CostAnswer, row: &Row) -> Plot {
+fn price_bars(a: &CostAnswer, row: &CostRow) -> Plot {
     let offers = || a.families.iter().zip(&row.cells).filter_map(|(f, cell)| Some((f, cell.as_ref()?)));
     let names = offers().map(|(f, o)| if o.machine == *f { f.clone() } else { format!("{} × {}", o.nodes, o.machine) });
-    let title = format!("Price of the cheapest cluster for {} requests/s", grouped(row.load as i64));
+    let title = format!("Price of the cheapest cluster for {} requests/s", format_grouped(row.load as i64));
     let mut plot = Plot::new(&title, Axis::names("", names.collect()), Axis::linear("dollars per hour", Unit::Dollars));
     let points = offers().enumerate().map(|(i, (_, o))| Point::new(i as f64, o.per_hour)).collect();
     plot.series.push(Series::new("dollars per hour", Mark::Bars, points));

@@ -95,8 +95,8 @@ pub struct DayOutcome {
 }
 
 /// Reads a scenario (TOML). Fails on syntax, and on values out of range.
-pub fn read(text: &str) -> Result<Day, String> {
-    let d: Day = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
+pub fn read_day(text: &str) -> Result<Day, String> {
+    let d: Day = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
     if d.load.len() < 2 || d.load.iter().any(|l| !l.is_finite() || *l < 0.0) {
         return Err("`load` needs at least two values, none of them negative".into());
     }
@@ -126,7 +126,7 @@ impl Day {
 }
 
 /// Simulates the day by seconds, starting with the machines that the first load needs.
-pub fn simulate(day: &Day) -> DayOutcome {
+pub fn simulate_day(day: &Day) -> DayOutcome {
     let peak = (0..DAY_S).map(|s| day.load_at(s)).fold(0.0, f64::max);
     let nodes_static = day.needed(peak);
     let mut serving = day.needed(day.load_at(0));
@@ -204,26 +204,26 @@ mod tests {
     use super::*;
 
     fn day(extra: &str) -> Day {
-        read(&format!("load=[1000,1000,4000,4000,1000,1000]\nnode_rps=500\nprice=0.1\n{extra}\n")).unwrap()
+        read_day(&format!("load=[1000,1000,4000,4000,1000,1000]\nnode_rps=500\nprice=0.1\n{extra}\n")).unwrap()
     }
 
     #[test]
     fn mistakes_are_named_without_types() {
-        let why = read("load=[1,2]\nnode_rps=500\nprice=0.1\nstart_s=-5\n").unwrap_err();
+        let why = read_day("load=[1,2]\nnode_rps=500\nprice=0.1\nstart_s=-5\n").unwrap_err();
         assert!(why.contains("start_s=-5") && why.contains("a whole number") && !why.contains("u32"), "{why}");
     }
 
     #[test]
     fn constant_load_needs_a_constant_number() {
-        let d = read("load=[1000,1000]\nnode_rps=500\nprice=0.1\ntarget=0.5\n").unwrap();
-        let o = simulate(&d);
+        let d = read_day("load=[1000,1000]\nnode_rps=500\nprice=0.1\ntarget=0.5\n").unwrap();
+        let o = simulate_day(&d);
         assert_eq!((o.starts, o.refused, o.nodes_static), (0, 0.0, 4));
         assert!((o.cost - o.cost_static).abs() < 1e-9 && (o.cost - 9.6).abs() < 1e-9);
     }
 
     #[test]
     fn a_slow_curve_is_followed_without_loss_and_cheaper() {
-        let o = simulate(&day("start_s=120"));
+        let o = simulate_day(&day("start_s=120"));
         assert_eq!(o.refused, 0.0);
         assert!(o.cost < 0.8 * o.cost_static, "{} of {}", o.cost, o.cost_static);
         assert!(o.utilisation_worst < 1.0);
@@ -233,15 +233,15 @@ mod tests {
     #[test]
     fn a_burst_faster_than_the_start_is_lost_and_lag_is_what_it_costs() {
         let burst = "[[burst]]\nat_s=3600\nfor_s=600\nfactor=4\n";
-        let quick = simulate(&day(&format!("start_s=30\n{burst}")));
-        let slow = simulate(&day(&format!("start_s=400\n{burst}")));
+        let quick = simulate_day(&day(&format!("start_s=30\n{burst}")));
+        let slow = simulate_day(&day(&format!("start_s=400\n{burst}")));
         assert!(quick.refused > 0.0 && slow.refused > 3.0 * quick.refused, "{} {}", quick.refused, slow.refused);
     }
 
     #[test]
     fn mistakes_are_sentences() {
-        assert!(read("load=[1]\nnode_rps=1\nprice=1\n").is_err());
-        assert!(read("load=[1,2]\nnode_rps=0\nprice=1\n").is_err());
-        assert!(read("load=[1,2]\nnode_rps=1\nprice=1\nlags=3\n").unwrap_err().contains("lags"));
+        assert!(read_day("load=[1]\nnode_rps=1\nprice=1\n").is_err());
+        assert!(read_day("load=[1,2]\nnode_rps=0\nprice=1\n").is_err());
+        assert!(read_day("load=[1,2]\nnode_rps=1\nprice=1\nlags=3\n").unwrap_err().contains("lags"));
     }
 }

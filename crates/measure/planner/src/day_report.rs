@@ -1,25 +1,25 @@
 //! The simulated day as terminal text, JSON and a page.
 
-use figures::page::Page;
+use figures::page::HtmlPage;
 use figures::plot::{Axis, Mark, Plot, Point, Series};
-use figures::table::Table;
-use figures::units::{Unit, count, dollars};
+use figures::table::TextTable;
+use figures::units::{Unit, format_count, format_dollars};
 use serde_json::{Value, json};
 
 use crate::day::{Day, DayOutcome};
 
-fn table(o: &DayOutcome) -> Table {
-    let mut t = Table::new(&["<", "scaled", "fixed"]);
+fn table(o: &DayOutcome) -> TextTable {
+    let mut t = TextTable::new(&["<", "scaled", "fixed"]);
     let most = o.minutes.iter().map(|m| m.serving).max().unwrap_or(0);
     let least = o.minutes.iter().map(|m| m.serving).min().unwrap_or(0);
     t.row(["machines".to_string(), format!("{least} to {most}"), o.nodes_static.to_string()]);
-    t.row(["dollars per day".into(), dollars(o.cost), dollars(o.cost_static)]);
+    t.row(["dollars per day".into(), format_dollars(o.cost), format_dollars(o.cost_static)]);
     t.row([
         "dollars per million requests".into(),
-        dollars(o.cost / o.requests * 1e6),
-        dollars(o.cost_static / o.requests * 1e6),
+        format_dollars(o.cost / o.requests * 1e6),
+        format_dollars(o.cost_static / o.requests * 1e6),
     ]);
-    t.row(["requests per day".into(), count(o.requests), count(o.requests)]);
+    t.row(["requests per day".into(), format_count(o.requests), format_count(o.requests)]);
     t.row(["refused".into(), Unit::Share.write(o.refused / o.requests), "0 %".into()]);
     t.row(["machine starts".into(), o.starts.to_string(), "0".into()]);
     t.row([
@@ -34,11 +34,11 @@ fn sentence(o: &DayOutcome) -> String {
     let saved = 1.0 - o.cost / o.cost_static;
     let refused = if o.refused > 0.0 {
         let share = Unit::Share.write(o.refused / o.requests);
-        format!("and refuses {} of {} requests ({share})", count(o.refused), count(o.requests))
+        format!("and refuses {} of {} requests ({share})", format_count(o.refused), format_count(o.requests))
     } else {
         "and refuses no request".into()
     };
-    let (cost, fixed) = (dollars(o.cost), dollars(o.cost_static));
+    let (cost, fixed) = (format_dollars(o.cost), format_dollars(o.cost_static));
     match saved {
         s if s > 0.005 => {
             format!("Scaling costs {cost} per day instead of {fixed}, {} less, {refused}.", Unit::Share.write(s))
@@ -47,7 +47,7 @@ fn sentence(o: &DayOutcome) -> String {
     }
 }
 
-pub fn text(o: &DayOutcome) -> String {
+pub fn day_text(o: &DayOutcome) -> String {
     format!("{}\n{}\n", table(o).text(), sentence(o))
 }
 
@@ -59,8 +59,8 @@ pub fn to_json(o: &DayOutcome) -> Value {
     })
 }
 
-pub fn html(day: &Day, o: &DayOutcome) -> String {
-    let mut page = Page::new("A day with scaling");
+pub fn day_html(day: &Day, o: &DayOutcome) -> String {
+    let mut page = HtmlPage::new("A day with scaling");
     page.answer(&sentence(o));
     let hours = || Axis::linear("hour of the day", Unit::Plain).until(o.minutes.len() as f64 / 60.0);
     // One point per four minutes and the last minute, with a step where machines come or go in between.

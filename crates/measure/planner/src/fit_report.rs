@@ -2,30 +2,30 @@
 
 use std::fmt::Write as _;
 
-use figures::page::{Page, Tone};
+use figures::page::{HtmlPage, Tone};
 use figures::plot::{Axis, Mark, Plot, Point, Series};
 use figures::stats::{Interval, mean, mean_interval};
-use figures::table::Table;
-use figures::units::{Unit, count, significant};
+use figures::table::TextTable;
+use figures::units::{Unit, format_count, format_significant};
 use serde_json::{Value, json};
 
 use crate::sheet::Sheet;
-use crate::usl::{Fit, Level};
+use crate::usl::{Fit, UslLevel};
 
 /// Reads levels from a table with columns `n` (or `connections`, `users`, `cores`) and `rps` (or `x`), one line per
 /// run.
-pub fn read_levels(text: &str) -> Result<Vec<Level>, String> {
+pub fn read_levels(text: &str) -> Result<Vec<UslLevel>, String> {
     const N: &[&str] = &["n", "connections", "users", "cores", "concurrency"];
     const X: &[&str] = &["rps", "x", "throughput"];
     let sheet = Sheet::open(text)?;
     sheet.require(N)?;
     sheet.require(X)?;
-    let mut levels: Vec<Level> = Vec::new();
+    let mut levels: Vec<UslLevel> = Vec::new();
     for row in sheet.rows() {
         let (n, x) = (row.positive(N)?, row.positive(X)?);
         match levels.iter_mut().find(|l| l.n == n) {
             Some(level) => level.runs.push(x),
-            None => levels.push(Level { n, runs: vec![x] }),
+            None => levels.push(UslLevel { n, runs: vec![x] }),
         }
     }
     levels.sort_by(|a, b| a.n.total_cmp(&b.n));
@@ -34,20 +34,20 @@ pub fn read_levels(text: &str) -> Result<Vec<Level>, String> {
 
 /// Reads levels from a bench report (JSON) that swept connections or users, and tells which were left out.
 /// Keeps scattering rounds, from which the fit's intervals come; drops rates that were not limited by the server.
-pub fn read_report(text: &str) -> Result<(Vec<Level>, String), String> {
+pub fn read_report(text: &str) -> Result<(Vec<UslLevel>, String), String> {
     let json: Value = serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))?;
     let points = json["points"].as_array().ok_or("the report has no `points`: is it from `bench --sweep`?")?;
     let word = |p: &Value| p["verdict"]["word"].as_str().unwrap_or("").to_string();
     let good = |p: &&Value| p["verdict"]["usable"].as_bool().unwrap_or(true) || word(p) == "not repeatable";
     let level = |p: &Value| {
         let runs: Vec<f64> = p["rounds"].as_array()?.iter().filter_map(|r| r["rps"].as_f64()).collect();
-        Some(Level { n: p["value"].as_f64()?, runs })
+        Some(UslLevel { n: p["value"].as_f64()?, runs })
     };
-    let levels: Vec<Level> = points.iter().filter(good).filter_map(level).collect();
+    let levels: Vec<UslLevel> = points.iter().filter(good).filter_map(level).collect();
     let out: Vec<String> = points
         .iter()
         .filter(|p| !good(p))
-        .map(|p| format!("{} ({})", significant(p["value"].as_f64().unwrap_or(0.0)), word(p)))
+        .map(|p| format!("{} ({})", format_significant(p["value"].as_f64().unwrap_or(0.0)), word(p)))
         .collect();
     let out = if out.is_empty() {
         String::new()
@@ -60,20 +60,26 @@ pub fn read_report(text: &str) -> Result<(Vec<Level>, String), String> {
     Ok((levels, out))
 }
 
-fn level_table(levels: &[Level], fit: &Fit) -> Table {
-    let mut table = Table::new(&["N", "measured", "± 95 %", "curve", "off by"]);
+fn level_table(levels: &[UslLevel], fit: &Fit) -> TextTable {
+    let mut table = TextTable::new(&["N", "measured", "± 95 %", "curve", "off by"]);
     for level in levels {
         let (m, x) = (mean(&level.runs), fit.usl.throughput(level.n));
         let interval = mean_interval(&level.runs, 0.95);
         let spread =
             if level.runs.len() > 1 { Unit::Share.write(interval.relative_half_width()) } else { "one run".into() };
-        table.row([significant(level.n), count(m), spread, count(x), format!("{:+.1} %", (x / m - 1.0) * 100.0)]);
+        table.row([
+            format_significant(level.n),
+            format_count(m),
+            spread,
+            format_count(x),
+            format!("{:+.1} %", (x / m - 1.0) * 100.0),
+        ]);
     }
     table
 }
 
-fn parameters(fit: &Fit) -> Table {
-    let mut table = Table::new(&["<", "value", "95 % from", "to", "<meaning"]);
+fn parameters(fit: &Fit) -> TextTable {
+    let mut table = TextTable::new(&["<", "value", "95 % from", "to", "<meaning"]);
     let plain = |v: f64| if v.is_finite() { format!("{v:.5}") } else { "–".into() };
     let fine = |v: f64| if v.is_finite() { format!("{v:.7}") } else { "–".into() };
     let rows: [(&str, &str, &Interval, &dyn Fn(f64) -> String); 5] = [
@@ -92,35 +98,35 @@ fn parameters(fit: &Fit) -> Table {
     table
 }
 
-fn answer(levels: &[Level], fit: &Fit) -> String {
+fn answer(levels: &[UslLevel], fit: &Fit) -> String {
     let highest = levels.iter().map(|l| l.n).fold(0.0, f64::max);
     let peak = fit.usl.peak();
     match peak.is_finite() && peak <= highest {
         true => format!(
             "Throughput is highest at a concurrency of {}, with {} requests/s; beyond that it decreases.",
-            significant(peak.round()),
-            count(fit.usl.throughput(peak))
+            format_significant(peak.round()),
+            format_count(fit.usl.throughput(peak))
         ),
         false => format!(
             "Throughput still grows at the highest level: {} requests/s at a concurrency of {}.",
-            count(fit.usl.throughput(highest)),
-            significant(highest)
+            format_count(fit.usl.throughput(highest)),
+            format_significant(highest)
         ),
     }
 }
 
-pub fn text(levels: &[Level], fit: &Fit) -> String {
+pub fn fit_text(levels: &[UslLevel], fit: &Fit) -> String {
     let mut out = level_table(levels, fit).text();
     let three = |i: &Interval, f: &dyn Fn(f64) -> String| match i.low.is_nan() {
         true => format!("{} (no interval: three single runs have no spread)", f(i.mid)),
         false => format!("{} ({} to {})", f(i.mid), f(i.low), f(i.high)),
     };
     let plain = |v: f64| format!("{v:.5}");
-    let _ = writeln!(out, "\nγ  throughput of one      {}", three(&fit.gamma, &count));
+    let _ = writeln!(out, "\nγ  throughput of one      {}", three(&fit.gamma, &format_count));
     let _ = writeln!(out, "α  serial fraction        {}", three(&fit.alpha, &plain));
     let _ = writeln!(out, "β  coherency cost         {}", three(&fit.beta, &|v| format!("{v:.7}")));
     let _ = writeln!(out, "peak at N =               {}", three(&fit.peak, &significant_or_none));
-    let _ = writeln!(out, "throughput there          {}", three(&fit.peak_throughput, &count));
+    let _ = writeln!(out, "throughput there          {}", three(&fit.peak_throughput, &format_count));
     let _ = writeln!(out, "knee (bounds cross) N =   {}", significant_or_none(fit.usl.knee()));
     if fit.refusals.is_empty() {
         let _ = writeln!(out, "The fit holds: it may be used beyond the measured levels.");
@@ -134,10 +140,10 @@ pub fn text(levels: &[Level], fit: &Fit) -> String {
 }
 
 fn significant_or_none(v: f64) -> String {
-    if v.is_finite() { significant(v) } else { "none".into() }
+    if v.is_finite() { format_significant(v) } else { "none".into() }
 }
 
-pub fn to_json(levels: &[Level], fit: &Fit) -> Value {
+pub fn to_json(levels: &[UslLevel], fit: &Fit) -> Value {
     let finite = |v: f64| if v.is_finite() { json!(v) } else { Value::Null };
     let three = |i: &Interval| json!({"low": finite(i.low), "mid": finite(i.mid), "high": finite(i.high)});
     json!({
@@ -148,7 +154,7 @@ pub fn to_json(levels: &[Level], fit: &Fit) -> Value {
     })
 }
 
-pub fn plot(levels: &[Level], fit: &Fit) -> Plot {
+pub fn fit_plot(levels: &[UslLevel], fit: &Fit) -> Plot {
     let mut plot = Plot::new(
         "Throughput against concurrency",
         Axis::linear("concurrency N", Unit::Count),
@@ -184,11 +190,11 @@ pub fn plot(levels: &[Level], fit: &Fit) -> Plot {
     plot
 }
 
-pub fn html(levels: &[Level], fit: &Fit) -> String {
-    let mut page = Page::new("Scalability fit");
+pub fn fit_html(levels: &[UslLevel], fit: &Fit) -> String {
+    let mut page = HtmlPage::new("Scalability fit");
     page.answer(&answer(levels, fit));
     let caption = "Means of the runs with 95 % intervals, the fitted law, and the two bounds that cross at its knee.";
-    page.picture(&plot(levels, fit).first_figure(), caption);
+    page.picture(&fit_plot(levels, fit).first_figure(), caption);
     if fit.refusals.is_empty() {
         page.note(Tone::Good, "The fit holds.", "It may be used beyond the measured levels.");
     }
@@ -205,12 +211,12 @@ pub fn html(levels: &[Level], fit: &Fit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::usl::fit;
+    use crate::usl::fit_law;
 
     #[test]
     fn levels_from_a_table_and_a_report() {
         let l = read_levels("connections,rps\n8,700\n1,100\n1,110\n").unwrap();
-        assert_eq!(l[0], Level { n: 1.0, runs: vec![100.0, 110.0] });
+        assert_eq!(l[0], UslLevel { n: 1.0, runs: vec![100.0, 110.0] });
         let json = r#"{"points":[{"value":1,"rounds":[{"rps":5},{"rps":6}]},
             {"value":2,"rounds":[{"rps":9}],"verdict":{"usable":false}}]}"#;
         let why = read_report(json).unwrap_err();
@@ -226,10 +232,10 @@ mod tests {
 
     #[test]
     fn a_refused_fit_is_not_drawn_beyond_its_levels() {
-        let levels: Vec<Level> = [1.0, 2.0, 4.0].iter().map(|n| Level { n: *n, runs: vec![100.0 * n] }).collect();
-        let f = fit(&levels, 1).unwrap();
-        assert_eq!(plot(&levels, &f).series.len(), 2);
-        let page = html(&levels, &f);
+        let levels: Vec<UslLevel> = [1.0, 2.0, 4.0].iter().map(|n| UslLevel { n: *n, runs: vec![100.0 * n] }).collect();
+        let f = fit_law(&levels, 1).unwrap();
+        assert_eq!(fit_plot(&levels, &f).series.len(), 2);
+        let page = fit_html(&levels, &f);
         assert!(page.contains("Refused.") && !page.contains("The fit holds"));
     }
 }

@@ -1,12 +1,12 @@
 //! `plan names`: queries that a zone gets for a time to live, the machines that answer them, and the time for which
 //! clients still reach a server that has failed.
 
-use figures::table::Table;
-use figures::units::{dollars, grouped, seconds};
+use figures::table::TextTable;
+use figures::units::{format_dollars, format_grouped, format_seconds};
 use serde_json::{Value, json};
 
-use crate::capacity::Machine;
-use crate::cluster::{Extras, Offer, Rule, ranked};
+use crate::capacity::PricedMachine;
+use crate::cluster::{Extras, Offer, SizingRule, ranked_offers};
 
 /// Clients of a zone, behind resolvers that remember its answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,36 +44,42 @@ pub struct NamesRow {
 }
 
 /// Computes one row per time to live; `check` is the time in seconds that health checks take to find a failure.
-pub fn rows(machines: &[Machine], load: &ZoneLoad, ttls: &[f64], check: f64, rule: &Rule) -> Vec<NamesRow> {
+pub fn names_rows(
+    machines: &[PricedMachine],
+    load: &ZoneLoad,
+    ttls: &[f64],
+    check: f64,
+    rule: &SizingRule,
+) -> Vec<NamesRow> {
     let row = |ttl: &f64| {
         let queries = load.queries(*ttl);
-        let offer = ranked(machines.iter(), queries, rule, &Extras::default()).into_iter().next();
+        let offer = ranked_offers(machines.iter(), queries, rule, &Extras::default()).into_iter().next();
         NamesRow { ttl: *ttl, queries, away: check + ttl, offer }
     };
     ttls.iter().map(row).collect()
 }
 
 /// Formats the rows for a terminal.
-pub fn text(load: &ZoneLoad, rows: &[NamesRow], rule: &Rule) -> String {
+pub fn names_text(load: &ZoneLoad, rows: &[NamesRow], rule: &SizingRule) -> String {
     let mut out = format!(
         "{} lookups/s of {} names, {} questions each, behind {} resolvers\n\n",
-        grouped(load.lookups as i64),
-        grouped(load.names as i64),
+        format_grouped(load.lookups as i64),
+        format_grouped(load.names as i64),
         load.types,
-        grouped(load.resolvers as i64)
+        format_grouped(load.resolvers as i64)
     );
-    let mut table = Table::new(&["TTL", "queries/s", "<machines", "$/h", "used", "a failed server is reached for"]);
+    let mut table = TextTable::new(&["TTL", "queries/s", "<machines", "$/h", "used", "a failed server is reached for"]);
     for row in rows {
-        let mut cells = vec![seconds(row.ttl), grouped(row.queries.ceil() as i64)];
+        let mut cells = vec![format_seconds(row.ttl), format_grouped(row.queries.ceil() as i64)];
         match &row.offer {
             Some(offer) => cells.extend([
                 format!("{} × {}", offer.nodes, offer.machine),
-                dollars(offer.per_hour),
+                format_dollars(offer.per_hour),
                 format!("{:.1} %", offer.utilisation.mid * 100.0),
             ]),
             None => cells.extend([format!("{} too few", rule.nodes_max), String::new(), String::new()]),
         }
-        cells.push(seconds(row.away));
+        cells.push(format_seconds(row.away));
         table.row(cells);
     }
     out.push_str(&table.text());
@@ -123,13 +129,13 @@ mod tests {
     #[test]
     fn machines_and_the_time_of_a_failed_server() {
         let machines = capacity::read_capacity("name,vcpu,rps,price\nsmall,2,5000,0.1\n").expect("a table");
-        let rule = Rule::survive(1, 1.0);
-        let rows = rows(&machines, &LOAD, &[0.0, 30.0], 4.0, &rule);
+        let rule = SizingRule::survive(1, 1.0);
+        let rows = names_rows(&machines, &LOAD, &[0.0, 30.0], 4.0, &rule);
         let nodes: Vec<Option<u32>> = rows.iter().map(|row| row.offer.as_ref().map(|offer| offer.nodes)).collect();
         assert_eq!(nodes, [Some(5), Some(2)], "four for 20,000 queries, one for the loss");
         assert_eq!((rows[0].away, rows[1].away), (4.0, 34.0));
-        let shown = text(&LOAD, &rows, &rule);
-        assert!(shown.contains("5 × small") && shown.contains(&grouped(20_000)), "{shown}");
+        let shown = names_text(&LOAD, &rows, &rule);
+        assert!(shown.contains("5 × small") && shown.contains(&format_grouped(20_000)), "{shown}");
         assert_eq!(to_json(&LOAD, &rows)["rows"][1]["nodes"], 2);
     }
 }

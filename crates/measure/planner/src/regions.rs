@@ -20,7 +20,7 @@ pub struct Scenario {
     /// Request rate of all users, in requests per second.
     pub rate: f64,
     #[serde(default)]
-    pub routing: Routing,
+    pub routing: RoutingRule,
     /// Seconds that clients keep a DNS answer (geo-DNS only).
     #[serde(default = "default_ttl")]
     pub dns_ttl_s: f64,
@@ -51,7 +51,7 @@ pub struct Scenario {
     #[serde(rename = "region")]
     pub regions: Vec<Region>,
     #[serde(rename = "users")]
-    pub groups: Vec<Group>,
+    pub groups: Vec<RegionGroup>,
     #[serde(default, rename = "loss")]
     pub losses: Vec<Loss>,
 }
@@ -72,7 +72,7 @@ pub struct Region {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
+pub struct RegionGroup {
     pub name: String,
     /// Share of all requests.
     pub share: f64,
@@ -93,7 +93,7 @@ pub struct Loss {
 
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
-pub enum Routing {
+pub enum RoutingRule {
     /// DNS returns the nearest live site; clients cache it for its time to live.
     #[default]
     GeoDns,
@@ -157,7 +157,7 @@ pub struct Second {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct RegionsOutcome {
     pub groups: Vec<GroupResult>,
     pub regions: Vec<RegionResult>,
     pub seconds: Vec<Second>,
@@ -168,8 +168,8 @@ pub struct Outcome {
 }
 
 /// Reads a scenario (TOML). Fails on syntax, unknown names and inconsistent shares.
-pub fn read(text: &str) -> Result<Scenario, String> {
-    let s: Scenario = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
+pub fn read_scenario(text: &str) -> Result<Scenario, String> {
+    let s: Scenario = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
     if s.regions.is_empty() || s.groups.is_empty() {
         return Err("at least one [[region]] and one [[users]] are needed".into());
     }
@@ -195,7 +195,7 @@ pub fn read(text: &str) -> Result<Scenario, String> {
     }
 }
 
-pub fn simulate(s: &Scenario) -> Outcome {
+pub fn simulate_regions(s: &Scenario) -> RegionsOutcome {
     let mut rng = Rng::new(s.seed);
     let (regions, groups) = (s.regions.len(), s.groups.len());
     // share[g][r]: part of group g sent to region r.
@@ -214,14 +214,14 @@ pub fn simulate(s: &Scenario) -> Outcome {
         for g in 0..groups {
             let goal = target(s, g, &known);
             match s.routing {
-                Routing::Anycast => share[g] = goal,
-                Routing::GeoDns => {
+                RoutingRule::Anycast => share[g] = goal,
+                RoutingRule::GeoDns => {
                     move_towards(&mut share[g], &goal, 1.0 / s.dns_ttl_s.max(1.0));
                     move_towards(&mut stubborn[g], &goal, 0.1 / s.dns_ttl_s.max(1.0));
                 }
             }
         }
-        let slow = if s.routing == Routing::GeoDns { s.dns_stubborn_share.clamp(0.0, 1.0) } else { 0.0 };
+        let slow = if s.routing == RoutingRule::GeoDns { s.dns_stubborn_share.clamp(0.0, 1.0) } else { 0.0 };
         let part = |g: usize, r: usize| share[g][r] * (1.0 - slow) + stubborn[g][r] * slow;
         let rate = |g: usize| s.rate * s.groups[g].share;
         let arrived: Vec<f64> = (0..regions).map(|r| (0..groups).map(|g| rate(g) * part(g, r)).sum()).collect();
@@ -251,7 +251,7 @@ pub fn simulate(s: &Scenario) -> Outcome {
         seconds.push(Second { arrived, failed: second_failed });
     }
     let all_up = vec![true; regions];
-    Outcome {
+    RegionsOutcome {
         recovery_s: recovery(s, &seconds),
         groups: (0..groups)
             .map(|g| GroupResult {
@@ -285,7 +285,7 @@ fn is_down(s: &Scenario, region: usize, at: f64) -> bool {
 /// Tells whether routing treats the region as down: after detection (for anycast also convergence), and as long after
 /// its return.
 fn is_known_down(s: &Scenario, region: usize, at: f64) -> bool {
-    let lag = s.detect_s + if s.routing == Routing::Anycast { s.converge_s } else { 0.0 };
+    let lag = s.detect_s + if s.routing == RoutingRule::Anycast { s.converge_s } else { 0.0 };
     at >= lag && is_down(s, region, at - lag)
 }
 
@@ -299,7 +299,8 @@ fn by_distance(s: &Scenario, group: usize, up: &[bool]) -> Vec<usize> {
 fn target(s: &Scenario, group: usize, up: &[bool]) -> Vec<f64> {
     let mut shares = vec![0.0; s.regions.len()];
     let order = by_distance(s, group, up);
-    let astray = if s.routing == Routing::Anycast && order.len() > 1 { s.misrouted_share.clamp(0.0, 1.0) } else { 0.0 };
+    let astray =
+        if s.routing == RoutingRule::Anycast && order.len() > 1 { s.misrouted_share.clamp(0.0, 1.0) } else { 0.0 };
     if let Some(first) = order.first() {
         shares[*first] = 1.0 - astray;
     }
@@ -340,7 +341,7 @@ mod tests {
     use super::*;
 
     fn scenario(extra: &str) -> Scenario {
-        read(&format!(
+        read_scenario(&format!(
             "rate = 1000\nduration_s = 600\nround_trips = 1\nservice_ms = 0.001\n{extra}\n\
              [[region]]\nname='east'\nnodes=2\nnode_rps=1000\nprice=0.1\n\
              [[region]]\nname='west'\nnodes=1\nnode_rps=800\nprice=0.2\n\
@@ -352,7 +353,7 @@ mod tests {
 
     #[test]
     fn in_peace_everybody_goes_to_the_nearest() {
-        let o = simulate(&scenario(""));
+        let o = simulate_regions(&scenario(""));
         assert!((o.groups[0].median - 0.010).abs() < 1e-3 && (o.groups[1].median - 0.020).abs() < 1e-3);
         assert_eq!((o.failed, o.groups[1].nearest.as_str()), (0.0, "west"));
         assert!((o.regions[0].utilisation_usual - 0.3).abs() < 1e-9);
@@ -364,7 +365,7 @@ mod tests {
     fn anycast_moves_at_once_after_detection() {
         let mut s = scenario("routing='anycast'\ndetect_s=10\nconverge_s=5");
         s.losses = vec![Loss { region: "west".into(), at_s: 100, for_s: 300 }];
-        let o = simulate(&s);
+        let o = simulate_regions(&s);
         assert_eq!(o.recovery_s, Some(15));
         // B fails for 15 of 600 seconds.
         assert!((o.groups[1].failed - 15.0 / 600.0).abs() < 1e-9, "{:?}", o.groups[1]);
@@ -376,11 +377,11 @@ mod tests {
     fn geo_dns_fails_for_about_detection_and_time_to_live() {
         let mut s = scenario("routing='geo-dns'\ndetect_s=10\ndns_ttl_s=60");
         s.losses = vec![Loss { region: "west".into(), at_s: 100, for_s: 500 }];
-        let o = simulate(&s);
+        let o = simulate_regions(&s);
         // Loss of an exponential drain: B's rate × (detection + time to live).
         let lost_seconds = o.groups[1].failed * 600.0;
         assert!((lost_seconds - 70.0).abs() < 2.0, "{lost_seconds}");
-        let slower = simulate(&Scenario { dns_stubborn_share: 0.2, ..s });
+        let slower = simulate_regions(&Scenario { dns_stubborn_share: 0.2, ..s });
         assert!(slower.groups[1].failed > o.groups[1].failed * 1.3);
     }
 
@@ -388,7 +389,7 @@ mod tests {
     fn a_site_that_is_too_small_sheds() {
         let mut s = scenario("routing='anycast'");
         s.losses = vec![Loss { region: "east".into(), at_s: 0, for_s: 600 }];
-        let o = simulate(&s);
+        let o = simulate_regions(&s);
         // 800 of 1000 fit into west once routing has moved.
         let late = &o.seconds[500];
         assert!((late.failed - 200.0).abs() < 1e-6, "{late:?}");
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_sentences() {
-        let bad = |text: &str| read(text).unwrap_err();
+        let bad = |text: &str| read_scenario(text).unwrap_err();
         assert!(
             bad("rate=1\n[[region]]\nname='a'\nnodes=1\nnode_rps=1\n[[users]]\nname='u'\nshare=0.5\nrtt_ms={a=1}\n")
                 .contains("add up")

@@ -1,15 +1,15 @@
 //! The regions simulation as terminal text, JSON and a page.
 
-use figures::page::Page;
+use figures::page::HtmlPage;
 use figures::plot::{Axis, Mark, Plot, Point, Series};
-use figures::table::Table;
-use figures::units::{Unit, dollars};
+use figures::table::TextTable;
+use figures::units::{Unit, format_dollars};
 use serde_json::{Value, json};
 
-use crate::regions::{Outcome, Scenario};
+use crate::regions::{RegionsOutcome, Scenario};
 
-fn tables(s: &Scenario, o: &Outcome) -> (Table, Table) {
-    let mut groups = Table::new(&["<users", "share", "<nearest", "median", "p95", "unanswered", "worst second"]);
+fn tables(s: &Scenario, o: &RegionsOutcome) -> (TextTable, TextTable) {
+    let mut groups = TextTable::new(&["<users", "share", "<nearest", "median", "p95", "unanswered", "worst second"]);
     for (g, r) in s.groups.iter().zip(&o.groups) {
         groups.row([
             r.name.clone(),
@@ -21,20 +21,20 @@ fn tables(s: &Scenario, o: &Outcome) -> (Table, Table) {
             Unit::Share.write(r.failed_worst),
         ]);
     }
-    let mut regions = Table::new(&["<region", "machines", "used, usual", "used, worst", "$/h"]);
+    let mut regions = TextTable::new(&["<region", "machines", "used, usual", "used, worst", "$/h"]);
     for (g, r) in s.regions.iter().zip(&o.regions) {
         regions.row([
             r.name.clone(),
             g.nodes.to_string(),
             Unit::Share.write(r.utilisation_usual),
             Unit::Share.write(r.utilisation_worst),
-            dollars(r.per_hour),
+            format_dollars(r.per_hour),
         ]);
     }
     (groups, regions)
 }
 
-fn summary(s: &Scenario, o: &Outcome) -> String {
+fn summary(s: &Scenario, o: &RegionsOutcome) -> String {
     let medians = || o.groups.iter().filter(|g| g.median.is_finite());
     let quickest = medians().min_by(|a, b| a.median.total_cmp(&b.median));
     let slowest = medians().max_by(|a, b| a.median.total_cmp(&b.median));
@@ -66,17 +66,17 @@ fn summary(s: &Scenario, o: &Outcome) -> String {
     };
     format!(
         "{waits}{unanswered}. It costs {} per hour, {} per million requests.",
-        dollars(o.per_hour),
-        dollars(o.per_hour * 1e6 / (3600.0 * s.rate))
+        format_dollars(o.per_hour),
+        format_dollars(o.per_hour * 1e6 / (3600.0 * s.rate))
     )
 }
 
-pub fn text(s: &Scenario, o: &Outcome) -> String {
+pub fn regions_text(s: &Scenario, o: &RegionsOutcome) -> String {
     let (groups, regions) = tables(s, o);
     format!("{}\n{}\n{}\n", groups.text(), regions.text(), summary(s, o))
 }
 
-pub fn to_json(o: &Outcome) -> Value {
+pub fn to_json(o: &RegionsOutcome) -> Value {
     json!({
         "groups": o.groups.iter().map(|g| json!({"name": g.name, "nearest": g.nearest, "median_s": g.median, "p95_s": g.p95,
             "failed": g.failed, "failed_worst": g.failed_worst})).collect::<Vec<_>>(),
@@ -86,8 +86,8 @@ pub fn to_json(o: &Outcome) -> Value {
     })
 }
 
-pub fn html(s: &Scenario, o: &Outcome) -> String {
-    let mut page = Page::new("Regions");
+pub fn regions_html(s: &Scenario, o: &RegionsOutcome) -> String {
+    let mut page = HtmlPage::new("Regions");
     page.answer(&summary(s, o));
     let mut arrivals = Plot::new(
         "Where requests go",

@@ -1,17 +1,17 @@
 //! Hand-written tables: cells by column name, and complaints that show the position.
 
-use conf_schema::suggest::nearest;
-use figures::table::{self, Cell, Line};
+use conf_schema::suggest::nearest_word;
+use figures::table::{self, Cell, TableLine};
 use figures::units::{parse_count, parse_share};
 
 pub struct Sheet {
     text: Vec<String>,
-    heading: Line,
-    rows: Vec<Line>,
+    heading: TableLine,
+    rows: Vec<TableLine>,
 }
 
 #[derive(Clone, Copy)]
-pub struct Row<'a> {
+pub struct SheetRow<'a> {
     sheet: &'a Sheet,
     line: usize,
     cells: &'a [Cell],
@@ -27,7 +27,7 @@ impl Sheet {
             let name = head.text.to_ascii_lowercase();
             let Some(column) = known.iter().find(|names| names.contains(&name.as_str())) else {
                 let all = || known.iter().flat_map(|names| names.iter().copied());
-                let hint = match nearest(&name, all()) {
+                let hint = match nearest_word(&name, all()) {
                     Some(near) => format!("did you mean `{near}`?"),
                     None => format!("columns are {}", known.iter().map(|n| n[0]).collect::<Vec<_>>().join(", ")),
                 };
@@ -47,7 +47,7 @@ impl Sheet {
 
     /// Reads a table with any columns. Fails without a heading, or on a row with too many cells.
     pub fn open(text: &str) -> Result<Sheet, String> {
-        let (heading, rows) = table::parse(text)?;
+        let (heading, rows) = table::parse_table(text)?;
         let sheet = Sheet { text: text.lines().map(String::from).collect(), heading, rows };
         for (line, cells) in &sheet.rows {
             if let Some(extra) = cells.get(sheet.heading.1.len()) {
@@ -62,8 +62,8 @@ impl Sheet {
         self.heading.1.iter().map(|c| c.text.as_str())
     }
 
-    pub fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|(line, cells)| Row { sheet: self, line: *line, cells })
+    pub fn rows(&self) -> impl Iterator<Item = SheetRow<'_>> {
+        self.rows.iter().map(|(line, cells)| SheetRow { sheet: self, line: *line, cells })
     }
 
     pub fn require(&self, names: &[&str]) -> Result<(), String> {
@@ -90,7 +90,7 @@ impl Sheet {
     }
 }
 
-impl Row<'_> {
+impl SheetRow<'_> {
     /// Returns `None` for an empty or missing cell.
     pub fn at(&self, column: usize) -> Option<&str> {
         self.cells.get(column).map(|c| c.text.as_str()).filter(|t| !t.is_empty())
@@ -143,7 +143,7 @@ impl Row<'_> {
 }
 
 /// Fails on the second row with an equal name.
-pub fn unique<'a>(rows: impl Iterator<Item = Row<'a>>, names: &[&str]) -> Result<(), String> {
+pub fn check_unique<'a>(rows: impl Iterator<Item = SheetRow<'a>>, names: &[&str]) -> Result<(), String> {
     let mut seen: Vec<(String, usize)> = Vec::new();
     for row in rows {
         let name = row.must(names)?.to_string();
@@ -166,7 +166,7 @@ mod tests {
             Err(why) => why,
             Ok(sheet) => sheet
                 .require(&["price"])
-                .and_then(|()| unique(sheet.rows(), &["name", "type"]))
+                .and_then(|()| check_unique(sheet.rows(), &["name", "type"]))
                 .and_then(|()| sheet.rows().try_for_each(|row| row.positive(&["price"]).map(|_| ())))
                 .unwrap_err(),
         }

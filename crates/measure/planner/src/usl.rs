@@ -6,7 +6,7 @@ use figures::rng::Rng;
 use figures::stats::{Interval, mean, quantile_sorted, t_quantile};
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Level {
+pub struct UslLevel {
     /// Connections, users or cores; positive.
     pub n: f64,
     /// Requests per second of each run; positive.
@@ -69,7 +69,7 @@ pub const RESAMPLES: usize = 1000;
 ///
 /// # Errors
 /// There are fewer than three levels, or a value is not positive and finite.
-pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
+pub fn fit_law(levels: &[UslLevel], seed: u64) -> Result<Fit, String> {
     if levels.len() < 3 {
         return Err(format!("{} levels of concurrency: three parameters need at least three", levels.len()));
     }
@@ -132,7 +132,7 @@ pub fn fit(levels: &[Level], seed: u64) -> Result<Fit, String> {
     Ok(fit)
 }
 
-fn top(usl: &Usl, levels: &[Level]) -> f64 {
+fn top(usl: &Usl, levels: &[UslLevel]) -> f64 {
     let highest = levels.iter().map(|l| l.n).fold(0.0, f64::max);
     usl.throughput(if usl.peak().is_finite() { usl.peak().max(1.0) } else { highest })
 }
@@ -152,7 +152,7 @@ fn percentiles(samples: &mut [f64], mid: f64, few: f64) -> Interval {
     Interval { low: far(at(0.025)).min(mid), mid, high: far(at(0.975)).max(mid) }
 }
 
-fn refusals(fit: &Fit, levels: &[Level]) -> Vec<String> {
+fn refusals(fit: &Fit, levels: &[UslLevel]) -> Vec<String> {
     let mut reasons = Vec::new();
     let (u, highest) = (&fit.usl, levels.iter().map(|l| l.n).fold(0.0, f64::max));
     // Ignores rounding errors of a perfect fit (about 1e-12), and values whose interval contains 0.
@@ -298,11 +298,11 @@ mod tests {
 
     const LEVELS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 200.0];
 
-    fn measured(usl: &Usl, noise: f64, runs: usize, seed: u64) -> Vec<Level> {
+    fn measured(usl: &Usl, noise: f64, runs: usize, seed: u64) -> Vec<UslLevel> {
         let mut rng = Rng::new(seed);
         LEVELS
             .iter()
-            .map(|n| Level {
+            .map(|n| UslLevel {
                 n: *n,
                 runs: (0..runs).map(|_| usl.throughput(*n) * (1.0 + noise * rng.normal())).collect(),
             })
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn a_perfect_curve_is_found_again() {
         let truth = Usl { gamma: 995.0, alpha: 0.0267, beta: 0.000_769 };
-        let f = fit(&measured(&truth, 0.0, 1, 1), 1).unwrap();
+        let f = fit_law(&measured(&truth, 0.0, 1, 1), 1).unwrap();
         assert!((f.usl.gamma / truth.gamma - 1.0).abs() < 1e-6);
         assert!((f.usl.alpha / truth.alpha - 1.0).abs() < 1e-4);
         assert!((f.usl.beta / truth.beta - 1.0).abs() < 1e-4);
@@ -325,13 +325,13 @@ mod tests {
         let truth = Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0005 };
         let held = (0..40)
             .filter(|seed| {
-                let f = fit(&measured(&truth, 0.02, 6, 100 + seed), *seed).unwrap();
+                let f = fit_law(&measured(&truth, 0.02, 6, 100 + seed), *seed).unwrap();
                 f.alpha.low <= truth.alpha && truth.alpha <= f.alpha.high
             })
             .count();
         assert!(held >= 32, "95 % intervals held the truth {held} times of 40");
         let width = |noise| {
-            let f = fit(&measured(&truth, noise, 6, 5), 5).unwrap();
+            let f = fit_law(&measured(&truth, noise, 6, 5), 5).unwrap();
             f.peak_throughput.high - f.peak_throughput.low
         };
         assert!(width(0.002) < width(0.03));
@@ -343,7 +343,7 @@ mod tests {
         let top = truth.throughput(truth.peak());
         let mut held = [0, 0];
         for seed in 0..100 {
-            let f = fit(&measured(&truth, 0.02, runs, seed + 77), seed).unwrap();
+            let f = fit_law(&measured(&truth, 0.02, runs, seed + 77), seed).unwrap();
             held[0] += usize::from(f.alpha.low <= truth.alpha && truth.alpha <= f.alpha.high);
             held[1] += usize::from(f.peak_throughput.low <= top && top <= f.peak_throughput.high);
         }
@@ -356,21 +356,22 @@ mod tests {
             let held = coverage(runs);
             assert!(held.iter().all(|n| (90..=100).contains(n)), "{runs} runs: {held:?}");
         }
-        let single = fit(&measured(&Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0002 }, 0.02, 1, 3), 3).unwrap();
+        let single = fit_law(&measured(&Usl { gamma: 1000.0, alpha: 0.03, beta: 0.0002 }, 0.02, 1, 3), 3).unwrap();
         assert!(
             single.alpha.high - single.alpha.low > 1e-4,
             "one run per level has an interval, too: {:?}",
             single.alpha
         );
-        let three: Vec<Level> = [1.0, 2.0, 4.0].iter().map(|n| Level { n: *n, runs: vec![100.0 * n.sqrt()] }).collect();
-        assert!(fit(&three, 1).unwrap().alpha.low.is_nan(), "and three of them have none");
+        let three: Vec<UslLevel> =
+            [1.0, 2.0, 4.0].iter().map(|n| UslLevel { n: *n, runs: vec![100.0 * n.sqrt()] }).collect();
+        assert!(fit_law(&three, 1).unwrap().alpha.low.is_nan(), "and three of them have none");
     }
 
     #[test]
     fn nothing_is_said_of_a_coefficient_whose_interval_holds_zero() {
         let truth = Usl { gamma: 1000.0, alpha: 0.0, beta: 0.0002 };
         for seed in 0..40 {
-            let f = fit(&measured(&truth, 0.02, 3, seed), seed).unwrap();
+            let f = fit_law(&measured(&truth, 0.02, 3, seed), seed).unwrap();
             let said = f.refusals.iter().any(|r| r.contains("grows faster"));
             assert_eq!(said, f.alpha.high < 0.0, "{:?} {:?}", f.alpha, f.refusals);
         }
@@ -378,13 +379,13 @@ mod tests {
 
     #[test]
     fn every_rule_of_refusal_refuses() {
-        let says = |levels: &[Level], word: &str| {
-            let f = fit(levels, 1).unwrap();
+        let says = |levels: &[UslLevel], word: &str| {
+            let f = fit_law(levels, 1).unwrap();
             assert!(f.refusals.iter().any(|r| r.contains(word)), "{word}: {:?}", f.refusals);
         };
         let superlinear = Usl { gamma: 1000.0, alpha: -0.06, beta: 0.0 };
-        let four: Vec<Level> =
-            [2.0, 4.0, 8.0, 12.0].iter().map(|n| Level { n: *n, runs: vec![superlinear.throughput(*n)] }).collect();
+        let four: Vec<UslLevel> =
+            [2.0, 4.0, 8.0, 12.0].iter().map(|n| UslLevel { n: *n, runs: vec![superlinear.throughput(*n)] }).collect();
         says(&four, "α");
         says(&four, "at least 6");
         let ends = Usl { gamma: 1000.0, alpha: 0.02, beta: -0.000_01 };
@@ -400,9 +401,9 @@ mod tests {
     fn published_instance_families_scale_above_linear_and_are_refused() {
         // Published reverse-proxy maxima of c5 and m5 machines over vCPUs (2019, table 5).
         for runs in [[31075.0, 75955.0, 188_886.0, 450_308.0], [33774.0, 74151.0, 187_147.0, 437_523.0]] {
-            let levels: Vec<Level> =
-                [2.0, 4.0, 8.0, 16.0].iter().zip(runs).map(|(n, x)| Level { n: *n, runs: vec![x] }).collect();
-            let f = fit(&levels, 1).unwrap();
+            let levels: Vec<UslLevel> =
+                [2.0, 4.0, 8.0, 16.0].iter().zip(runs).map(|(n, x)| UslLevel { n: *n, runs: vec![x] }).collect();
+            let f = fit_law(&levels, 1).unwrap();
             assert!(f.usl.alpha < -0.05, "{:?}", f.usl);
             assert!(f.refusals[0].contains("negative"));
         }
@@ -410,11 +411,11 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error_and_not_a_panic() {
-        assert!(fit(&[], 1).is_err());
-        let flat = |x: f64| Level { n: 4.0, runs: vec![x] };
-        assert!(fit(&[flat(1.0), flat(1.0), flat(1.0)], 1).is_err());
+        assert!(fit_law(&[], 1).is_err());
+        let flat = |x: f64| UslLevel { n: 4.0, runs: vec![x] };
+        assert!(fit_law(&[flat(1.0), flat(1.0), flat(1.0)], 1).is_err());
         let mut levels = measured(&Usl { gamma: 1.0, alpha: 0.1, beta: 0.1 }, 0.0, 1, 1);
         levels[0].runs[0] = f64::NAN;
-        assert!(fit(&levels, 1).is_err());
+        assert!(fit_law(&levels, 1).is_err());
     }
 }

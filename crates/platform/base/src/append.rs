@@ -8,7 +8,7 @@ pub const SLICE: usize = 2048;
 
 /// As [`Vec::extend_from_slice`], for pieces that may be long and follow a short head.
 #[inline]
-pub fn append(out: &mut Vec<u8>, piece: &[u8]) {
+pub fn append_bytes(out: &mut Vec<u8>, piece: &[u8]) {
     if piece.len() <= SLICE {
         return out.extend_from_slice(piece);
     }
@@ -25,7 +25,7 @@ mod tests {
         let piece: Vec<u8> = (0..3 * SLICE + 7).map(|n| (n % 251) as u8).collect();
         for length in [0, 1, SLICE, SLICE + 1, piece.len()] {
             let mut out = b"head".to_vec();
-            append(&mut out, &piece[..length]);
+            append_bytes(&mut out, &piece[..length]);
             assert_eq!(out, [b"head", &piece[..length]].concat());
         }
     }

@@ -32,12 +32,12 @@ impl Instant {
 }
 
 thread_local! {
-    static NOW: Cell<Reading> =
-        const { Cell::new(Reading { mono: Instant(0), wall: 0, compared: Instant(0), frozen: false }) };
+    static NOW: Cell<ClockReading> =
+        const { Cell::new(ClockReading { mono: Instant(0), wall: 0, compared: Instant(0), frozen: false }) };
 }
 
 #[derive(Clone, Copy)]
-struct Reading {
+struct ClockReading {
     mono: Instant,
     /// Milliseconds since 1970.
     wall: u64,
@@ -113,20 +113,20 @@ fn compare(mut mono: impl FnMut() -> Instant, mut wall: impl FnMut() -> u64) -> 
 /// Stops the time of this thread, for tests, until [`set_frozen`] or [`thaw`].
 pub fn freeze() {
     thaw();
-    NOW.set(Reading { frozen: true, ..NOW.get() });
+    NOW.set(ClockReading { frozen: true, ..NOW.get() });
 }
 
 pub fn set_frozen(to: Instant) {
     let now = NOW.get();
     if now.frozen && to > now.mono {
         let wall = now.wall + to.millis_since(now.mono);
-        NOW.set(Reading { mono: to, wall, ..now });
+        NOW.set(ClockReading { mono: to, wall, ..now });
     }
 }
 
 /// Restarts the time after [`freeze`], for tests.
 pub fn thaw() {
-    NOW.set(Reading { frozen: false, ..NOW.get() });
+    NOW.set(ClockReading { frozen: false, ..NOW.get() });
     update();
 }
 

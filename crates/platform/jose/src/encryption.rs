@@ -137,7 +137,7 @@ pub struct Parts<'a> {
 }
 
 /// Decrypts the content with one key. All failures are alike, so that none tells a sender about the key.
-pub fn decrypt(
+pub fn decrypt_content(
     management: Management,
     content: Content,
     key: &Key,

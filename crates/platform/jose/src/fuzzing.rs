@@ -1,7 +1,7 @@
 //! Body of the fuzz target `jwt`: any bytes as a token and as a key set. A panic fails the run; so does a token that is
 //! accepted without a key.
 
-use crate::{Expected, KeySet, TOKEN_BYTES_MAX, Token, Unverified};
+use crate::{ExpectedClaims, KeySet, SignedToken, TOKEN_BYTES_MAX, UnverifiedToken};
 
 /// Keys whose algorithms a fuzzer can reach without computing a signature.
 const KEYS: &[u8] = br#"{"keys":[{"kty":"oct","k":"AAECAwQFBgcICQoLDA0ODw"},{"kty":"oct","k":"AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"},
@@ -16,26 +16,26 @@ pub fn jwt(data: &[u8]) {
     let blank = KeySet::parse(b"{\"keys\":[]}");
     let own = KeySet::parse(KEYS);
     let foreign = KeySet::parse(data);
-    for expected in [Expected::Signed, Expected::Encrypted, Expected::Nested] {
+    for expected in [ExpectedClaims::Signed, ExpectedClaims::Encrypted, ExpectedClaims::Nested] {
         if let Ok(blank) = &blank {
-            assert!(Token::verify(data, expected, &[blank]).is_err(), "a token without a key");
+            assert!(SignedToken::verify(data, expected, &[blank]).is_err(), "a token without a key");
         }
         if let Ok(token) =
-            own.as_ref().map_err(|_| ()).and_then(|own| Token::verify(data, expected, &[own]).map_err(|_| ()))
+            own.as_ref().map_err(|_| ()).and_then(|own| SignedToken::verify(data, expected, &[own]).map_err(|_| ()))
         {
             let _ = token.times.check(0.0, 0.0);
         }
         if let (Ok(own), Ok(foreign)) = (&own, &foreign) {
-            let _ = Token::verify(data, expected, &[own, foreign]);
+            let _ = SignedToken::verify(data, expected, &[own, foreign]);
         }
-        let _ = Token::is_slow(data, expected);
+        let _ = SignedToken::is_slow(data, expected);
     }
-    if let Some(token) = Unverified::parse(data) {
+    if let Some(token) = UnverifiedToken::parse(data) {
         assert!(data.len() <= TOKEN_BYTES_MAX);
         let mut out = Vec::new();
         for (name, value) in token.header.iter().chain(token.claims.iter().flatten()) {
-            crate::text(value, &mut out);
-            crate::field(&token.header, &[name], true);
+            crate::append_text(value, &mut out);
+            crate::find_member(&token.header, &[name], true);
         }
     }
 }

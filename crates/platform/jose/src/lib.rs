@@ -1,7 +1,7 @@
 //! JSON Web Tokens (RFC 7515 to 7519): key sets, verification of signed tokens, decryption of encrypted ones.
 //!
 //! Only the compact serialization, and only the side of the recipient. Cryptography is that of aws-lc-rs. The crate opens
-//! no file and reads no clock; [`Token::times`] is for the caller to judge.
+//! no file and reads no clock; [`SignedToken::times`] is for the caller to judge.
 //!
 //! The token never chooses what a key is used for: each algorithm belongs to one type of key, and a key's own `use`,
 //! `key_ops` and `alg` restrict it further ([`key`]). `none` is no algorithm.
@@ -20,7 +20,9 @@ mod token;
 mod wrap;
 
 pub use key::{KeySet, KeySetError};
-pub use token::{Expected, Failure, TOKEN_BYTES_MAX, Times, Token, Unverified, field, text};
+pub use token::{
+    ExpectedClaims, SignedToken, TOKEN_BYTES_MAX, Times, TokenFailure, UnverifiedToken, append_text, find_member,
+};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -1,7 +1,10 @@
 //! Tests with the vectors of the RFCs (`vectors.json`), and of attacks on the choice of keys.
 
 use crate::token::{encrypted, signed};
-use crate::{Expected, Failure, KeySet, KeySetError, Times, Token, Unverified, base64url, field, text};
+use crate::{
+    ExpectedClaims, KeySet, KeySetError, SignedToken, Times, TokenFailure, UnverifiedToken, append_text, base64url,
+    find_member,
+};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -74,13 +77,19 @@ fn a_public_key_is_no_secret() {
     let keys = set(&json!({"keys": [rsa]}));
     for secret in [rsa.to_string().into_bytes(), modulus, Vec::new(), rsa["n"].to_string().into_bytes()] {
         let token = hs256(&json!({"alg": "HS256"}), "{}", &secret);
-        assert_eq!(Token::verify(token.as_bytes(), Expected::Signed, &[&keys]).expect_err("no"), Failure::NoKey);
+        assert_eq!(
+            SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("no"),
+            TokenFailure::NoKey
+        );
     }
     // An elliptic curve's signature algorithm with a key of another curve.
     let p521 = all.iter().find(|v| v["source"] == "RFC 7520 4.3").expect("the vector");
     let token = format!("{}.e30.{}", encode("{\"alg\":\"ES256\"}"), encode([1; 64]));
     let keys = set(&p521["key"]);
-    assert_eq!(Token::verify(token.as_bytes(), Expected::Signed, &[&keys]).expect_err("no"), Failure::NoKey);
+    assert_eq!(
+        SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("no"),
+        TokenFailure::NoKey
+    );
 }
 
 #[test]
@@ -90,14 +99,21 @@ fn none_is_no_algorithm() {
         for signature in ["", "AA"] {
             let token =
                 format!("{}.{}.{signature}", encode(json!({"alg": alg}).to_string()), encode("{\"sub\":\"a\"}"));
-            let failure = Token::verify(token.as_bytes(), Expected::Signed, &[&keys]).expect_err("no signature");
-            assert_eq!(failure, Failure::Algorithm, "{alg}");
+            let failure =
+                SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("no signature");
+            assert_eq!(failure, TokenFailure::Algorithm, "{alg}");
         }
     }
     let token = format!("{}.{}.", encode("{}"), encode("{}"));
-    assert_eq!(Token::verify(token.as_bytes(), Expected::Signed, &[&keys]).expect_err("no alg"), Failure::Algorithm);
+    assert_eq!(
+        SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("no alg"),
+        TokenFailure::Algorithm
+    );
     let token = format!("{}.{}.", encode("{\"alg\":\"HS256\"}"), encode("{}"));
-    assert_eq!(Token::verify(token.as_bytes(), Expected::Signed, &[&keys]).expect_err("no tag"), Failure::Invalid);
+    assert_eq!(
+        SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("no tag"),
+        TokenFailure::Invalid
+    );
 }
 
 #[test]
@@ -110,17 +126,17 @@ fn keys_keep_to_their_restrictions() {
     };
     let try_with = |keys: &[Value], kid: &str| {
         let keys = set(&json!({ "keys": keys }));
-        Token::verify(token(kid).as_bytes(), Expected::Signed, &[&keys]).map(|_| ())
+        SignedToken::verify(token(kid).as_bytes(), ExpectedClaims::Signed, &[&keys]).map(|_| ())
     };
     for (extra, verdict) in [
         (json!({}), Ok(())),
         (json!({"kid": "a"}), Ok(())),
-        (json!({"kid": "b"}), Err(Failure::NoKey)),
+        (json!({"kid": "b"}), Err(TokenFailure::NoKey)),
         (json!({"alg": "HS256", "use": "sig", "key_ops": ["sign", "verify"]}), Ok(())),
-        (json!({"alg": "HS512"}), Err(Failure::NoKey)),
-        (json!({"use": "enc"}), Err(Failure::NoKey)),
-        (json!({"key_ops": ["sign"]}), Err(Failure::NoKey)),
-        (json!({"key_ops": []}), Err(Failure::NoKey)),
+        (json!({"alg": "HS512"}), Err(TokenFailure::NoKey)),
+        (json!({"use": "enc"}), Err(TokenFailure::NoKey)),
+        (json!({"key_ops": ["sign"]}), Err(TokenFailure::NoKey)),
+        (json!({"key_ops": []}), Err(TokenFailure::NoKey)),
     ] {
         assert_eq!(try_with(&[with(extra.clone())], "a"), verdict, "{extra}");
     }
@@ -128,19 +144,20 @@ fn keys_keep_to_their_restrictions() {
     assert_eq!(try_with(&[other.clone(), mine.clone()], "a"), Ok(()), "two keys of one kid");
     assert_eq!(
         try_with(&[other.clone(), with(json!({}))], "a"),
-        Err(Failure::Invalid),
+        Err(TokenFailure::Invalid),
         "a kid that is known is decisive"
     );
     let many: Vec<Value> = (0..200).map(|i| json!({"kty": "oct", "k": encode(format!("{i}"))})).chain([mine]).collect();
     let keys = set(&json!({ "keys": many }));
     let anonymous = hs256(&json!({"alg": "HS256"}), "{}", b"secret");
-    let failure = Token::verify(anonymous.as_bytes(), Expected::Signed, &[&keys]).expect_err("too many keys to try");
-    assert_eq!(failure, Failure::Invalid);
+    let failure =
+        SignedToken::verify(anonymous.as_bytes(), ExpectedClaims::Signed, &[&keys]).expect_err("too many keys to try");
+    assert_eq!(failure, TokenFailure::Invalid);
     assert_eq!(try_with(&many, "a"), Ok(()), "a kid finds its key among many");
     // Keys of several sets.
     let (one, two) = (set(&other), set(&with(json!({"kid": "c"}))));
     let token = hs256(&json!({"alg": "HS256", "kid": "c"}), "{}", b"secret");
-    assert!(Token::verify(token.as_bytes(), Expected::Signed, &[&one, &two]).is_ok());
+    assert!(SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&one, &two]).is_ok());
 }
 
 /// A verification takes a millisecond with a key of 8192 bits.
@@ -155,22 +172,25 @@ fn long_keys_count_for_several() {
         signed(vector["token"].as_str().expect("a token").as_bytes(), &[&set(&json!({ "keys": keys }))]).map(|_| ())
     };
     assert_eq!(verify(7), Ok(()));
-    assert_eq!(verify(8), Err(Failure::Invalid));
+    assert_eq!(verify(8), Err(TokenFailure::Invalid));
 }
 
 #[test]
 fn malformed_tokens() {
     let keys = set(&oct(b"secret"));
-    let refused = |token: &str, expected| Token::verify(token.as_bytes(), expected, &[&keys]).expect_err(token);
+    let refused = |token: &str, expected| SignedToken::verify(token.as_bytes(), expected, &[&keys]).expect_err(token);
     for token in ["", ".", "..", "a.b", "a.b.c.d", "a.b.c.d.e", " e30.e30.", "e30=.e30.", "\u{0}.\u{0}.\u{0}"] {
-        for expected in [Expected::Signed, Expected::Encrypted, Expected::Nested] {
-            assert!(matches!(refused(token, expected), Failure::Malformed(_) | Failure::Algorithm), "{token}");
+        for expected in [ExpectedClaims::Signed, ExpectedClaims::Encrypted, ExpectedClaims::Nested] {
+            assert!(
+                matches!(refused(token, expected), TokenFailure::Malformed(_) | TokenFailure::Algorithm),
+                "{token}"
+            );
         }
     }
     let good = hs256(&json!({"alg": "HS256"}), "{}", b"secret");
-    assert!(Token::verify(good.as_bytes(), Expected::Signed, &[&keys]).is_ok());
-    assert_eq!(refused(&good, Expected::Encrypted), Failure::Malformed("not an encrypted token"));
-    assert!(matches!(refused(&format!("{good}="), Expected::Signed), Failure::Malformed(_)), "padding");
+    assert!(SignedToken::verify(good.as_bytes(), ExpectedClaims::Signed, &[&keys]).is_ok());
+    assert_eq!(refused(&good, ExpectedClaims::Encrypted), TokenFailure::Malformed("not an encrypted token"));
+    assert!(matches!(refused(&format!("{good}="), ExpectedClaims::Signed), TokenFailure::Malformed(_)), "padding");
     for claims in [
         "[]",
         "1",
@@ -184,7 +204,7 @@ fn malformed_tokens() {
         "{\"exp\":true}",
     ] {
         let token = hs256(&json!({"alg": "HS256"}), claims, b"secret");
-        assert!(matches!(refused(&token, Expected::Signed), Failure::Malformed(_)), "{claims}");
+        assert!(matches!(refused(&token, ExpectedClaims::Signed), TokenFailure::Malformed(_)), "{claims}");
     }
     for header in [
         json!({"alg": "HS256", "crit": ["exp"]}),
@@ -196,29 +216,32 @@ fn malformed_tokens() {
         json!({"alg": "HS256", "zip": "DEF"}),
     ] {
         let token = hs256(&header, "{}", b"secret");
-        assert!(matches!(refused(&token, Expected::Signed), Failure::Malformed(_)), "{header}");
+        assert!(matches!(refused(&token, ExpectedClaims::Signed), TokenFailure::Malformed(_)), "{header}");
     }
     let huge_name = hs256(&json!({"alg": "HS256", "kid": "k".repeat(1 << 20)}), "{}", b"secret");
-    assert_eq!(refused(&huge_name, Expected::Signed), Failure::Malformed("token is too long"));
+    assert_eq!(refused(&huge_name, ExpectedClaims::Signed), TokenFailure::Malformed("token is too long"));
     let nested_name = hs256(&json!({"alg": "HS256", "kid": {"a": ["x"]}}), "{}", b"secret");
-    assert!(Token::verify(nested_name.as_bytes(), Expected::Signed, &[&keys]).is_ok(), "a name that is none: any key");
+    assert!(
+        SignedToken::verify(nested_name.as_bytes(), ExpectedClaims::Signed, &[&keys]).is_ok(),
+        "a name that is none: any key"
+    );
     let long = hs256(&json!({"alg": "HS256"}), &format!("{{\"a\":\"{}\"}}", "x".repeat(80_000)), b"secret");
-    assert_eq!(refused(&long, Expected::Signed), Failure::Malformed("token is too long"));
+    assert_eq!(refused(&long, ExpectedClaims::Signed), TokenFailure::Malformed("token is too long"));
     let deep =
         hs256(&json!({"alg": "HS256"}), &format!("{{\"a\":{}1{}}}", "[".repeat(5_000), "]".repeat(5_000)), b"secret");
-    assert!(matches!(refused(&deep, Expected::Signed), Failure::Malformed(_)));
+    assert!(matches!(refused(&deep, ExpectedClaims::Signed), TokenFailure::Malformed(_)));
 }
 
 #[test]
 fn times_are_judged_with_leeway() {
     let times = |claims: &str| {
         let token = hs256(&json!({"alg": "HS256"}), claims, b"secret");
-        Token::verify(token.as_bytes(), Expected::Signed, &[&set(&oct(b"secret"))]).expect(claims).times
+        SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&set(&oct(b"secret"))]).expect(claims).times
     };
     assert_eq!(times("{}"), Times::default());
     let exp = times("{\"exp\":1000}");
-    assert_eq!((exp.check(999.9, 0.0), exp.check(1000.0, 0.0)), (Ok(()), Err(Failure::Expired)));
-    assert_eq!((exp.check(1059.0, 60.0), exp.check(1060.0, 60.0)), (Ok(()), Err(Failure::Expired)));
+    assert_eq!((exp.check(999.9, 0.0), exp.check(1000.0, 0.0)), (Ok(()), Err(TokenFailure::Expired)));
+    assert_eq!((exp.check(1059.0, 60.0), exp.check(1060.0, 60.0)), (Ok(()), Err(TokenFailure::Expired)));
     for (claims, at) in [
         // The last of equal names, as RFC 7519 permits (section 4).
         ("{\"exp\":1,\"exp\":1000}", 999.0),
@@ -230,11 +253,11 @@ fn times_are_judged_with_leeway() {
         assert_eq!(times(claims).check(at, 0.0), Ok(()), "{claims}");
     }
     for claims in ["{\"exp\":-1}", "{\"exp\":-1e300}", "{\"exp\":0}", "{\"exp\":1000,\"exp\":1}", "{\"exp\":-0.0}"] {
-        assert_eq!(times(claims).check(500.0, 60.0), Err(Failure::Expired), "{claims}");
+        assert_eq!(times(claims).check(500.0, 60.0), Err(TokenFailure::Expired), "{claims}");
     }
     let nbf = times("{\"nbf\":1000.5}");
-    assert_eq!((nbf.check(1000.0, 0.0), nbf.check(1000.5, 0.0)), (Err(Failure::NotYet), Ok(())));
-    assert_eq!((nbf.check(940.0, 60.0), nbf.check(941.0, 60.0)), (Err(Failure::NotYet), Ok(())));
+    assert_eq!((nbf.check(1000.0, 0.0), nbf.check(1000.5, 0.0)), (Err(TokenFailure::NotYet), Ok(())));
+    assert_eq!((nbf.check(940.0, 60.0), nbf.check(941.0, 60.0)), (Err(TokenFailure::NotYet), Ok(())));
     assert_eq!(times("{\"exp\":1e300,\"nbf\":-5}").check(1e12, 0.0), Ok(()));
 }
 
@@ -281,7 +304,7 @@ fn values_as_text() {
     let Value::Object(members) = members else { unreachable!() };
     let show = |path: &[&str]| {
         let mut out = Vec::new();
-        let found = field(&members, path, true).is_some_and(|value| text(value, &mut out));
+        let found = find_member(&members, path, true).is_some_and(|value| append_text(value, &mut out));
         found.then(|| String::from_utf8(out).expect("UTF-8"))
     };
     for (path, value) in [
@@ -303,17 +326,17 @@ fn values_as_text() {
     ] {
         assert_eq!(show(path).as_deref(), value, "{path:?}");
     }
-    assert!(field(&members, &["userid"], false).is_none());
+    assert!(find_member(&members, &["userid"], false).is_none());
 }
 
 #[test]
 fn headers_and_claims_are_readable_before_verification() {
     let token = hs256(&json!({"alg": "HS256", "kid": "a"}), "{\"iss\":\"me\"}", b"any");
-    let read = Unverified::parse(token.as_bytes()).expect("readable");
+    let read = UnverifiedToken::parse(token.as_bytes()).expect("readable");
     assert_eq!((&read.header["kid"], &read.claims.expect("claims")["iss"]), (&json!("a"), &json!("me")));
-    let read = Unverified::parse(format!("{}.a.b.c.d", encode("{\"alg\":\"dir\"}")).as_bytes()).expect("readable");
+    let read = UnverifiedToken::parse(format!("{}.a.b.c.d", encode("{\"alg\":\"dir\"}")).as_bytes()).expect("readable");
     assert!(read.claims.is_none());
-    assert!(Unverified::parse(b"no token").is_none());
+    assert!(UnverifiedToken::parse(b"no token").is_none());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tokens and keys made by another implementation: jwcrypto (Python). Skipped with a notice where it is not installed.
 
-use jose::{Expected, KeySet, Token};
+use jose::{ExpectedClaims, KeySet, SignedToken};
 use serde_json::Value;
 use std::process::Command;
 
@@ -82,14 +82,15 @@ fn tokens_of_jwcrypto_are_verified() {
         let token = made["token"].as_str().expect("a token");
         let keys = KeySet::parse(made["keys"].to_string().as_bytes()).expect(line);
         let expected = match made["kind"].as_str() {
-            Some("signed") => Expected::Signed,
-            Some("encrypted") => Expected::Encrypted,
-            _ => Expected::Nested,
+            Some("signed") => ExpectedClaims::Signed,
+            Some("encrypted") => ExpectedClaims::Encrypted,
+            _ => ExpectedClaims::Nested,
         };
-        let verified = Token::verify(token.as_bytes(), expected, &[&keys]).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let verified =
+            SignedToken::verify(token.as_bytes(), expected, &[&keys]).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(Value::Object(verified.claims), made["claims"], "{line}");
         assert_eq!(verified.times.check(1.7e9, 0.0), Ok(()));
-        assert!(Token::verify(token.as_bytes(), expected, &[&stranger]).is_err(), "{line}");
+        assert!(SignedToken::verify(token.as_bytes(), expected, &[&stranger]).is_err(), "{line}");
         // A changed last character of each part.
         for at in token.match_indices('.').map(|(at, _)| at).chain([token.len()]) {
             if at == 0 || token.as_bytes()[at - 1] == b'.' {
@@ -98,7 +99,7 @@ fn tokens_of_jwcrypto_are_verified() {
             let mut changed = token.as_bytes().to_vec();
             changed[at - 1] = if changed[at - 1] == b'A' { b'Q' } else { b'A' };
             if changed != token.as_bytes() {
-                assert!(Token::verify(&changed, expected, &[&keys]).is_err(), "{line}: changed before {at}");
+                assert!(SignedToken::verify(&changed, expected, &[&keys]).is_err(), "{line}: changed before {at}");
             }
         }
         count += 1;

@@ -11,32 +11,32 @@ pub(crate) const WIDTH: usize = process::SET.width();
 
 /// A thread's cells, on their own pairs of cache lines (which are fetched together).
 #[repr(align(128))]
-pub(crate) struct Block {
+pub(crate) struct CellBlock {
     pub(crate) number: usize,
     /// Number of the worker thread plus 1; 0: another thread.
     worker: AtomicUsize,
     pub(crate) cells: [AtomicU64; WIDTH],
 }
 
-impl Block {
-    const fn new(number: usize) -> Block {
-        Block { number, worker: AtomicUsize::new(0), cells: [const { AtomicU64::new(0) }; WIDTH] }
+impl CellBlock {
+    const fn new(number: usize) -> CellBlock {
+        CellBlock { number, worker: AtomicUsize::new(0), cells: [const { AtomicU64::new(0) }; WIDTH] }
     }
 }
 
 /// Blocks are never freed: their number is the maximum of concurrent threads.
 struct Blocks {
-    all: Vec<&'static Block>,
-    free: Vec<&'static Block>,
+    all: Vec<&'static CellBlock>,
+    free: Vec<&'static CellBlock>,
 }
 
 static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks { all: Vec::new(), free: Vec::new() });
 
 /// Block for counting while a thread's variables are dropped; its number is beyond the zones' cells.
-static LATE: Block = Block::new(usize::MAX);
+static LATE: CellBlock = CellBlock::new(usize::MAX);
 
 /// On drop.
-struct Leave(Cell<Option<&'static Block>>);
+struct Leave(Cell<Option<&'static CellBlock>>);
 
 impl Drop for Leave {
     fn drop(&mut self) {
@@ -49,12 +49,12 @@ impl Drop for Leave {
 }
 
 thread_local! {
-    static OWN: Cell<Option<&'static Block>> = const { Cell::new(None) };
+    static OWN: Cell<Option<&'static CellBlock>> = const { Cell::new(None) };
     static LEAVE: Leave = const { Leave(Cell::new(None)) };
 }
 
 #[inline]
-pub(crate) fn own() -> &'static Block {
+pub(crate) fn own() -> &'static CellBlock {
     match OWN.get() {
         Some(block) => block,
         None => enter(),
@@ -63,10 +63,10 @@ pub(crate) fn own() -> &'static Block {
 
 #[cold]
 #[inline(never)]
-fn enter() -> &'static Block {
+fn enter() -> &'static CellBlock {
     let mut blocks = BLOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     let block = blocks.free.pop().unwrap_or_else(|| {
-        let block: &'static Block = Box::leak(Box::new(Block::new(blocks.all.len())));
+        let block: &'static CellBlock = Box::leak(Box::new(CellBlock::new(blocks.all.len())));
         blocks.all.push(block);
         block
     });
@@ -133,7 +133,7 @@ pub(crate) fn of_workers<T>(
 
 /// Returns the bucket of a time in histograms.
 #[inline]
-pub fn bucket(micros: u64) -> usize {
+pub fn bucket_index(micros: u64) -> usize {
     let [fastest, ..] = BOUNDS_MICROS;
     if micros <= fastest {
         return 0;
@@ -202,7 +202,7 @@ pub(crate) fn floor(sum: u64) -> u64 {
 impl Histogram<process::Of> {
     #[inline]
     pub fn note(self, micros: u64) {
-        add(self.bucket_at(bucket(micros)), 1);
+        add(self.bucket_at(bucket_index(micros)), 1);
         add(self.sum_at(), micros);
     }
     pub fn count(self) -> u64 {

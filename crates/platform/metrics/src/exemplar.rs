@@ -1,7 +1,7 @@
 //! Exemplars: a trace id for each bucket of a histogram, so that a slow bucket leads to a request. Each thread writes its
 //! own slots; readers detect a concurrent write and leave the slot out.
 
-use crate::table::{Set, slot};
+use crate::table::{MetricSet, slot};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Milliseconds for which a slot keeps its exemplar, so that a busy bucket costs a comparison.
@@ -24,18 +24,18 @@ impl Exemplar {
 
 /// An exemplar with a counter that is odd during a write; 0: empty.
 #[derive(Default)]
-struct Slot {
+struct ExemplarSlot {
     writes: AtomicU64,
     trace_id: [AtomicU64; 2],
     micros: AtomicU64,
     at_ms: AtomicU64,
 }
 
-pub(crate) struct Exemplars(Box<[Slot]>);
+pub(crate) struct Exemplars(Box<[ExemplarSlot]>);
 
 impl Exemplars {
-    pub(crate) fn new(set: &Set) -> Exemplars {
-        Exemplars((0..slot(set.rows, set.rows.len())).map(|_| Slot::default()).collect())
+    pub(crate) fn new(set: &MetricSet) -> Exemplars {
+        Exemplars((0..slot(set.rows, set.rows.len())).map(|_| ExemplarSlot::default()).collect())
     }
     /// Tells whether a slot is to get another exemplar.
     #[inline]
@@ -71,7 +71,7 @@ impl Exemplars {
 mod tests {
     use super::*;
     use crate::peer;
-    use crate::table::{BOUNDS_MICROS, Tabled, slot_of};
+    use crate::table::{BOUNDS_MICROS, MetricTable, slot_of};
 
     /// Buckets of a histogram, the unbounded one included.
     const BUCKETS: usize = BOUNDS_MICROS.len() + 1;

@@ -3,26 +3,26 @@
 use crate::cells;
 use crate::exemplar::Exemplar;
 use crate::lifecycle::Lifecycle;
-use crate::table::{BUCKETS, MetricKind, Row, Set, Unit, offset};
+use crate::table::{BUCKETS, MetricKind, MetricRow, MetricSet, Unit, offset};
 use crate::{SETS, process, zone};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub struct Family {
-    pub row: &'static Row,
-    pub samples: Vec<Sample>,
+pub struct MetricFamily {
+    pub row: &'static MetricRow,
+    pub samples: Vec<FamilySample>,
 }
 
 #[derive(Debug)]
-pub struct Sample {
+pub struct FamilySample {
     pub labels: Vec<(&'static str, String)>,
-    pub value: Value,
+    pub value: SampleValue,
     /// When counting began, in milliseconds since 1970.
     pub created_ms: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum SampleValue {
     /// In the row's unit; seconds as microseconds.
     Number(u64),
     /// Counts per bucket, the last one unbounded, the sum in microseconds, and exemplars by bucket (empty: none).
@@ -38,7 +38,7 @@ struct Object<'a> {
 }
 
 /// In the table's order; omits sets without objects.
-pub fn gather() -> Vec<Family> {
+pub fn gather_families() -> Vec<MetricFamily> {
     let zones = zone::all();
     let mut families = Vec::new();
     for set in SETS {
@@ -54,7 +54,7 @@ pub fn gather() -> Vec<Family> {
         for (index, row) in set.rows.iter().enumerate() {
             let at = offset(set.rows, index);
             let samples = things.iter().flat_map(|thing| of_row(set, row, thing, at));
-            families.push(Family { row, samples: samples.collect() });
+            families.push(MetricFamily { row, samples: samples.collect() });
         }
     }
     families
@@ -96,7 +96,7 @@ fn with_derived(sums: &[u64]) -> Vec<u64> {
     sums
 }
 
-fn of_row(set: &Set, row: &'static Row, thing: &Object<'_>, at: usize) -> Vec<Sample> {
+fn of_row(set: &MetricSet, row: &'static MetricRow, thing: &Object<'_>, at: usize) -> Vec<FamilySample> {
     let labels: Vec<(&'static str, String)> = set.labels.iter().copied().zip(thing.names.iter().cloned()).collect();
     let (cells, created_ms) = (thing.sums.get(at..).unwrap_or_default(), thing.created_ms);
     if row.kind == MetricKind::Histogram {
@@ -105,7 +105,7 @@ fn of_row(set: &Set, row: &'static Row, thing: &Object<'_>, at: usize) -> Vec<Sa
             [] => (0, Vec::new()),
         };
         let exemplars = thing.zones.iter().map(|zone| zone.exemplars(at)).reduce(newest).unwrap_or_default();
-        return vec![Sample { labels, value: Value::Times { buckets, sum, exemplars }, created_ms }];
+        return vec![FamilySample { labels, value: SampleValue::Times { buckets, sum, exemplars }, created_ms }];
     }
     let values = (0..row.width()).map(|index| {
         let mut labels = labels.clone();
@@ -114,7 +114,7 @@ fn of_row(set: &Set, row: &'static Row, thing: &Object<'_>, at: usize) -> Vec<Sa
         }
         let number = cells.get(index).copied().unwrap_or_default();
         let number = if row.kind == MetricKind::Gauge { cells::floor(number) } else { number };
-        Sample { labels, value: Value::Number(number), created_ms }
+        FamilySample { labels, value: SampleValue::Number(number), created_ms }
     });
     values.collect()
 }

@@ -1,5 +1,5 @@
 //! Metrics; `tables.rs` lists them with name, kind, unit and documentation.
-//! Every thread changes its own cells with plain loads and stores; readers sum over threads. A [`Zone`] is a set of
+//! Every thread changes its own cells with plain loads and stores; readers sum over threads. A [`MetricZone`] is a set of
 //! cells for a configured object (server, location, cache). No name or label value comes from a peer: the configuration
 //! bounds the samples.
 
@@ -22,15 +22,15 @@ mod tests;
 mod workers;
 mod zone;
 
-pub use cells::{bucket, mark_worker};
+pub use cells::{bucket_index, mark_worker};
 pub use exemplar::Exemplar;
-pub use gather::{Family, Sample, Value, gather};
+pub use gather::{FamilySample, MetricFamily, SampleValue, gather_families};
 pub use lifecycle::{Lifecycle, LoadRecord};
-pub use nginx::nginx;
-pub use reading::{Reading, Times, WorkerCounts, readings, reset_workers, reset_zones, workers};
-pub use reference::reference;
+pub use nginx::exporter_text;
+pub use reading::{Reading, Times, WorkerCounts, reset_workers, reset_zones, worker_counts, zone_readings};
+pub use reference::metrics_reference;
 pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus, write_labels};
-pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, Row, Set, Tabled, Unit};
+pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, MetricRow, MetricSet, MetricTable, Unit};
 pub use tables::*;
 pub use workers::worker_zone;
-pub use zone::{Here, Lease, Values, Zone, prepare_thread};
+pub use zone::{Here, Lease, MetricZone, ZoneValues, prepare_thread};

@@ -4,7 +4,7 @@ use crate::process;
 use std::fmt::Write as _;
 
 /// Writes the exporter's seven metrics and `nginx_up` in Prometheus's text format.
-pub fn nginx() -> String {
+pub fn exporter_text() -> String {
     let (active, reading) = (process::CONNECTIONS_ACTIVE.sum(), process::CONNECTIONS_READING.sum());
     let writing = process::CONNECTIONS_WRITING.sum();
     let rows: [(&str, &str, &str, u64); 8] = [

@@ -2,7 +2,7 @@
 
 use crate::cells::{self, WIDTH, floor};
 use crate::process;
-use crate::table::{BUCKETS, Counter, Gauge, Histogram, Tabled};
+use crate::table::{BUCKETS, Counter, Gauge, Histogram, MetricTable};
 use crate::zone::{self, Cells, Reset};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -30,7 +30,7 @@ impl Times {
     }
 }
 
-impl<S: Tabled> Reading<S> {
+impl<S: MetricTable> Reading<S> {
     pub(crate) fn of(cells: &Cells) -> Reading<S> {
         let Reset { sums: before, codes: old } = locked(&cells.reset).clone().unwrap_or_default();
         let mut codes = cells.codes();
@@ -76,12 +76,12 @@ pub(crate) fn reset(cells: &Cells) {
 }
 
 /// Sorted by their labels.
-pub fn readings<S: Tabled>() -> Vec<Reading<S>> {
+pub fn zone_readings<S: MetricTable>() -> Vec<Reading<S>> {
     zone::all().iter().filter(|cells| cells.set.name == S::SET.name).map(|cells| Reading::of(cells)).collect()
 }
 
 /// Resets the zones of a set with these labels; tells whether there are any.
-pub fn reset_zones<S: Tabled>(labels: &[&str]) -> bool {
+pub fn reset_zones<S: MetricTable>(labels: &[&str]) -> bool {
     let of = |cells: &Cells| cells.set.name == S::SET.name && cells.labels.iter().eq(labels);
     let all = zone::all();
     let found: Vec<_> = all.iter().filter(|cells| of(cells)).collect();
@@ -142,7 +142,7 @@ static WORKERS_RESET: Mutex<BTreeMap<usize, WorkerCounts>> = Mutex::new(BTreeMap
 
 /// Returns the counts of the worker threads that serve, by number. A thread that replaces an ended one continues its
 /// counts.
-pub fn workers() -> BTreeMap<usize, WorkerCounts> {
+pub fn worker_counts() -> BTreeMap<usize, WorkerCounts> {
     let mut all = counts_of_workers();
     let reset = locked(&WORKERS_RESET);
     for (number, counts) in &mut all {

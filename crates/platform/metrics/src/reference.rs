@@ -49,7 +49,7 @@ valid, sampled `traceparent` header, or `$request_id` for requests without the h
 **Custom names.** Angie's directives `prometheus` and `prometheus_template` define metrics with other names: see the [reference](reference.md).
 ";
 
-pub fn reference() -> String {
+pub fn metrics_reference() -> String {
     let mut out = String::from(HEAD);
     for set in SETS {
         let _ = writeln!(out, "\n## {}\n", set.doc.trim());

@@ -1,6 +1,6 @@
 //! The metrics as text: Prometheus 0.0.4, OpenMetrics 1.0, JSON.
 
-use crate::gather::{Family, Sample, Value, seconds, told};
+use crate::gather::{FamilySample, MetricFamily, SampleValue, seconds, told};
 use crate::table::{BOUNDS_MICROS, MetricKind};
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ pub fn write_labels<'a>(out: &mut String, labels: impl Iterator<Item = (&'a str,
     }
 }
 
-fn labelled(out: &mut String, name: &str, suffix: &str, sample: &Sample, bound: Option<&str>) {
+fn labelled(out: &mut String, name: &str, suffix: &str, sample: &FamilySample, bound: Option<&str>) {
     out.push_str(name);
     out.push_str(suffix);
     let own = sample.labels.iter().map(|(label, value)| (*label, value.as_str()));
@@ -43,17 +43,17 @@ fn labelled(out: &mut String, name: &str, suffix: &str, sample: &Sample, bound: 
 }
 
 /// Writes a family's samples; `details`: with creation times and exemplars, which OpenMetrics has.
-fn samples(out: &mut String, family: &Family, details: bool) {
+fn samples(out: &mut String, family: &MetricFamily, details: bool) {
     let row = family.row;
     let name = row.sample_name();
     for sample in &family.samples {
         match &sample.value {
-            Value::Number(number) => {
+            SampleValue::Number(number) => {
                 labelled(out, &name, "", sample, None);
                 out.push_str(&told(row.unit, *number));
                 out.push('\n');
             }
-            Value::Times { buckets, sum, exemplars } => {
+            SampleValue::Times { buckets, sum, exemplars } => {
                 let mut count = 0_u64;
                 let bounds = BOUNDS_MICROS.iter().map(|bound| seconds(*bound)).chain(["+Inf".to_string()]);
                 for (index, (bound, number)) in bounds.zip(buckets).enumerate() {
@@ -84,7 +84,7 @@ fn instant(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-pub fn prometheus(families: &[Family]) -> String {
+pub fn prometheus(families: &[MetricFamily]) -> String {
     let mut out = String::new();
     for family in families {
         let row = family.row;
@@ -96,7 +96,7 @@ pub fn prometheus(families: &[Family]) -> String {
 }
 
 /// OpenMetrics 1.0.0: families without `_total`, with units, creation times, exemplars and an end mark.
-pub fn openmetrics(families: &[Family]) -> String {
+pub fn openmetrics(families: &[MetricFamily]) -> String {
     let mut out = String::new();
     for family in families {
         let row = family.row;
@@ -126,7 +126,7 @@ fn json_text(out: &mut String, text: &str) {
 
 /// JSON: an object by metric name, with type, unit, help and samples. Buckets are not cumulative; their names are
 /// bounds in seconds.
-pub fn json(families: &[Family]) -> String {
+pub fn json(families: &[MetricFamily]) -> String {
     let mut out = String::from("{");
     for (index, family) in families.iter().enumerate() {
         let row = family.row;
@@ -145,8 +145,8 @@ pub fn json(families: &[Family]) -> String {
             }
             out.push_str("},");
             match &sample.value {
-                Value::Number(number) => _ = write!(out, "\"value\":{}", told(row.unit, *number)),
-                Value::Times { buckets, sum, .. } => {
+                SampleValue::Number(number) => _ = write!(out, "\"value\":{}", told(row.unit, *number)),
+                SampleValue::Times { buckets, sum, .. } => {
                     let count: u64 = buckets.iter().sum();
                     let _ = write!(out, "\"count\":{count},\"sum\":{},\"buckets\":{{", seconds(*sum));
                     let bounds = BOUNDS_MICROS.iter().map(|bound| seconds(*bound)).chain(["+Inf".to_string()]);

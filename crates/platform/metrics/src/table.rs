@@ -48,7 +48,7 @@ pub(crate) const BUCKETS: usize = BOUNDS_MICROS.len() + 1;
 const HISTOGRAM_CELLS: usize = 1 + BUCKETS;
 
 #[derive(Debug)]
-pub struct Row {
+pub struct MetricRow {
     /// Name without the `_total` of counters.
     pub name: &'static str,
     pub kind: MetricKind,
@@ -59,7 +59,7 @@ pub struct Row {
     pub values: &'static [&'static str],
 }
 
-impl Row {
+impl MetricRow {
     pub const fn width(&self) -> usize {
         match self.kind {
             MetricKind::Histogram => HISTOGRAM_CELLS,
@@ -77,21 +77,21 @@ impl Row {
 }
 
 #[derive(Debug)]
-pub struct Set {
+pub struct MetricSet {
     pub name: &'static str,
     pub doc: &'static str,
     /// Labels that identify an object; their values come from the configuration.
     pub labels: &'static [&'static str],
-    pub rows: &'static [Row],
+    pub rows: &'static [MetricRow],
 }
 
-impl Set {
+impl MetricSet {
     pub const fn width(&self) -> usize {
         offset(self.rows, self.rows.len())
     }
 }
 
-pub(crate) const fn offset(rows: &[Row], index: usize) -> usize {
+pub(crate) const fn offset(rows: &[MetricRow], index: usize) -> usize {
     let (mut at, mut sum) = (0, 0);
     while at < index {
         sum += rows[at].width();
@@ -101,7 +101,7 @@ pub(crate) const fn offset(rows: &[Row], index: usize) -> usize {
 }
 
 /// Returns the number of exemplar slots before a row: one for each bucket of a histogram.
-pub(crate) const fn slot(rows: &[Row], index: usize) -> usize {
+pub(crate) const fn slot(rows: &[MetricRow], index: usize) -> usize {
     let (mut at, mut sum) = (0, 0);
     while at < index {
         if matches!(rows[at].kind, MetricKind::Histogram) {
@@ -113,12 +113,12 @@ pub(crate) const fn slot(rows: &[Row], index: usize) -> usize {
 }
 
 /// Returns the first exemplar slot of the histogram with this first cell.
-pub(crate) fn slot_of(rows: &[Row], cell: usize) -> usize {
+pub(crate) fn slot_of(rows: &[MetricRow], cell: usize) -> usize {
     slot(rows, (0..rows.len()).find(|index| offset(rows, *index) >= cell).unwrap_or(rows.len()))
 }
 
-pub trait Tabled: 'static {
-    const SET: &'static Set;
+pub trait MetricTable: 'static {
+    const SET: &'static MetricSet;
 }
 
 macro_rules! places {
@@ -130,7 +130,7 @@ macro_rules! places {
             of: PhantomData<fn() -> S>,
         }
         impl<S> $name<S> {
-            pub(crate) const fn new(rows: &[Row], index: usize) -> Self {
+            pub(crate) const fn new(rows: &[MetricRow], index: usize) -> Self {
                 $name { at: offset(rows, index), width: rows[index].width(), of: PhantomData }
             }
         }
@@ -156,7 +156,7 @@ pub struct Histogram<S> {
 }
 
 impl<S> Histogram<S> {
-    pub(crate) const fn new(rows: &[Row], index: usize) -> Self {
+    pub(crate) const fn new(rows: &[MetricRow], index: usize) -> Self {
         Histogram { at: offset(rows, index), slot: slot(rows, index), of: PhantomData }
     }
     /// Returns the cell of the sum, in microseconds.
@@ -194,7 +194,7 @@ macro_rules! metrics {
         $(
             $(#[doc = $set_doc])+
             pub mod $set {
-                use $crate::table::{self, Row, Set, Tabled};
+                use $crate::table::{self, MetricRow, MetricSet, MetricTable};
 
                 #[derive(Clone, Copy, Debug)]
                 pub struct Of;
@@ -202,7 +202,7 @@ macro_rules! metrics {
                 #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
                 enum Index { $($row),+ }
 
-                const ROWS: &[Row] = &[$(Row {
+                const ROWS: &[MetricRow] = &[$(MetricRow {
                     name: $name,
                     kind: table::MetricKind::$kind,
                     unit: table::Unit::$unit,
@@ -211,15 +211,15 @@ macro_rules! metrics {
                     values: &[$($($value),+)?],
                 }),+];
 
-                pub static SET: Set = Set {
+                pub static SET: MetricSet = MetricSet {
                     name: stringify!($set),
                     doc: concat!($($set_doc),+),
                     labels: &[$($zone_label),*],
                     rows: ROWS,
                 };
 
-                impl Tabled for Of {
-                    const SET: &'static Set = &SET;
+                impl MetricTable for Of {
+                    const SET: &'static MetricSet = &SET;
                 }
 
                 $(
@@ -228,6 +228,6 @@ macro_rules! metrics {
                 )+
             }
         )+
-        pub static SETS: &[&$crate::table::Set] = &[$(&$set::SET),+];
+        pub static SETS: &[&$crate::table::MetricSet] = &[$(&$set::SET),+];
     };
 }

@@ -328,7 +328,7 @@ metrics! {
 }
 
 #[inline]
-pub fn class(status: u16) -> usize {
+pub fn status_class(status: u16) -> usize {
     (status / 100).clamp(1, 5) as usize - 1
 }
 
@@ -394,7 +394,7 @@ pub fn count_tls_version(protocol: &str) {
 }
 
 /// Counts a client's handshake for its server's zone, too.
-pub fn count_handshake_of(zone: &crate::Zone<server_zone::Of>, done: Result<bool, TlsFailure>) {
+pub fn count_handshake_of(zone: &crate::MetricZone<server_zone::Of>, done: Result<bool, TlsFailure>) {
     match done {
         Ok(resumed) => {
             zone.up(server_zone::TLS_HANDSHAKES);
@@ -405,7 +405,7 @@ pub fn count_handshake_of(zone: &crate::Zone<server_zone::Of>, done: Result<bool
 }
 
 /// As [`count_handshake_of`], for a server of the stream area.
-pub fn count_stream_handshake_of(zone: &crate::Zone<stream_zone::Of>, done: Result<bool, TlsFailure>) {
+pub fn count_stream_handshake_of(zone: &crate::MetricZone<stream_zone::Of>, done: Result<bool, TlsFailure>) {
     match done {
         Ok(resumed) => {
             zone.up(stream_zone::TLS_HANDSHAKES);

@@ -71,23 +71,23 @@ fn number_of_a_new_thread() -> usize {
 
 #[test]
 fn a_zone_lives_as_long_as_a_configuration_has_it() {
-    let first = Zone::<server_zone::Of>::named(&["lives"]);
+    let first = MetricZone::<server_zone::Of>::named(&["lives"]);
     first.up(server_zone::REQUESTS);
-    first.up_at(server_zone::RESPONSES, class(404));
-    let next = Zone::<server_zone::Of>::named(&["lives"]);
+    first.up_at(server_zone::RESPONSES, status_class(404));
+    let next = MetricZone::<server_zone::Of>::named(&["lives"]);
     drop(first);
     next.up(server_zone::REQUESTS);
     assert_eq!((next.sum(server_zone::REQUESTS), next.sum(server_zone::RESPONSES)), (2, 1));
-    assert_eq!(Zone::<server_zone::Of>::named(&["other"]).sum(server_zone::REQUESTS), 0);
-    assert_eq!(Zone::<location_zone::Of>::named(&["lives"]).sum(location_zone::REQUESTS), 0, "of another kind");
+    assert_eq!(MetricZone::<server_zone::Of>::named(&["other"]).sum(server_zone::REQUESTS), 0);
+    assert_eq!(MetricZone::<location_zone::Of>::named(&["lives"]).sum(location_zone::REQUESTS), 0, "of another kind");
     drop(next);
     assert!(!zone::all().iter().any(|zone| zone.set.name == "server_zone" && *zone.labels == ["lives"]));
-    assert_eq!(Zone::<server_zone::Of>::named(&["lives"]).sum(server_zone::REQUESTS), 0);
+    assert_eq!(MetricZone::<server_zone::Of>::named(&["lives"]).sum(server_zone::REQUESTS), 0);
 }
 
 #[test]
 fn zones_of_many_threads() {
-    let zone = Zone::<server_zone::Of>::named(&["threads"]);
+    let zone = MetricZone::<server_zone::Of>::named(&["threads"]);
     let threads: Vec<_> = (0..8)
         .map(|_| {
             let zone = zone.clone();
@@ -110,17 +110,17 @@ fn zones_of_many_threads() {
 
 #[test]
 fn times_fall_into_buckets() {
-    let zone = Zone::<peer::Of>::named(&["group", "times"]);
+    let zone = MetricZone::<peer::Of>::named(&["group", "times"]);
     for micros in [0, 5_000, 5_001, 10_000_000, 10_000_001] {
         zone.note(peer::HEADER, micros);
     }
-    let all = gather();
+    let all = gather_families();
     let family = all.iter().find(|family| family.row.name == "tidegate_upstream_peer_header_seconds").expect("there");
     let mine =
         family.samples.iter().find(|sample| sample.labels.iter().any(|(_, value)| value == "times")).expect("it");
     let mut expected = vec![0; 15];
     (expected[0], expected[1], expected[13], expected[14]) = (2, 1, 1, 1);
-    assert_eq!(mine.value, Value::Times { buckets: expected, sum: 20_010_002, exemplars: Vec::new() });
+    assert_eq!(mine.value, SampleValue::Times { buckets: expected, sum: 20_010_002, exemplars: Vec::new() });
     let text = prometheus(&all);
     let line = |line: &str| text.lines().any(|found| found == line);
     let of = "{upstream=\"group\",peer=\"times\"";
@@ -132,15 +132,15 @@ fn times_fall_into_buckets() {
 
 #[test]
 fn zones_without_configuration_are_not_shown() {
-    let families = gather();
+    let families = gather_families();
     assert!(!families.iter().any(|family| family.row.name.starts_with("tidegate_stream_zone_")));
     assert!(families.iter().any(|family| family.row.name == "tidegate_http_requests"));
 }
 
 #[test]
 fn names_of_zones_are_escaped() {
-    let _zone = Zone::<limit_req::Of>::named(&["a\"b\\c\nd"]);
-    let families = gather();
+    let _zone = MetricZone::<limit_req::Of>::named(&["a\"b\\c\nd"]);
+    let families = gather_families();
     let text = prometheus(&families);
     assert!(text.contains("{zone=\"a\\\"b\\\\c\\nd\",verdict=\"passed\"} 0\n"), "{text}");
     let text = json(&families);
@@ -149,7 +149,7 @@ fn names_of_zones_are_escaped() {
 
 #[test]
 fn openmetrics_says_units_and_the_end() {
-    let text = openmetrics(&gather());
+    let text = openmetrics(&gather_families());
     assert!(text.ends_with("\n# EOF\n"));
     assert!(text.contains("# TYPE tidegate_http_sent_bytes counter\n# UNIT tidegate_http_sent_bytes bytes\n# HELP "));
     assert!(text.contains("\ntidegate_http_sent_bytes_total "));
@@ -158,7 +158,7 @@ fn openmetrics_says_units_and_the_end() {
 
 #[test]
 fn sources_are_asked_when_metrics_are_told() {
-    let zone = Zone::<cache::Of>::named(&["asked"]);
+    let zone = MetricZone::<cache::Of>::named(&["asked"]);
     zone.ask(|values| values.set(cache::SIZE, 42));
-    assert!(prometheus(&gather()).contains("tidegate_cache_zone_size_bytes{cache=\"asked\"} 42\n"));
+    assert!(prometheus(&gather_families()).contains("tidegate_cache_zone_size_bytes{cache=\"asked\"} 42\n"));
 }

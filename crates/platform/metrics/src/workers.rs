@@ -1,15 +1,15 @@
 //! Metrics of a worker thread, read from its cells when metrics are gathered: the thread itself counts nothing twice.
 
-use crate::cells::{self, Block};
+use crate::cells::{self, CellBlock};
 use crate::table::{BUCKETS, Counter, Gauge};
-use crate::zone::Zone;
+use crate::zone::MetricZone;
 use crate::{process, worker};
 use std::sync::atomic::Ordering;
 
 /// Returns the zone of this thread, which shows its metrics until dropped. `cpu_micros` returns the thread's processor
 /// time; it is called on other threads.
-pub fn worker_zone(number: usize, cpu_micros: impl Fn() -> u64 + Send + Sync + 'static) -> Zone<worker::Of> {
-    let zone = Zone::named(&[&number.to_string()]);
+pub fn worker_zone(number: usize, cpu_micros: impl Fn() -> u64 + Send + Sync + 'static) -> MetricZone<worker::Of> {
+    let zone = MetricZone::named(&[&number.to_string()]);
     let block = cells::own();
     zone.ask(move |values| {
         let counter = |counter: Counter<process::Of>| sum(block, counter.at, counter.width);
@@ -35,7 +35,7 @@ pub(crate) fn turns(long: &[u64], all: u64) -> Vec<u64> {
     buckets
 }
 
-fn sum(block: &Block, at: usize, width: usize) -> u64 {
+fn sum(block: &CellBlock, at: usize, width: usize) -> u64 {
     let cells = block.cells.iter().skip(at).take(width);
     cells.fold(0_u64, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
 }
@@ -43,7 +43,7 @@ fn sum(block: &Block, at: usize, width: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Value, gather};
+    use crate::{SampleValue, gather_families};
 
     #[test]
     fn a_worker_shows_its_own_counts() {
@@ -62,19 +62,24 @@ mod tests {
             assert_eq!(after.3, 1_500_000);
         });
         thread.join().expect("the assertions hold");
-        assert!(!gather().iter().any(|family| family.samples.iter().any(|s| s.labels == [("worker", "41".into())])));
+        assert!(
+            !gather_families()
+                .iter()
+                .any(|family| family.samples.iter().any(|s| s.labels == [("worker", "41".into())]))
+        );
     }
 
     /// Requests, turns, turns between 25 and 50 ms, and processor time of the worker.
     fn counts() -> (u64, u64, u64, u64) {
-        let families = gather();
+        let families = gather_families();
         let value = |name: &str| {
             let family = families.iter().find(|family| family.row.name == name).expect("the family");
             let sample = family.samples.iter().find(|sample| sample.labels == [("worker", "41".into())]);
             sample.expect("the worker").value.clone()
         };
-        let number = |name: &str| if let Value::Number(n) = value(name) { n } else { panic!("{name} is a number") };
-        let Value::Times { buckets, .. } = value("tidegate_worker_loop_turn_seconds") else { panic!("times") };
+        let number =
+            |name: &str| if let SampleValue::Number(n) = value(name) { n } else { panic!("{name} is a number") };
+        let SampleValue::Times { buckets, .. } = value("tidegate_worker_loop_turn_seconds") else { panic!("times") };
         (
             number("tidegate_worker_http_requests"),
             buckets.iter().sum(),

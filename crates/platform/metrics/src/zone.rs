@@ -1,12 +1,12 @@
 //! Zones: cells of configured objects. A zone lives while a configuration refers to it; an equal zone of a new
 //! configuration gets its cells.
 
-use crate::cells::{bucket, change, own};
+use crate::cells::{bucket_index, change, own};
 use crate::codes::Codes;
 use crate::exemplar::{Exemplar, Exemplars};
 use crate::lifecycle::unix_millis;
 use crate::reading::Reading;
-use crate::table::{BUCKETS, Counter, Gauge, Histogram, Set, Tabled, slot_of};
+use crate::table::{BUCKETS, Counter, Gauge, Histogram, MetricSet, MetricTable, slot_of};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,19 +21,19 @@ const GROUPS: usize = 16;
 
 #[derive(Default)]
 #[repr(align(128))]
-struct Line([AtomicU64; LINE_CELLS]);
+struct CellLine([AtomicU64; LINE_CELLS]);
 
 /// A thread's cells in a zone.
-struct Lines {
+struct CellLines {
     /// The first cells, without a look at the number of lines; most counters are there.
-    first: Line,
-    rest: Box<[Line]>,
+    first: CellLine,
+    rest: Box<[CellLine]>,
     codes: Codes,
     /// Allocated upon the first one.
     exemplars: OnceLock<Exemplars>,
 }
 
-impl Lines {
+impl CellLines {
     #[inline]
     fn add(&self, at: usize, by: u64) {
         let line = match at / LINE_CELLS {
@@ -49,7 +49,7 @@ impl Lines {
     }
 }
 
-type Group = Box<[OnceLock<Box<Lines>>]>;
+type LineGroup = Box<[OnceLock<Box<CellLines>>]>;
 
 /// Returns the group of a thread behind the near ones, and its place there.
 const fn place(number: usize) -> (usize, usize) {
@@ -58,24 +58,24 @@ const fn place(number: usize) -> (usize, usize) {
 }
 
 #[cold]
-fn lines_of(set: &Set) -> Box<Lines> {
-    let rest = (1..set.width().div_ceil(LINE_CELLS)).map(|_| Line::default()).collect();
-    Box::new(Lines { first: Line::default(), rest, codes: Codes::default(), exemplars: OnceLock::new() })
+fn lines_of(set: &MetricSet) -> Box<CellLines> {
+    let rest = (1..set.width().div_ceil(LINE_CELLS)).map(|_| CellLine::default()).collect();
+    Box::new(CellLines { first: CellLine::default(), rest, codes: Codes::default(), exemplars: OnceLock::new() })
 }
 
 /// Reads values that the owner of an object knows without counting; called when metrics are gathered.
-type Source = Box<dyn Fn(&mut Values<'_>) + Send + Sync>;
+type ValueSource = Box<dyn Fn(&mut ZoneValues<'_>) + Send + Sync>;
 
 pub(crate) struct Cells {
-    pub(crate) set: &'static Set,
+    pub(crate) set: &'static MetricSet,
     pub(crate) labels: Box<[String]>,
-    near: [OnceLock<Box<Lines>>; NEAR_THREADS],
-    groups: [OnceLock<Group>; GROUPS],
+    near: [OnceLock<Box<CellLines>>; NEAR_THREADS],
+    groups: [OnceLock<LineGroup>; GROUPS],
     /// Cells of threads whose variables are being dropped. One at a time writes them.
-    late: (Mutex<()>, OnceLock<Box<Lines>>),
+    late: (Mutex<()>, OnceLock<Box<CellLines>>),
     /// When counting began, in milliseconds since 1970.
     pub(crate) created_ms: u64,
-    source: Mutex<Option<Source>>,
+    source: Mutex<Option<ValueSource>>,
     /// Sums and codes at the last reset.
     pub(crate) reset: Mutex<Option<Reset>>,
 }
@@ -88,7 +88,7 @@ pub(crate) struct Reset {
 }
 
 impl Cells {
-    fn new(set: &'static Set, labels: Box<[String]>) -> Cells {
+    fn new(set: &'static MetricSet, labels: Box<[String]>) -> Cells {
         Cells {
             set,
             labels,
@@ -102,21 +102,21 @@ impl Cells {
     }
     /// Returns the cells of a thread; `None`: its variables are being dropped.
     #[inline]
-    fn of(&self, number: usize) -> Option<&Lines> {
+    fn of(&self, number: usize) -> Option<&CellLines> {
         match self.near.get(number) {
             Some(lines) => Some(lines.get_or_init(|| lines_of(self.set))),
             None => self.far(number),
         }
     }
     #[cold]
-    fn far(&self, number: usize) -> Option<&Lines> {
+    fn far(&self, number: usize) -> Option<&CellLines> {
         let (number, at) = place(number);
         let threads = || (0..NEAR_THREADS << number).map(|_| OnceLock::new()).collect();
         let group = self.groups.get(number)?.get_or_init(threads);
         Some(group.get(at)?.get_or_init(|| lines_of(self.set)))
     }
     #[cold]
-    fn late(&self) -> (&Lines, MutexGuard<'_, ()>) {
+    fn late(&self) -> (&CellLines, MutexGuard<'_, ()>) {
         let guard = self.late.0.lock().unwrap_or_else(PoisonError::into_inner);
         (self.late.1.get_or_init(|| lines_of(self.set)), guard)
     }
@@ -141,7 +141,7 @@ impl Cells {
         }
         newest
     }
-    fn all_lines(&self) -> impl Iterator<Item = &Lines> {
+    fn all_lines(&self) -> impl Iterator<Item = &CellLines> {
         let far = self.groups.iter().filter_map(OnceLock::get).flatten();
         self.near.iter().chain(far).chain([&self.late.1]).filter_map(OnceLock::get).map(|lines| &**lines)
     }
@@ -163,7 +163,7 @@ impl Cells {
         }
         let source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(source) = &*source {
-            source(&mut Values { sums: &mut sums });
+            source(&mut ZoneValues { sums: &mut sums });
         }
         sums
     }
@@ -173,30 +173,30 @@ pub(crate) fn newer(one: Option<Exemplar>, other: Option<Exemplar>) -> Option<Ex
     [one, other].into_iter().flatten().max_by_key(|exemplar| exemplar.at_ms)
 }
 
-pub struct Values<'a> {
+pub struct ZoneValues<'a> {
     sums: &'a mut [u64],
 }
 
-impl Values<'_> {
-    pub fn set<S: Tabled>(&mut self, gauge: Gauge<S>, value: u64) {
+impl ZoneValues<'_> {
+    pub fn set<S: MetricTable>(&mut self, gauge: Gauge<S>, value: u64) {
         self.set_at(gauge, 0, value);
     }
-    pub fn set_at<S: Tabled>(&mut self, gauge: Gauge<S>, index: usize, value: u64) {
+    pub fn set_at<S: MetricTable>(&mut self, gauge: Gauge<S>, index: usize, value: u64) {
         if let Some(sum) = self.sums.get_mut(gauge.at + index.min(gauge.width - 1)) {
             *sum = value;
         }
     }
     /// Sets a counter that its owner keeps.
-    pub fn set_count<S: Tabled>(&mut self, counter: Counter<S>, value: u64) {
+    pub fn set_count<S: MetricTable>(&mut self, counter: Counter<S>, value: u64) {
         self.set_count_at(counter, 0, value);
     }
-    pub fn set_count_at<S: Tabled>(&mut self, counter: Counter<S>, index: usize, value: u64) {
+    pub fn set_count_at<S: MetricTable>(&mut self, counter: Counter<S>, index: usize, value: u64) {
         if let Some(sum) = self.sums.get_mut(counter.at + index.min(counter.width - 1)) {
             *sum = value;
         }
     }
     /// Sets a histogram that its owner keeps: counts by bucket, not cumulative, and the sum in microseconds.
-    pub fn set_times<S: Tabled>(&mut self, histogram: Histogram<S>, buckets: &[u64], sum: u64) {
+    pub fn set_times<S: MetricTable>(&mut self, histogram: Histogram<S>, buckets: &[u64], sum: u64) {
         let cells = self.sums.iter_mut().skip(histogram.bucket_at(0)).take(BUCKETS);
         cells.zip(buckets).for_each(|(cell, count)| *cell = *count);
         if let Some(cell) = self.sums.get_mut(histogram.sum_at()) {
@@ -206,7 +206,7 @@ impl Values<'_> {
 }
 
 /// Zones by set, labels and scope.
-struct Zones {
+struct MetricZones {
     known: BTreeMap<(&'static str, Box<[String]>, u64), Weak<Cells>>,
     /// Number of entries at which those of removed zones go: a sweep for each zone would make a configuration with
     /// thousands of them quadratic.
@@ -214,7 +214,7 @@ struct Zones {
 }
 
 const SWEEP_AT_MIN: usize = 64;
-static ZONES: Mutex<Zones> = Mutex::new(Zones { known: BTreeMap::new(), sweep_at: SWEEP_AT_MIN });
+static ZONES: Mutex<MetricZones> = Mutex::new(MetricZones { known: BTreeMap::new(), sweep_at: SWEEP_AT_MIN });
 
 pub(crate) fn all() -> Vec<Arc<Cells>> {
     ZONES.lock().unwrap_or_else(PoisonError::into_inner).known.values().filter_map(Weak::upgrade).collect()
@@ -230,36 +230,36 @@ pub fn prepare_thread() {
     }
 }
 
-pub struct Zone<S> {
+pub struct MetricZone<S> {
     cells: Arc<Cells>,
     of: PhantomData<fn() -> S>,
 }
 
-impl<S> Clone for Zone<S> {
+impl<S> Clone for MetricZone<S> {
     fn clone(&self) -> Self {
-        Zone { cells: self.cells.clone(), of: PhantomData }
+        MetricZone { cells: self.cells.clone(), of: PhantomData }
     }
 }
 
-impl<S> std::fmt::Debug for Zone<S> {
+impl<S> std::fmt::Debug for MetricZone<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Zone({} {:?})", self.cells.set.name, self.cells.labels)
     }
 }
 
-impl<S: Tabled> Zone<S> {
+impl<S: MetricTable> MetricZone<S> {
     /// Existing or new.
-    pub fn named(labels: &[&str]) -> Zone<S> {
-        Zone::scoped(labels, 0)
+    pub fn named(labels: &[&str]) -> MetricZone<S> {
+        MetricZone::scoped(labels, 0)
     }
     /// Returns one of several zones with these labels. Expositions add them up.
-    pub fn scoped(labels: &[&str], scope: u64) -> Zone<S> {
+    pub fn scoped(labels: &[&str], scope: u64) -> MetricZone<S> {
         debug_assert_eq!(labels.len(), S::SET.labels.len());
         let labels: Box<[String]> = labels.iter().map(ToString::to_string).collect();
         let mut zones = ZONES.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (S::SET.name, labels.clone(), scope);
         if let Some(cells) = zones.known.get(&key).and_then(Weak::upgrade) {
-            return Zone { cells, of: PhantomData };
+            return MetricZone { cells, of: PhantomData };
         }
         if zones.known.len() >= zones.sweep_at {
             zones.known.retain(|_, cells| cells.strong_count() > 0);
@@ -267,13 +267,13 @@ impl<S: Tabled> Zone<S> {
         }
         let cells = Arc::new(Cells::new(S::SET, labels));
         zones.known.insert(key, Arc::downgrade(&cells));
-        Zone { cells, of: PhantomData }
+        MetricZone { cells, of: PhantomData }
     }
     pub fn labels(&self) -> &[String] {
         &self.cells.labels
     }
     /// Calls `source` for values when metrics are gathered. It must not hold the zone itself.
-    pub fn ask(&self, source: impl Fn(&mut Values<'_>) + Send + Sync + 'static) {
+    pub fn ask(&self, source: impl Fn(&mut ZoneValues<'_>) + Send + Sync + 'static) {
         *self.cells.source.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(source));
     }
     #[inline]
@@ -340,13 +340,13 @@ impl<S: Tabled> Zone<S> {
 
 /// A thread's cells in a zone.
 pub struct Here<'a, S> {
-    lines: &'a Lines,
+    lines: &'a CellLines,
     _late: Option<MutexGuard<'a, ()>>,
-    set: &'static Set,
+    set: &'static MetricSet,
     of: PhantomData<fn() -> S>,
 }
 
-impl<S: Tabled> Here<'_, S> {
+impl<S: MetricTable> Here<'_, S> {
     #[inline]
     pub fn up(&self, counter: Counter<S>) {
         self.add(counter, 1);
@@ -375,9 +375,9 @@ impl<S: Tabled> Here<'_, S> {
     }
     #[inline]
     pub fn note(&self, histogram: Histogram<S>, micros: u64) {
-        self.note_in(histogram, bucket(micros), micros);
+        self.note_in(histogram, bucket_index(micros), micros);
     }
-    /// [`Here::note`] with the value's [`bucket`].
+    /// [`Here::note`] with the value's [`bucket_index`].
     #[inline]
     pub fn note_in(&self, histogram: Histogram<S>, bucket: usize, micros: u64) {
         self.lines.add(histogram.bucket_at(bucket), 1);
@@ -391,7 +391,7 @@ impl<S: Tabled> Here<'_, S> {
     /// Stores the exemplar of a bucket, unless it has a recent one.
     #[cold]
     pub fn offer(&self, histogram: Histogram<S>, exemplar: Exemplar) {
-        let bucket = bucket(exemplar.micros);
+        let bucket = bucket_index(exemplar.micros);
         if self.wants_exemplar(histogram, bucket, exemplar.at_ms) {
             self.exemplars().offer(histogram.slot + bucket, exemplar);
         }

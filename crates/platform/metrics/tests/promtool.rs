@@ -1,13 +1,13 @@
 //! All names of the table follow Prometheus' conventions, as its own checker sees them.
 
-use metrics::{SETS, Zone, gather, prometheus};
+use metrics::{MetricZone, SETS, gather_families, prometheus};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
 fn promtool_has_no_complaint_about_any_set() {
     macro_rules! zones {
-        ($($set:ident: $labels:expr),+ $(,)?) => { ($(Zone::<metrics::$set::Of>::named(&$labels)),+) };
+        ($($set:ident: $labels:expr),+ $(,)?) => { ($(MetricZone::<metrics::$set::Of>::named(&$labels)),+) };
     }
     let _zones = zones!(
         worker: ["0"],
@@ -24,7 +24,7 @@ fn promtool_has_no_complaint_about_any_set() {
         stream_zone: ["h"],
         store: ["i"],
     );
-    let families = gather();
+    let families = gather_families();
     let rows: usize = SETS.iter().map(|set| set.rows.len()).sum();
     assert_eq!(families.len(), rows, "a set is missing in this test");
     let started = Command::new("promtool")

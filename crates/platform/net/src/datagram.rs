@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 const CONTROL_BYTES: usize = 64;
 
 #[repr(C, align(8))]
-struct Control([u8; CONTROL_BYTES]);
+struct ControlBuffer([u8; CONTROL_BYTES]);
 
 #[derive(Debug)]
 pub struct ReceivedDatagram {
@@ -54,7 +54,7 @@ fn receive_now(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<ReceivedDat
     if let Some(met) = crate::faults::meet(buf.len(), |octet, n| buf[..n].fill(octet)) {
         return met.map(|length| ReceivedDatagram { length, from: None, to: None });
     }
-    let mut control = Control([0; CONTROL_BYTES]);
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
     let mut piece = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     // SAFETY: every pointer in the head is to memory that lives until the calls below are over, with its length; a zeroed
     // head is a valid one. `try_init` hands the room for the name over and takes its length back.
@@ -134,7 +134,7 @@ fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], to: &Address, source: Option<I
     let Some(source) = source else {
         return SockRef::from(&socket).send_to_with_flags(bytes, &name, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     };
-    let mut control = Control([0; CONTROL_BYTES]);
+    let mut control = ControlBuffer([0; CONTROL_BYTES]);
     let mut piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
     // SAFETY: every pointer in the head is to memory that lives until the call is over, with its length. There is room for
     // one control message of either kind, and its data is written unaligned, within what CMSG_LEN reserves.
@@ -173,7 +173,7 @@ fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], to: &Address, source: Option<I
 }
 
 /// Local address of a session: the datagram's destination with the listener's port.
-pub fn local(listener: SocketAddr, to: Option<IpAddr>) -> SocketAddr {
+pub fn local_address(listener: SocketAddr, to: Option<IpAddr>) -> SocketAddr {
     to.map_or(listener, |ip| SocketAddr::new(ip, listener.port()))
 }
 

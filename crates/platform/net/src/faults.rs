@@ -8,7 +8,7 @@ use std::io;
 const CALLS_MAX: u32 = 8 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum SocketFault {
     /// EAGAIN despite readiness.
     Again,
     Error(i32),
@@ -17,25 +17,25 @@ pub enum Fault {
 }
 
 thread_local! {
-    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    static FAULT: Cell<Option<SocketFault>> = const { Cell::new(None) };
     static CALLS: Cell<u32> = const { Cell::new(0) };
     static RUNAWAYS: Cell<u32> = const { Cell::new(0) };
 }
 
 #[derive(Debug)]
-pub struct Injected(());
+pub struct InjectedFault(());
 
-impl Drop for Injected {
+impl Drop for InjectedFault {
     fn drop(&mut self) {
         FAULT.set(None);
     }
 }
 
 /// For this thread.
-pub fn inject(fault: Fault) -> Injected {
+pub fn inject(fault: SocketFault) -> InjectedFault {
     FAULT.set(Some(fault));
     CALLS.set(0);
-    Injected(())
+    InjectedFault(())
 }
 
 /// Makes sockets ready; counts as a call.
@@ -69,9 +69,9 @@ pub(crate) fn meet(room: usize, fill: impl FnOnce(u8, usize)) -> Option<io::Resu
     let fault = FAULT.get()?;
     count();
     Some(match fault {
-        Fault::Again => Err(io::ErrorKind::WouldBlock.into()),
-        Fault::Error(number) => Err(io::Error::from_raw_os_error(number)),
-        Fault::Endless(octet) => {
+        SocketFault::Again => Err(io::ErrorKind::WouldBlock.into()),
+        SocketFault::Error(number) => Err(io::Error::from_raw_os_error(number)),
+        SocketFault::Endless(octet) => {
             fill(octet, room);
             Ok(room)
         }

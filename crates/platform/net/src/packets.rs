@@ -29,7 +29,7 @@ pub struct Packet<'a> {
 
 /// One, or several of `segment` octets (GSO).
 #[derive(Debug)]
-pub struct Outgoing<'a> {
+pub struct OutgoingPackets<'a> {
     pub bytes: &'a [u8],
     pub to: SocketAddr,
     pub from: Option<IpAddr>,
@@ -123,7 +123,7 @@ impl PacketSocket {
     }
 
     /// Sends datagrams; those that the network refuses are lost. Fails with `WouldBlock` without room.
-    pub fn send(&self, outgoing: &Outgoing<'_>) -> io::Result<()> {
+    pub fn send(&self, outgoing: &OutgoingPackets<'_>) -> io::Result<()> {
         let transmit = Transmit {
             destination: outgoing.to,
             ecn: EcnCodepoint::from_bits(outgoing.ecn),
@@ -189,7 +189,7 @@ mod tests {
         let bytes: Vec<u8> = (0..30).collect();
         let segment = (server.segments_max() > 1).then_some(10);
         let to = from.expect("an address");
-        server.send(&Outgoing { bytes: &bytes, to, from: Some(at.ip()), ecn: 2, segment }).expect("sent");
+        server.send(&OutgoingPackets { bytes: &bytes, to, from: Some(at.ip()), ecn: 2, segment }).expect("sent");
         let mut buf = [0; 2000];
         let n = client.recv(&mut buf).expect("a datagram");
         assert_eq!(&buf[..n], &bytes[..segment.unwrap_or(30)]);
@@ -198,7 +198,7 @@ mod tests {
         }
         // The largest send is one that the kernel takes.
         let bytes = vec![7; server.segments_max() * 1500];
-        server.send(&Outgoing { bytes: &bytes, to, from: None, ecn: 0, segment: Some(1500) }).expect("sent");
+        server.send(&OutgoingPackets { bytes: &bytes, to, from: None, ecn: 0, segment: Some(1500) }).expect("sent");
         let whole: usize = (0..server.segments_max()).map(|_| client.recv(&mut buf).expect("a datagram")).sum();
         assert_eq!(whole, bytes.len());
     }

@@ -3,7 +3,7 @@
 //!
 //! Long computations for responses ([`Pool::run_long`]: compressors, pictures, stylesheets) have a queue of their own and at most a
 //! thread per processor, so that disk operations and passwords ([`Pool::run`]) do not wait behind them. They end
-//! with their receiver: a queued one is never started, a started one asks between its steps ([`Wanted`]).
+//! with their receiver: a queued one is never started, a started one asks between its steps ([`ResultInterest`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -41,17 +41,17 @@ pub struct Overflow {
     pub waiting: usize,
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type PoolJob = Box<dyn FnOnce() + Send>;
 
 /// Tells a long computation whether its result still has a receiver.
-pub struct Wanted<'a>(Option<&'a dyn Fn() -> bool>);
+pub struct ResultInterest<'a>(Option<&'a dyn Fn() -> bool>);
 
-impl Wanted<'_> {
-    pub fn new(is_wanted: &dyn Fn() -> bool) -> Wanted<'_> {
-        Wanted(Some(is_wanted))
+impl ResultInterest<'_> {
+    pub fn new(is_wanted: &dyn Fn() -> bool) -> ResultInterest<'_> {
+        ResultInterest(Some(is_wanted))
     }
     /// For computations without a pool, whose caller waits.
-    pub const ALWAYS: Wanted<'static> = Wanted(None);
+    pub const ALWAYS: ResultInterest<'static> = ResultInterest(None);
 
     /// To be asked between steps of at most some tens of milliseconds.
     pub fn is_wanted(&self) -> bool {
@@ -71,9 +71,9 @@ pub struct Pool {
 
 #[derive(Default)]
 struct PoolState {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<PoolJob>,
     /// Long computations that wait, and the number of those that run.
-    long: VecDeque<Job>,
+    long: VecDeque<PoolJob>,
     long_running: usize,
     threads: usize,
     idle: usize,
@@ -109,12 +109,12 @@ impl Pool {
     /// Runs a long computation. Dropping the receiver ends it at its next step. Fails as [`Pool::run`].
     pub fn run_long<T: Send + 'static>(
         self: &Arc<Self>,
-        job: impl FnOnce(&Wanted<'_>) -> T + Send + 'static,
+        job: impl FnOnce(&ResultInterest<'_>) -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Overflow> {
         let (done, receiver) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
-                let result = job(&Wanted::new(&|| !done.is_closed()));
+                let result = job(&ResultInterest::new(&|| !done.is_closed()));
                 let _ = done.send(result);
             }
         };
@@ -122,7 +122,7 @@ impl Pool {
         Ok(receiver)
     }
 
-    fn queue(self: &Arc<Self>, job: Job, is_long: bool) -> Result<(), Overflow> {
+    fn queue(self: &Arc<Self>, job: PoolJob, is_long: bool) -> Result<(), Overflow> {
         let mut state = self.state();
         let startable = state.jobs.len() + state.long.len().min(self.long_max - state.long_running);
         let waiting = if is_long { state.long.len() } else { state.jobs.len() };
@@ -253,7 +253,7 @@ mod tests {
         let long: Vec<_> = (0..pool.long_max + 5)
             .map(|_| {
                 let (wait, started) = (wait.clone(), started.clone());
-                let job = move |_: &Wanted<'_>| {
+                let job = move |_: &ResultInterest<'_>| {
                     let _ = started.send(());
                     let _ = wait.lock().expect("not poisoned").recv();
                 };
@@ -274,7 +274,7 @@ mod tests {
         let pool = Pool::new(spec(1, 64));
         let (started, begun) = mpsc::channel();
         let (ended, end) = mpsc::channel();
-        let job = move |wanted: &Wanted<'_>| {
+        let job = move |wanted: &ResultInterest<'_>| {
             let _ = started.send(());
             while wanted.is_wanted() {
                 std::thread::yield_now();

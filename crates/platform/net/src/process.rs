@@ -73,7 +73,7 @@ pub struct Signals {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedSignal {
     pub signal: i32,
     /// Sending process; 0 for the kernel.
     pub sender: u32,
@@ -98,7 +98,7 @@ impl Signals {
         }
     }
 
-    pub fn next(&self) -> Option<Received> {
+    pub fn next(&self) -> Option<ReceivedSignal> {
         let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
         loop {
             match rustix::io::read(&self.fd, &mut bytes) {
@@ -113,7 +113,7 @@ impl Signals {
             four.copy_from_slice(&bytes[at..at + 4]);
             u32::from_ne_bytes(four)
         };
-        Some(Received { signal: word(0) as i32, sender: word(12) })
+        Some(ReceivedSignal { signal: word(0) as i32, sender: word(12) })
     }
 }
 
@@ -172,14 +172,14 @@ pub fn resident_bytes() -> Option<u64> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Account {
+pub struct UserAccount {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
 }
 
 /// `getpwnam`
-pub fn user(name: &str) -> io::Result<Option<Account>> {
+pub fn find_user(name: &str) -> io::Result<Option<UserAccount>> {
     let Ok(text) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0 as libc::c_char; 16 * 1024];
     // SAFETY: all pointers point to live, writable memory of the sizes given; the entry's own pointers (into `buffer`) are
@@ -189,7 +189,7 @@ pub fn user(name: &str) -> io::Result<Option<Account>> {
         let mut found = std::ptr::null_mut();
         match libc::getpwnam_r(text.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) {
             0 if found.is_null() => Ok(None),
-            0 => Ok(Some(Account { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })),
+            0 => Ok(Some(UserAccount { name: name.into(), uid: entry.pw_uid, gid: entry.pw_gid })),
             libc::ENOENT | libc::ESRCH => Ok(None),
             error => Err(io::Error::from_raw_os_error(error)),
         }
@@ -197,7 +197,7 @@ pub fn user(name: &str) -> io::Result<Option<Account>> {
 }
 
 /// `getgrnam`
-pub fn group(name: &str) -> io::Result<Option<u32>> {
+pub fn find_group(name: &str) -> io::Result<Option<u32>> {
     let Ok(text) = CString::new(name) else { return Ok(None) };
     let mut buffer = vec![0 as libc::c_char; 64 * 1024];
     // SAFETY: as in `user`.
@@ -252,7 +252,7 @@ pub fn set_environment(variables: &[(OsString, OsString)]) -> io::Result<()> {
 
 /// Takes a descriptor inherited from an earlier program (`NGINX` variable). Fails if it is not open, taken twice, or one of
 /// this program's own: those have `FD_CLOEXEC`, with which no descriptor is inherited.
-pub fn inherit(fd: RawFd) -> io::Result<OwnedFd> {
+pub fn inherit_descriptor(fd: RawFd) -> io::Result<OwnedFd> {
     static TAKEN: Mutex<BTreeSet<RawFd>> = Mutex::new(BTreeSet::new());
     let refused = || io::Error::from_raw_os_error(libc::EBADF);
     if fd <= 2 {
@@ -328,11 +328,11 @@ mod tests {
 
     #[test]
     fn root_is_known_and_strangers_are_not() {
-        let root = user("root").expect("look-up").expect("root exists");
+        let root = find_user("root").expect("look-up").expect("root exists");
         assert_eq!((root.uid, root.gid), (0, 0));
-        assert_eq!(group("root").expect("look-up"), Some(0));
-        assert_eq!(user("no-such-user-here").expect("look-up"), None);
-        assert_eq!(group("no-such-group-here").expect("look-up"), None);
+        assert_eq!(find_group("root").expect("look-up"), Some(0));
+        assert_eq!(find_user("no-such-user-here").expect("look-up"), None);
+        assert_eq!(find_group("no-such-group-here").expect("look-up"), None);
     }
 
     #[test]
@@ -344,9 +344,9 @@ mod tests {
 
     #[test]
     fn standard_and_closed_descriptors_are_not_inherited() {
-        assert!(inherit(0).is_err());
-        assert!(inherit(-1).is_err());
-        assert!(inherit(1000).is_err());
+        assert!(inherit_descriptor(0).is_err());
+        assert!(inherit_descriptor(-1).is_err());
+        assert!(inherit_descriptor(1000).is_err());
     }
 
     #[test]
@@ -355,13 +355,13 @@ mod tests {
         let limit = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).expect("a limit");
         let file = File::open("/dev/null").expect("a file");
-        assert!(inherit(file.as_raw_fd()).is_err(), "the program's own");
+        assert!(inherit_descriptor(file.as_raw_fd()).is_err(), "the program's own");
         // SAFETY: duplicates an open descriptor; the copy has no owner yet.
         let copy = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, 1500) };
         assert!(copy >= 1500, "{}", io::Error::last_os_error());
-        let taken = inherit(copy).expect("inherited");
+        let taken = inherit_descriptor(copy).expect("inherited");
         assert_eq!(taken.as_raw_fd(), copy);
         assert!(rustix::io::fcntl_getfd(&taken).expect("flags").contains(rustix::io::FdFlags::CLOEXEC));
-        assert!(inherit(copy).is_err(), "twice");
+        assert!(inherit_descriptor(copy).is_err(), "twice");
     }
 }

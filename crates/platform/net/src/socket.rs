@@ -201,20 +201,20 @@ pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u6
 
 /// `None`: a UNIX-domain socket.
 #[derive(Debug)]
-pub struct Accepted {
+pub struct AcceptedSocket {
     pub fd: OwnedFd,
     pub peer: Option<std::net::SocketAddr>,
 }
 
 /// Accepts a connection, non-blocking and close-on-exec. Fails with `WouldBlock` when none is pending; callers wait on
 /// EMFILE and similar errors.
-pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Accepted> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<AcceptedSocket> {
     let flags = rustix::net::SocketFlags::NONBLOCK | rustix::net::SocketFlags::CLOEXEC;
     loop {
         match rustix::net::acceptfrom_with(listener, flags) {
             Ok((fd, address)) => {
                 let peer = address.and_then(|a| std::net::SocketAddr::try_from(a).ok());
-                return Ok(Accepted { fd, peer });
+                return Ok(AcceptedSocket { fd, peer });
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),

@@ -1,6 +1,6 @@
 //! Time as text: formats of headers and logs, and the parser of header dates (nginx: `ngx_times.c`,
 //! `ngx_parse_http_time.c`).
-//! [`cached`] renders each format once per second and thread, without allocation; all else but [`now`] is a pure
+//! [`with_cached`] renders each format once per second and thread, without allocation; all else but [`now`] is a pure
 //! function.
 
 use chrono::{Offset, TimeZone};
@@ -173,7 +173,7 @@ pub fn local_offset(seconds: i64) -> i32 {
 }
 
 /// Formats a time by `strftime`; `None` for an invalid format. The zone's name is "GMT", or the local offset.
-pub fn formatted(seconds: i64, local: bool, form: &str) -> Option<String> {
+pub fn format_time(seconds: i64, local: bool, form: &str) -> Option<String> {
     use chrono::format::{Item, StrftimeItems};
     use std::fmt::Write;
     let offset = if local { local_offset(seconds) } else { 0 };
@@ -223,7 +223,7 @@ thread_local! {
 }
 
 /// Passes the formats of the current second.
-pub fn cached<R>(read: impl FnOnce(&Strings) -> R) -> R {
+pub fn with_cached<R>(read: impl FnOnce(&Strings) -> R) -> R {
     cached_at(now().0, read)
 }
 

@@ -19,7 +19,7 @@ pub const LINE_BYTES_MAX: usize = 2048;
 /// Severity, most severe first (nginx: `NGX_LOG_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Level {
+pub enum Severity {
     Stderr = 0,
     Emerg,
     Alert,
@@ -31,21 +31,29 @@ pub enum Level {
     Debug,
 }
 
-impl Level {
-    pub const ALL: [Level; 8] =
-        [Level::Emerg, Level::Alert, Level::Crit, Level::Error, Level::Warn, Level::Notice, Level::Info, Level::Debug];
+impl Severity {
+    pub const ALL: [Severity; 8] = [
+        Severity::Emerg,
+        Severity::Alert,
+        Severity::Crit,
+        Severity::Error,
+        Severity::Warn,
+        Severity::Notice,
+        Severity::Info,
+        Severity::Debug,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
-            Level::Stderr => "",
-            Level::Emerg => "emerg",
-            Level::Alert => "alert",
-            Level::Crit => "crit",
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Notice => "notice",
-            Level::Info => "info",
-            Level::Debug => "debug",
+            Severity::Stderr => "",
+            Severity::Emerg => "emerg",
+            Severity::Alert => "alert",
+            Severity::Crit => "crit",
+            Severity::Error => "error",
+            Severity::Warn => "warn",
+            Severity::Notice => "notice",
+            Severity::Info => "info",
+            Severity::Debug => "debug",
         }
     }
 }
@@ -59,9 +67,9 @@ pub fn set_level(level: Option<u8>) {
 }
 
 /// Returns the level that all error logs have instead of their own.
-pub fn level_of_all() -> Option<Level> {
+pub fn level_of_all() -> Option<Severity> {
     let level = LEVEL.load(Ordering::Relaxed);
-    Level::ALL.into_iter().find(|one| *one as u8 == level)
+    Severity::ALL.into_iter().find(|one| *one as u8 == level)
 }
 
 #[derive(Clone, Debug)]
@@ -84,17 +92,17 @@ pub enum LineFormat {
 }
 
 #[derive(Clone, Debug)]
-pub struct Target {
-    pub level: Level,
+pub struct LogTarget {
+    pub level: Severity,
     pub sink: Sink,
     pub format: LineFormat,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ErrorLog {
-    targets: Vec<Target>,
+    targets: Vec<LogTarget>,
     /// Lowest severity that any target records.
-    most: Option<Level>,
+    most: Option<Severity>,
 }
 
 static PROCESS: Mutex<Option<Arc<ErrorLog>>> = Mutex::new(None);
@@ -105,18 +113,18 @@ pub fn set_process_log(log: Arc<ErrorLog>) {
 }
 
 impl ErrorLog {
-    pub fn new(targets: Vec<Target>) -> ErrorLog {
+    pub fn new(targets: Vec<LogTarget>) -> ErrorLog {
         let most = targets.iter().map(|t| t.level).max();
         ErrorLog { targets, most }
     }
 
-    pub fn targets(&self) -> &[Target] {
+    pub fn targets(&self) -> &[LogTarget] {
         &self.targets
     }
 
     /// Tells whether any target records this level. Ask before building an expensive message.
     #[inline]
-    pub fn wants(&self, level: Level) -> bool {
+    pub fn wants(&self, level: Severity) -> bool {
         match LEVEL.load(Ordering::Relaxed) {
             0 => self.most.is_some_and(|most| level <= most),
             instead => level as u8 <= instead && self.most.is_some(),
@@ -124,24 +132,24 @@ impl ErrorLog {
     }
 
     /// Writes one line; `connection` is printed as `*N` unless it is 0.
-    pub fn log(&self, level: Level, connection: u64, words: fmt::Arguments<'_>) {
+    pub fn log(&self, level: Severity, connection: u64, words: fmt::Arguments<'_>) {
         self.log_with(level, connection, words, &[]);
     }
 
     /// [`ErrorLog::log`] with details.
-    pub fn log_with(&self, level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) {
+    pub fn log_with(&self, level: Severity, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) {
         if !self.wants(level) {
             return;
         }
-        let mut text: Option<Line> = None;
+        let mut text: Option<LogLine> = None;
         let (mut json, mut nginx_json): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         if tail::is_wanted() {
-            let line = text.get_or_insert_with(|| Line::new(level, connection, words, details));
+            let line = text.get_or_insert_with(|| LogLine::new(level, connection, words, details));
             tail::keep(level, line.bytes());
         }
         for target in self.targets.iter().filter(|t| t.wants(level)) {
             let line = match target.format {
-                LineFormat::Text => text.get_or_insert_with(|| Line::new(level, connection, words, details)).bytes(),
+                LineFormat::Text => text.get_or_insert_with(|| LogLine::new(level, connection, words, details)).bytes(),
                 LineFormat::Json => json.get_or_insert_with(|| json_line::line(level, connection, words, details)),
                 LineFormat::NginxJson => {
                     nginx_json.get_or_insert_with(|| nginx_json::line(level.name(), connection, words, details))
@@ -155,19 +163,19 @@ impl ErrorLog {
 
     /// Reports an unreachable syslog server to the other targets, or to the log of the process if there are none.
     pub fn syslog_failed(&self, e: &io::Error, target: &SyslogTarget) {
-        let is_other = |target: &Target| !matches!(target.sink, Sink::Syslog(_));
+        let is_other = |target: &LogTarget| !matches!(target.sink, Sink::Syslog(_));
         let process = match self.targets.iter().any(is_other) {
             true => None,
             false => PROCESS.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
         let targets = process.as_ref().map_or(&self.targets, |log| &log.targets);
         let level = match e.kind() {
-            io::ErrorKind::WouldBlock => Level::Warn,
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => Level::Error,
-            _ => Level::Alert,
+            io::ErrorKind::WouldBlock => Severity::Warn,
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotConnected => Severity::Error,
+            _ => Severity::Alert,
         };
-        let words = format_args!("send() failed {} while logging to syslog, server: {}", os(e), target.server());
-        let text = Line::new(level, 0, words, &[]);
+        let words = format_args!("send() failed {} while logging to syslog, server: {}", os_error(e), target.server());
+        let text = LogLine::new(level, 0, words, &[]);
         for target in targets.iter().filter(|t| t.wants(level) && is_other(t)) {
             let _ = match target.format {
                 LineFormat::Text => target.write(level, text.bytes()),
@@ -178,15 +186,15 @@ impl ErrorLog {
     }
 }
 
-impl Target {
-    fn wants(&self, level: Level) -> bool {
+impl LogTarget {
+    fn wants(&self, level: Severity) -> bool {
         match LEVEL.load(Ordering::Relaxed) {
             0 => level <= self.level,
             instead => level as u8 <= instead,
         }
     }
     /// Failures of files and terminals cannot be reported anywhere: only those of syslog are returned.
-    fn write(&self, level: Level, line: &[u8]) -> Result<(), (io::Error, &SyslogTarget)> {
+    fn write(&self, level: Severity, line: &[u8]) -> Result<(), (io::Error, &SyslogTarget)> {
         match &self.sink {
             Sink::File(file) => {
                 let _ = file.append(line);
@@ -205,7 +213,7 @@ impl Target {
 }
 
 /// Formats an error of the operating system as nginx does: `(2: No such file or directory)`.
-pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
+pub fn os_error(e: &io::Error) -> impl fmt::Display + '_ {
     struct Words<'a>(&'a io::Error);
     impl fmt::Display for Words<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -226,20 +234,20 @@ pub fn os(e: &io::Error) -> impl fmt::Display + '_ {
 }
 
 /// Returns a line as the error log has it, with its line break.
-pub fn line(level: Level, words: fmt::Arguments<'_>) -> String {
-    String::from_utf8_lossy(Line::new(level, 0, words, &[]).bytes()).into_owned()
+pub fn format_line(level: Severity, words: fmt::Arguments<'_>) -> String {
+    String::from_utf8_lossy(LogLine::new(level, 0, words, &[]).bytes()).into_owned()
 }
 
 /// In a fixed buffer: truncates, and escapes line breaks.
-struct Line {
+struct LogLine {
     buffer: [u8; LINE_BYTES_MAX],
     length: usize,
 }
 
-impl Line {
-    fn new(level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Line {
-        let mut line = Line { buffer: [0; LINE_BYTES_MAX], length: 0 };
-        clock::cached(|strings| line.put(&strings.error_log));
+impl LogLine {
+    fn new(level: Severity, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> LogLine {
+        let mut line = LogLine { buffer: [0; LINE_BYTES_MAX], length: 0 };
+        clock::with_cached(|strings| line.put(&strings.error_log));
         let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
         let _ = write!(line, " [{}] {pid}#{tid}: ", level.name());
         if connection != 0 {
@@ -267,7 +275,7 @@ impl Line {
     }
 }
 
-impl fmt::Write for Line {
+impl fmt::Write for LogLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let is_control = |c: &u8| (*c < 0x20 && *c != b'\t') || *c == 0x7f;
         let mut rest = text.as_bytes();
@@ -287,17 +295,17 @@ impl fmt::Write for Line {
 mod tests {
     use super::*;
 
-    fn ring(level: Level) -> (ErrorLog, Arc<Ring>) {
+    fn ring(level: Severity) -> (ErrorLog, Arc<Ring>) {
         let ring = Arc::new(Ring::new(8192));
-        (ErrorLog::new(vec![Target { level, sink: Sink::Memory(ring.clone()), format: LineFormat::Text }]), ring)
+        (ErrorLog::new(vec![LogTarget { level, sink: Sink::Memory(ring.clone()), format: LineFormat::Text }]), ring)
     }
 
     #[test]
     fn a_line_as_nginx_writes_it() {
-        let (log, ring) = ring(Level::Warn);
-        assert!(log.wants(Level::Error) && log.wants(Level::Warn) && !log.wants(Level::Notice));
-        log.log(Level::Error, 7, format_args!("open() \"{}\" failed", "/x\r\n[alert] forged"));
-        log.log(Level::Notice, 7, format_args!("not wanted"));
+        let (log, ring) = ring(Severity::Warn);
+        assert!(log.wants(Severity::Error) && log.wants(Severity::Warn) && !log.wants(Severity::Notice));
+        log.log(Severity::Error, 7, format_args!("open() \"{}\" failed", "/x\r\n[alert] forged"));
+        log.log(Severity::Notice, 7, format_args!("not wanted"));
         let text = String::from_utf8(ring.contents()).expect("text");
         let (time, rest) = text.split_at(19);
         assert_eq!(time.len(), 19);
@@ -309,8 +317,8 @@ mod tests {
 
     #[test]
     fn a_long_line_is_cut() {
-        let (log, ring) = ring(Level::Info);
-        log.log(Level::Info, 0, format_args!("{}", "x".repeat(5000)));
+        let (log, ring) = ring(Severity::Info);
+        log.log(Severity::Info, 0, format_args!("{}", "x".repeat(5000)));
         let text = ring.contents();
         assert_eq!(text.len(), LINE_BYTES_MAX);
         assert!(text.ends_with(b"x\n"));
@@ -318,11 +326,11 @@ mod tests {
 
     #[test]
     fn without_targets_nothing_is_wanted() {
-        assert!(!ErrorLog::default().wants(Level::Emerg));
+        assert!(!ErrorLog::default().wants(Severity::Emerg));
     }
 
     #[test]
     fn system_errors_have_number_and_words() {
-        assert_eq!(os(&io::Error::from_raw_os_error(98)).to_string(), "(98: Address already in use)");
+        assert_eq!(os_error(&io::Error::from_raw_os_error(98)).to_string(), "(98: Address already in use)");
     }
 }

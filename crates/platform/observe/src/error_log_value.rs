@@ -1,11 +1,11 @@
 //! Parser of the `error_log` directive, for every context.
 
-use crate::error_log::{ErrorLog, Level, LineFormat, Sink, Target};
+use crate::error_log::{ErrorLog, LineFormat, LogTarget, Severity, Sink};
 use crate::log_file::LogFiles;
 use crate::ring::Ring;
 use crate::syslog::SyslogTarget;
-use conf_schema::value::{arg, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::value::{parse_size, word_at};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::sync::Arc;
 
 /// Minimum buffer size: one complete line.
@@ -13,7 +13,7 @@ const MEMORY_BYTES_MIN: u64 = 2048 + 64;
 
 /// All `error_log` lines of one block. They replace those of the enclosing block, as in nginx.
 #[derive(Clone, Debug, Default)]
-pub struct ErrorLogLines(pub Vec<Target>);
+pub struct ErrorLogLines(pub Vec<LogTarget>);
 
 impl ErrorLogLines {
     pub fn log(&self) -> Arc<ErrorLog> {
@@ -28,11 +28,11 @@ pub struct MainLog(pub Arc<ErrorLog>);
 /// An `error_log` writes to the standard error stream, which must not be redirected to a file.
 pub static STDERR_USED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
 
-impl Value for ErrorLogLines {
+impl ValueKind for ErrorLogLines {
     const SYNTAX: &'static str = "file [level] [json | format=text|json]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let place = arg(d, 0)?.text();
+        let place = word_at(d, 0)?.text();
         // An empty name is the standard error stream, as in nginx.
         let sink = if place == "stderr" || place.is_empty() {
             STDERR_USED.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -49,7 +49,7 @@ impl Value for ErrorLogLines {
             Sink::File(cx.get::<LogFiles>().file(&path))
         };
         let (level, format) = options(d)?;
-        Ok(ErrorLogLines(vec![Target { level, sink, format }]))
+        Ok(ErrorLogLines(vec![LogTarget { level, sink, format }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -61,7 +61,7 @@ const DEBUG_PARTS: [&str; 7] =
     ["debug_core", "debug_alloc", "debug_mutex", "debug_event", "debug_http", "debug_mail", "debug_stream"];
 
 /// Reads the words after the place.
-fn options(d: &Directive) -> Result<(Level, LineFormat), Problem> {
+fn options(d: &Directive) -> Result<(Severity, LineFormat), Problem> {
     let mut chosen = None;
     let mut level = None;
     let mut parts = false;
@@ -81,34 +81,34 @@ fn options(d: &Directive) -> Result<(Level, LineFormat), Problem> {
                     return Err(problem.hint("\"format=json\" or \"format=text\""));
                 }
             });
-        } else if let Some(named) = Level::ALL.iter().find(|l| l.name() == word) {
+        } else if let Some(named) = Severity::ALL.iter().find(|l| l.name() == word) {
             if level.is_some() {
                 return Err(Problem::says(format!("duplicate log level \"{word}\"")).at(index));
             }
             level = Some(*named);
         } else if DEBUG_PARTS.contains(&&*word) && (parts || level.is_none()) {
-            (level, parts) = (Some(Level::Debug), true);
+            (level, parts) = (Some(Severity::Debug), true);
         } else {
-            let names: Vec<&str> = Level::ALL.iter().map(|l| l.name()).collect();
-            let hint = match conf_schema::suggest::nearest(&word, names.iter().copied()) {
+            let names: Vec<&str> = Severity::ALL.iter().map(|l| l.name()).collect();
+            let hint = match conf_schema::suggest::nearest_word(&word, names.iter().copied()) {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("one of: {}", names.join(", ")),
             };
             return Err(Problem::says(format!("invalid log level \"{word}\"")).at(index).hint(hint));
         }
     }
-    Ok((level.unwrap_or(Level::Error), chosen.unwrap_or_default()))
+    Ok((level.unwrap_or(Severity::Error), chosen.unwrap_or_default()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     fn read(text: &str) -> Result<ErrorLogLines, String> {
         let mut cx = Cx::default();
         cx.prefix = "/p".into();
-        ErrorLogLines::parse(&mut cx, &synthetic("error_log", text)).map_err(|p| format!("{:?}", p.words))
+        ErrorLogLines::parse(&mut cx, &synthetic_directive("error_log", text)).map_err(|p| format!("{:?}", p.words))
     }
 
     #[test]
@@ -118,10 +118,10 @@ mod tests {
             (target.level, format!("{:?}", target.sink))
         };
         let (level, sink) = one("logs/error.log");
-        assert!(level == Level::Error && sink.contains("/p/logs/error.log"));
-        assert_eq!(one("stderr info"), (Level::Info, "Stderr".into()));
-        assert_eq!(one("memory:32k debug"), (Level::Debug, "Memory(memory:32768)".into()));
-        assert_eq!(one("/x debug_http debug_event").0, Level::Debug);
+        assert!(level == Severity::Error && sink.contains("/p/logs/error.log"));
+        assert_eq!(one("stderr info"), (Severity::Info, "Stderr".into()));
+        assert_eq!(one("memory:32k debug"), (Severity::Debug, "Memory(memory:32768)".into()));
+        assert_eq!(one("/x debug_http debug_event").0, Severity::Debug);
         let format = |text: &str| read(text).expect(text).0.remove(0).format;
         for text in ["/x format=json", "/x format=json warn", "stderr info format=json"] {
             assert_eq!(format(text), LineFormat::Json, "{text}");

@@ -2,14 +2,14 @@
 
 use crate::clock;
 use crate::detail::{Detail, string};
-use crate::error_log::{LINE_BYTES_MAX, Level};
+use crate::error_log::{LINE_BYTES_MAX, Severity};
 use std::fmt::{self, Write};
 
 /// Octets of a detail's value; longer ones are cut before they are escaped, so that a line stays an object.
 const VALUE_BYTES_MAX: usize = 1024;
 
 /// Includes the line break.
-pub(crate) fn line(level: Level, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
+pub(crate) fn line(level: Severity, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
     let (seconds, millis) = clock::now();
     let clock::Civil { year, month, day, hour, minute, second, .. } = clock::civil(seconds);
     let mut out = String::with_capacity(256);
@@ -40,13 +40,14 @@ pub(crate) fn line(level: Level, connection: u64, words: fmt::Arguments<'_>, det
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error_log::{ErrorLog, LineFormat, Sink, Target};
+    use crate::error_log::{ErrorLog, LineFormat, LogTarget, Sink};
     use crate::ring::Ring;
     use std::sync::Arc;
 
     fn logs() -> (ErrorLog, Arc<Ring>, Arc<Ring>) {
         let (json, text) = (Arc::new(Ring::new(1 << 20)), Arc::new(Ring::new(1 << 20)));
-        let target = |ring: &Arc<Ring>, format| Target { level: Level::Info, sink: Sink::Memory(ring.clone()), format };
+        let target =
+            |ring: &Arc<Ring>, format| LogTarget { level: Severity::Info, sink: Sink::Memory(ring.clone()), format };
         (ErrorLog::new(vec![target(&json, LineFormat::Json), target(&text, LineFormat::Text)]), json, text)
     }
 
@@ -63,7 +64,7 @@ mod tests {
             Detail::hidden("request_id", "0af7"),
             Detail::bare("bytes", "bytes 1/2"),
         ];
-        log.log_with(Level::Error, 7, format_args!("failed {}", 1), &details);
+        log.log_with(Severity::Error, 7, format_args!("failed {}", 1), &details);
         let line = contents(&json);
         let (time, rest) = line.split_once(',').expect("members");
         assert!(time.starts_with("{\"time\":\"20") && time.ends_with("Z\"") && time.len() == 34, "{time}");
@@ -88,7 +89,7 @@ mod tests {
         );
         assert_eq!(text("\u{e9}\u{e9}", 3), "\"\u{e9}\"");
         let (log, json, _) = logs();
-        log.log(Level::Info, 0, format_args!("{}", "\0".repeat(5000)));
+        log.log(Severity::Info, 0, format_args!("{}", "\0".repeat(5000)));
         let line = contents(&json);
         assert!(line.ends_with("\\u0000\"}\n") && line.matches("\\u0000").count() == LINE_BYTES_MAX, "{}", line.len());
         assert!(!line.contains("connection"));

@@ -14,7 +14,9 @@ pub mod syslog;
 pub mod tail;
 
 pub use detail::Detail;
-pub use error_log::{ErrorLog, Level, LineFormat, Sink, Target, level_of_all, line, os, set_level, set_process_log};
+pub use error_log::{
+    ErrorLog, LineFormat, LogTarget, Severity, Sink, format_line, level_of_all, os_error, set_level, set_process_log,
+};
 pub use error_log_value::{ErrorLogLines, MainLog, STDERR_USED};
 pub use log_file::{DefaultAccessLog, LogFile, LogFiles};
 pub use syslog::SyslogTarget;

@@ -103,7 +103,7 @@ pub struct DefaultAccessLog(pub Option<PathBuf>);
 
 /// Opens a log file for appending, with mode 0644 less the umask as in nginx. Names of the standard streams mean the
 /// process's own streams: by name, sockets cannot be opened, and a plain file would be written at two offsets.
-pub fn open(path: &Path) -> std::io::Result<OwnedFd> {
+pub fn open_log(path: &Path) -> std::io::Result<OwnedFd> {
     open_with(path, 0o644)
 }
 

@@ -54,7 +54,7 @@ impl Object {
 /// Includes the line break.
 pub(crate) fn line(level: &str, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
     let (seconds, millis) = clock::now();
-    let time = clock::iso8601(seconds, clock::cached(|strings| strings.offset));
+    let time = clock::iso8601(seconds, clock::with_cached(|strings| strings.offset));
     let time = String::from_utf8_lossy(&time);
     let (date, zone) = time.split_at_checked(19).unwrap_or_default();
     let text = format!("{{\"level\":\"{}\",\"timestamp\":\"{date}.{millis:03}{zone}\"", level);

@@ -104,7 +104,7 @@ impl SyslogTarget {
     pub fn send(&self, severity: u8, message: &[u8]) -> io::Result<()> {
         let mut packet = Vec::with_capacity(64 + self.hostname.len() + self.tag.len() + message.len());
         packet.extend_from_slice(format!("<{}>", self.facility * 8 + severity.min(7)).as_bytes());
-        clock::cached(|strings| packet.extend_from_slice(&strings.syslog));
+        clock::with_cached(|strings| packet.extend_from_slice(&strings.syslog));
         for part in [&self.hostname, &self.tag] {
             if !part.is_empty() {
                 packet.push(b' ');

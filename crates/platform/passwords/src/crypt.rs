@@ -8,7 +8,7 @@ use yescrypt::{PasswordVerifier, Yescrypt};
 
 /// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PasswordVerdict {
     Right,
     Wrong,
     /// The stored form is unknown: no password matches.
@@ -21,9 +21,9 @@ pub fn is_slow(stored: &[u8]) -> bool {
 }
 
 /// Compares a password with what the file holds.
-pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
+pub fn check_password(password: &[u8], stored: &[u8]) -> PasswordVerdict {
     let right = if let Some(rest) = stored.strip_prefix(b"$apr1$") {
-        unix::md5(password, b"$apr1$", rest).is_some_and(|computed| equal(&computed, stored))
+        unix::crypt_md5(password, b"$apr1$", rest).is_some_and(|computed| equal(&computed, stored))
     } else if let Some(plain) = stored.strip_prefix(b"{PLAIN}") {
         equal(plain, password)
     } else if let Some(encoded) = stored.strip_prefix(b"{SSHA}") {
@@ -45,15 +45,15 @@ pub fn check(password: &[u8], stored: &[u8]) -> Verdict {
     } else {
         return unix(password, stored);
     };
-    if right { Verdict::Right } else { Verdict::Wrong }
+    if right { PasswordVerdict::Right } else { PasswordVerdict::Wrong }
 }
 
 /// The forms of crypt(3): DES, MD5, SHA-1, SHA-256, SHA-512, bcrypt.
-fn unix(password: &[u8], stored: &[u8]) -> Verdict {
-    match unix::crypt(password, stored) {
-        Some(computed) if equal(&computed, stored) => Verdict::Right,
-        Some(_) => Verdict::Wrong,
-        None => Verdict::Unreadable,
+fn unix(password: &[u8], stored: &[u8]) -> PasswordVerdict {
+    match unix::crypt_unix(password, stored) {
+        Some(computed) if equal(&computed, stored) => PasswordVerdict::Right,
+        Some(_) => PasswordVerdict::Wrong,
+        None => PasswordVerdict::Unreadable,
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
             "$6$salt$IxDD3jeSOb5eB1CX5LBsqZFVkJdido3OUILO5Ifz5iwMuTS4XMS130MTSuDDl3aCI6WouIL9AjRbLCelDCy.g.",
             "sa3tHJ3/KuYvI",
         ] {
-            assert_eq!(check(b"password", stored.as_bytes()), Verdict::Right, "{stored}");
-            assert_eq!(check(b"passwort", stored.as_bytes()), Verdict::Wrong, "{stored}");
+            assert_eq!(check_password(b"password", stored.as_bytes()), PasswordVerdict::Right, "{stored}");
+            assert_eq!(check_password(b"passwort", stored.as_bytes()), PasswordVerdict::Wrong, "{stored}");
         }
     }
 
@@ -96,24 +96,24 @@ mod tests {
     fn yescrypt_as_crypt_makes_it() {
         let stored = b"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$GmcwIgvdUC9qLWcKCi6gklUa1dM3ziD43YxYNURLKy0";
         assert!(is_slow(stored));
-        assert_eq!(check(b"secret", stored), Verdict::Right);
-        assert_eq!(check(b"secrets", stored), Verdict::Wrong);
+        assert_eq!(check_password(b"secret", stored), PasswordVerdict::Right);
+        assert_eq!(check_password(b"secrets", stored), PasswordVerdict::Wrong);
         for cut in ["$y$j9T$F5Jx5fExrKuPp53xLKQ..1$", "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$Gmcw", "$y$j9T", "$y$", "$y$$$"] {
-            assert_eq!(check(b"secret", cut.as_bytes()), Verdict::Wrong, "{cut}");
+            assert_eq!(check_password(b"secret", cut.as_bytes()), PasswordVerdict::Wrong, "{cut}");
         }
     }
 
     #[test]
     fn an_empty_form_is_wrong() {
-        assert_eq!(check(b"", b""), Verdict::Wrong);
-        assert_eq!(check(b"x", b""), Verdict::Wrong);
+        assert_eq!(check_password(b"", b""), PasswordVerdict::Wrong);
+        assert_eq!(check_password(b"x", b""), PasswordVerdict::Wrong);
     }
 
     #[test]
     fn broken_forms_let_nobody_in() {
         for stored in ["$apr1$", "{SSHA}_____w", "{SSHA}Zm9vCg==", "{SHA}Zm9vCg==", "$1$", "", "x", "$9$x$y", "{PLAIN}"]
         {
-            assert_ne!(check(b"1", stored.as_bytes()), Verdict::Right, "{stored}");
+            assert_ne!(check_password(b"1", stored.as_bytes()), PasswordVerdict::Right, "{stored}");
         }
     }
 
@@ -121,6 +121,6 @@ mod tests {
     fn long_passwords() {
         // As `openssl passwd -apr1 -salt abcdefgh` gives it.
         let long = b"a password of more than sixteen bytes";
-        assert_eq!(check(long, b"$apr1$abcdefgh$EJvhw845MtIPi.xyhIm.Y/"), Verdict::Right);
+        assert_eq!(check_password(long, b"$apr1$abcdefgh$EJvhw845MtIPi.xyhIm.Y/"), PasswordVerdict::Right);
     }
 }

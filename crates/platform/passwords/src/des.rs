@@ -112,7 +112,7 @@ fn put(block: u64, out: &mut Vec<u8>) {
 }
 
 /// The traditional form, of the first eight characters. `None`: `stored` has no salt.
-pub fn traditional(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
+pub fn crypt_traditional(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
     let salt = stored.get(..2)?;
     let mut out = salt.to_vec();
     put(encrypt(0, key_of(password), number(salt)?, 25), &mut out);
@@ -120,7 +120,7 @@ pub fn traditional(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// BSDi's form, `_` with rounds and salt. `None`: `stored` lacks them.
-pub fn bsdi(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
+pub fn crypt_bsdi(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
     let head = stored.get(..9)?;
     let (rounds, salt) = (number(head.get(1..5)?)?, number(head.get(5..)?)?);
     if rounds == 0 {

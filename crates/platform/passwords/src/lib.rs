@@ -1,6 +1,6 @@
 //! Passwords of files as `htpasswd` writes them: look-up of users and groups, and comparison with stored forms.
 //!
-//! Cheap forms are compared at once ([`check`]); bcrypt, SHA-crypt and similar ones, which are slow by design, on a pool
+//! Cheap forms are compared at once ([`check_password`]); bcrypt, SHA-crypt and similar ones, which are slow by design, on a pool
 //! thread ([`check_on_pool`]).
 
 #![forbid(unsafe_code)]
@@ -10,7 +10,7 @@ mod crypt;
 mod des;
 mod unix;
 
-pub use crypt::{Verdict, check, is_slow};
+pub use crypt::{PasswordVerdict, check_password, is_slow};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -28,10 +28,10 @@ pub enum CheckError {
 ///
 /// # Errors
 /// No comparison took place.
-pub async fn check_on_pool(password: Vec<u8>, stored: Vec<u8>) -> Result<Verdict, CheckError> {
+pub async fn check_on_pool(password: Vec<u8>, stored: Vec<u8>) -> Result<PasswordVerdict, CheckError> {
     let turn = turns().enter().await.ok_or(CheckError::Busy)?;
     let pool = net::pool::named(net::pool::DEFAULT).ok_or(CheckError::NoPool)?;
-    let work = pool.run(move || check(&password, &stored)).map_err(|_| CheckError::NoPool)?;
+    let work = pool.run(move || check_password(&password, &stored)).map_err(|_| CheckError::NoPool)?;
     let verdict = work.await.map_err(|_| CheckError::NoPool);
     drop(turn);
     verdict
@@ -52,9 +52,9 @@ struct Turns {
 }
 
 /// A place in the queue, until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct QueuePlace<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -70,7 +70,7 @@ impl Turns {
             return Some(turn);
         }
         let before = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let _place = Waiting(&self.waiting);
+        let _place = QueuePlace(&self.waiting);
         if before >= self.waiting_max {
             return None;
         }
@@ -87,7 +87,7 @@ fn turns() -> &'static Turns {
 }
 
 /// Returns a user's hash: up to the end of the line or the next colon.
-pub fn find<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
+pub fn find_hash<'a>(users: &'a [u8], user: &[u8]) -> Option<&'a [u8]> {
     let stored = users.split(|c| *c == b'\n').filter(|line| !line.starts_with(b"#")).find_map(|line| {
         let (name, rest) = line.split_at_checked(user.len())?;
         if name == user { rest.strip_prefix(b":") } else { None }
@@ -141,12 +141,12 @@ mod tests {
     #[test]
     fn lines_of_a_user_file() {
         let users = b"# joe:commented\njoe:secret:a comment\r\nanna:\nlast:{PLAIN}x";
-        assert_eq!(find(users, b"joe"), Some(b"secret".as_slice()));
-        assert_eq!(find(users, b"anna"), Some(b"".as_slice()));
-        assert_eq!(find(users, b"last"), Some(b"{PLAIN}x".as_slice()));
+        assert_eq!(find_hash(users, b"joe"), Some(b"secret".as_slice()));
+        assert_eq!(find_hash(users, b"anna"), Some(b"".as_slice()));
+        assert_eq!(find_hash(users, b"last"), Some(b"{PLAIN}x".as_slice()));
         for unknown in [b"jo".as_slice(), b"joe2", b"# joe", b""] {
-            assert_eq!(find(users, unknown), None);
+            assert_eq!(find_hash(users, unknown), None);
         }
-        assert_eq!(find(b"windows:x\r\n", b"windows"), Some(b"x".as_slice()));
+        assert_eq!(find_hash(b"windows:x\r\n", b"windows"), Some(b"x".as_slice()));
     }
 }

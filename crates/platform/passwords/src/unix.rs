@@ -13,10 +13,10 @@ const SHA1_SALT_MAX: usize = 64;
 const SHA2_SALT_MAX: usize = 16;
 
 /// Computes the form of a password with the parameters of a stored form. `None`: they are unknown or invalid.
-pub fn crypt(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
+pub fn crypt_unix(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
     match stored {
-        [b'_', ..] => des::bsdi(password, stored),
-        [b'$', b'1', b'$', rest @ ..] => md5(password, b"$1$", rest),
+        [b'_', ..] => des::crypt_bsdi(password, stored),
+        [b'$', b'1', b'$', rest @ ..] => crypt_md5(password, b"$1$", rest),
         [b'$', b'5', b'$', rest @ ..] => sha2(password, b"$5$", rest, |password, salt, params| {
             ordered(&sha_crypt::sha256_crypt(password, salt, params), 1)
         }),
@@ -26,7 +26,7 @@ pub fn crypt(password: &[u8], stored: &[u8]) -> Option<Vec<u8>> {
         [b'$', b's', b'h', b'a', b'1', b'$', rest @ ..] => sha1(password, rest),
         [b'$', b'2', b'a' | b'b' | b'y', b'$', rest @ ..] => bcrypt(password, stored.get(..4)?, rest),
         [b'$', ..] => None,
-        _ => des::traditional(password, stored),
+        _ => des::crypt_traditional(password, stored),
     }
 }
 
@@ -54,7 +54,7 @@ fn put(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 /// MD5 crypt: `$1$`, and Apache's variant `$apr1$`. `rest`: the stored form behind this.
-pub fn md5(password: &[u8], magic: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
+pub fn crypt_md5(password: &[u8], magic: &[u8], rest: &[u8]) -> Option<Vec<u8>> {
     let salt = rest.split(|c| *c == b'$').next().unwrap_or_default();
     let salt = salt.get(..MD5_SALT_MAX).unwrap_or(salt);
     let inner = Md5::new().chain_update(password).chain_update(salt).chain_update(password).finalize();
@@ -269,16 +269,16 @@ mod tests {
                 EIGHTY,
             ),
         ] {
-            let made = crypt(password, stored.as_bytes()).map(|made| String::from_utf8_lossy(&made).into_owned());
+            let made = crypt_unix(password, stored.as_bytes()).map(|made| String::from_utf8_lossy(&made).into_owned());
             assert_eq!(made.as_deref(), Some(stored));
         }
     }
 
     #[test]
     fn long_salts_are_cut() {
-        let made = crypt(b"password", b"$5$rounds=1400$anotherlongsaltstring$").expect("a form");
+        let made = crypt_unix(b"password", b"$5$rounds=1400$anotherlongsaltstring$").expect("a form");
         assert_eq!(made, b"$5$rounds=1400$anotherlongsalts$87EGYaZ5e.A4qxHNIAtpTOXMHgQkTK7HhX2JU8P.n.A");
-        let made = crypt(b"password", b"$5$rounds=10$s$").expect("a form");
+        let made = crypt_unix(b"password", b"$5$rounds=10$s$").expect("a form");
         assert!(made.starts_with(b"$5$rounds=1000$s$"), "the fewest rounds");
     }
 
@@ -309,7 +309,7 @@ mod tests {
             "$2y$05$abcdefghijklmnopqrst!u",
             "$2x$05$abcdefghijklmnopqrstuu",
         ] {
-            assert_eq!(crypt(b"password", stored.as_bytes()), None, "{stored}");
+            assert_eq!(crypt_unix(b"password", stored.as_bytes()), None, "{stored}");
         }
     }
 }

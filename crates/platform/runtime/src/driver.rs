@@ -49,11 +49,11 @@ const TASKS_A_TURN_MAX: usize = 128;
 
 /// Runs a future and its tasks, for tests. Panics with the future, or without descriptors.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    run(future).unwrap_or_else(|e| panic!("the event queue cannot be made: {e}"))
+    run_future(future).unwrap_or_else(|e| panic!("the event queue cannot be made: {e}"))
 }
 
 /// [`block_on`] for threads that must not panic. Fails without descriptors.
-pub fn run<F: Future>(future: F) -> io::Result<F::Output> {
+pub fn run_future<F: Future>(future: F) -> io::Result<F::Output> {
     clock::update();
     let thread = Thread::enter()?;
     let poller: Rc<Poller<()>> = Rc::new(Poller::new()?);

@@ -11,16 +11,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, LazyLock};
 
 #[derive(Debug)]
-pub struct Watched<T> {
+pub struct WatchedSocket<T> {
     inner: T,
     events: Outbound,
 }
 
-impl<T: AsFd> Watched<T> {
+impl<T: AsFd> WatchedSocket<T> {
     /// Fails when the thread has no event queue, or it refuses the descriptor.
-    pub fn new(inner: T) -> io::Result<Watched<T>> {
+    pub fn new(inner: T) -> io::Result<WatchedSocket<T>> {
         let copy = inner.as_fd().try_clone_to_owned()?;
-        Ok(Watched { events: Outbound::copy(copy)?, inner })
+        Ok(WatchedSocket { events: Outbound::copy(copy)?, inner })
     }
     pub fn get_ref(&self) -> &T {
         &self.inner
@@ -28,7 +28,7 @@ impl<T: AsFd> Watched<T> {
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
-    /// Waits until the descriptor may be readable; stays ready until [`Watched::clear_ready`].
+    /// Waits until the descriptor may be readable; stays ready until [`WatchedSocket::clear_ready`].
     pub async fn readable(&self) {
         poll_fn(|cx| self.events.poll_readable(cx)).await;
     }
@@ -38,7 +38,7 @@ impl<T: AsFd> Watched<T> {
     }
 }
 
-impl<T> AsFd for Watched<T> {
+impl<T> AsFd for WatchedSocket<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
@@ -125,14 +125,14 @@ impl UdpSocket {
 mod tests {
     use super::*;
     use crate::task::{panics, spawn_local, yield_now};
-    use net::faults::{self, Fault};
+    use net::faults::{self, SocketFault};
     use std::future::Future;
     use std::net::Ipv4Addr;
 
     /// Tests that a loop over an endless fault yields to this task.
     fn yields<F: Future<Output = ()> + 'static>(one: impl Fn(UdpSocket) -> F) {
-        let errors = [Fault::Error(111), Fault::Error(12)];
-        for fault in [Fault::Again, Fault::Endless(b'x')].into_iter().chain(errors) {
+        let errors = [SocketFault::Error(111), SocketFault::Error(12)];
+        for fault in [SocketFault::Again, SocketFault::Endless(b'x')].into_iter().chain(errors) {
             let before = (panics(), faults::runaways());
             crate::block_on(async {
                 let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bound");

@@ -15,5 +15,5 @@ pub mod task;
 pub mod time;
 pub mod wake;
 
-pub use driver::{Thread, block_on, run};
+pub use driver::{Thread, block_on, run_future};
 pub use inbox::{LoopWaker, Remote};

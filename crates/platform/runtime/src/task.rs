@@ -25,17 +25,17 @@ fn schedule(home: Home, runnable: Runnable) {
     }
 }
 
-struct Counted;
+struct CountedTask;
 
-impl Counted {
-    fn begin() -> Counted {
+impl CountedTask {
+    fn begin() -> CountedTask {
         process::TASKS_STARTED.up();
         process::TASKS.up();
-        Counted
+        CountedTask
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedTask {
     fn drop(&mut self) {
         process::TASKS.down();
     }
@@ -47,7 +47,7 @@ where
     F::Output: 'static,
 {
     let home = inbox::home();
-    let counted = Counted::begin();
+    let counted = CountedTask::begin();
     let (runnable, task) = async_task::spawn_local(future, move |runnable| {
         let _lives_as_long = &counted;
         schedule(home, runnable);

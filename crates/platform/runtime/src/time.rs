@@ -9,7 +9,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-struct Slot {
+struct TimerSlot {
     generation: u32,
     deadline: Instant,
     /// Due time of its heap node, at `deadline` or before; 0: no node.
@@ -19,7 +19,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Timers {
-    slots: Vec<Slot>,
+    slots: Vec<TimerSlot>,
     free: Vec<u32>,
     heap: BinaryHeap<Reverse<(Instant, u32, u32)>>,
 }
@@ -35,7 +35,7 @@ impl Timers {
     fn arm(&mut self, place: Option<(u32, u32)>, deadline: Instant, waker: &Waker) -> (u32, u32) {
         let (index, generation) = place.unwrap_or_else(|| {
             let index = self.free.pop().unwrap_or_else(|| {
-                self.slots.push(Slot { generation: 0, deadline, node: Instant::default(), waker: None });
+                self.slots.push(TimerSlot { generation: 0, deadline, node: Instant::default(), waker: None });
                 (self.slots.len() - 1) as u32
             });
             (index, self.slots.get(index as usize).map_or(0, |slot| slot.generation))
@@ -163,22 +163,22 @@ impl Drop for Sleep {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Elapsed;
+pub struct TimeElapsed;
 
-/// Limits a future to a duration; fails with [`Elapsed`]. Simultaneous completion counts.
-pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, Elapsed> {
+/// Limits a future to a duration; fails with [`TimeElapsed`]. Simultaneous completion counts.
+pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, TimeElapsed> {
     timeout_at(after(duration), future).await
 }
 
 /// Limits a future by a deadline, as [`timeout`].
-pub async fn timeout_at<F: Future>(deadline: Instant, future: F) -> Result<F::Output, Elapsed> {
+pub async fn timeout_at<F: Future>(deadline: Instant, future: F) -> Result<F::Output, TimeElapsed> {
     let mut future = pin!(future);
     let mut sleep = pin!(sleep_until(deadline));
     std::future::poll_fn(|cx| {
         if let Poll::Ready(done) = future.as_mut().poll(cx) {
             return Poll::Ready(Ok(done));
         }
-        sleep.as_mut().poll(cx).map(|()| Err(Elapsed))
+        sleep.as_mut().poll(cx).map(|()| Err(TimeElapsed))
     })
     .await
 }

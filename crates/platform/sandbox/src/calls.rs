@@ -114,7 +114,7 @@ const NAMED: Calls = calls! {
 };
 
 /// Name of a system call, or its number.
-pub fn name(number: usize) -> String {
+pub fn call_name(number: usize) -> String {
     let all = WORKER.iter().chain(MASTER).copied().chain([NAMED]).flatten();
     let found = all.into_iter().find(|(known, _)| usize::try_from(*known) == Ok(number));
     found.map_or_else(|| format!("number {number}"), |(_, name)| name.trim_start_matches("SYS_").to_string())
@@ -136,17 +136,17 @@ mod tests {
         let keys: BTreeSet<i64> = KEYS.iter().chain(KEYS_OPEN).copied().flatten().map(|(number, _)| *number).collect();
         assert!(keys.is_subset(&worker), "{:?}", keys.difference(&worker).collect::<Vec<_>>());
         for number in [libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_unlinkat, libc::SYS_kill] {
-            assert!(!keys.contains(&number), "{}", name(number as usize));
+            assert!(!keys.contains(&number), "{}", call_name(number as usize));
         }
         for number in [libc::SYS_execve, libc::SYS_setuid, libc::SYS_chroot, libc::SYS_listen, libc::SYS_seccomp] {
-            assert!(!worker.contains(&number), "{}", name(number as usize));
+            assert!(!worker.contains(&number), "{}", call_name(number as usize));
         }
     }
 
     #[test]
     fn calls_have_names() {
-        assert_eq!(name(libc::SYS_execve as usize), "execve");
-        assert_eq!(name(libc::SYS_ptrace as usize), "ptrace");
-        assert_eq!(name(511), "number 511");
+        assert_eq!(call_name(libc::SYS_execve as usize), "execve");
+        assert_eq!(call_name(libc::SYS_ptrace as usize), "ptrace");
+        assert_eq!(call_name(511), "number 511");
     }
 }

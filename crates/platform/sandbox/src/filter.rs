@@ -48,7 +48,7 @@ const NAMESPACES: [i32; 7] = [
 ///
 /// # Errors
 /// The kernel refuses them, or the architecture is unknown.
-pub fn install(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
+pub fn install_filters(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
     programs(process, mode, counted)?.iter().try_for_each(|program| confine::filter(program))
 }
 
@@ -56,7 +56,7 @@ pub fn install(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The architecture is unknown.
-pub fn fingerprint(process: Process, mode: Mode, counted: bool) -> io::Result<u64> {
+pub fn filter_fingerprint(process: Process, mode: Mode, counted: bool) -> io::Result<u64> {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for (code, jt, jf, k) in programs(process, mode, counted)?.into_iter().flatten() {
         for part in [u64::from(code), u64::from(jt), u64::from(jf), u64::from(k)] {
@@ -92,10 +92,10 @@ fn instructions(program: Result<BpfProgram, seccompiler::BackendError>) -> io::R
     Ok(program.iter().map(|line| (line.code, line.jt, line.jf, line.k)).collect())
 }
 
-type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+type FilterRules = BTreeMap<i64, Vec<SeccompRule>>;
 
-fn rules(process: Process) -> io::Result<Rules> {
-    let mut rules = Rules::new();
+fn rules(process: Process) -> io::Result<FilterRules> {
+    let mut rules = FilterRules::new();
     let mut allow =
         |lists: &[Calls]| rules.extend(lists.iter().copied().flatten().map(|(call, _)| (*call, Vec::new())));
     match process {
@@ -146,13 +146,13 @@ fn clones(process: Process) -> io::Result<(i64, Vec<SeccompRule>)> {
 }
 
 /// Restricts calls of a worker by arguments. Calls of every request have none: the kernel then remembers the verdict.
-fn restrict(rules: &mut Rules) -> io::Result<()> {
+fn restrict(rules: &mut FilterRules) -> io::Result<()> {
     rules.extend(restricted()?);
     Ok(())
 }
 
-fn restricted() -> io::Result<Rules> {
-    let mut rules = Rules::new();
+fn restricted() -> io::Result<FilterRules> {
+    let mut rules = FilterRules::new();
     use SeccompCmpArgLen::Dword;
     use SeccompCmpOp::{Eq, MaskedEq};
     let test = |index, length, operator, value| SeccompCondition::new(index, length, operator, value);
@@ -195,7 +195,7 @@ mod tests {
         }
         std::thread::spawn(|| {
             confine::no_new_privileges().expect("prctl");
-            install(Process::Worker, Mode::On, false).expect("filters");
+            install_filters(Process::Worker, Mode::On, false).expect("filters");
             body()
         })
         .join()
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn equal_filters_have_equal_fingerprints() {
-        let of = |process, mode, counted| fingerprint(process, mode, counted).expect("filters");
+        let of = |process, mode, counted| filter_fingerprint(process, mode, counted).expect("filters");
         let master = of(Process::Master, Mode::On, false);
         assert_eq!(master, of(Process::Master, Mode::Strict, false), "the mode concerns files and ports of workers");
         assert_ne!(master, of(Process::Master, Mode::Log, false));

@@ -1,6 +1,6 @@
 //! Rules as a Landlock domain.
 
-use crate::rules::{Access, Ports, Rules};
+use crate::rules::{PathAccess, PathRules, PortRules};
 use crate::{LANDLOCK_FILES, LANDLOCK_PORTS, LANDLOCK_SCOPES};
 use landlock::{
     AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
@@ -11,7 +11,7 @@ use std::io;
 
 /// A domain whose paths are open and that is not yet enforced.
 #[derive(Debug)]
-pub struct Prepared(RulesetCreated);
+pub struct PreparedRules(RulesetCreated);
 
 fn read() -> BitFlags<AccessFs> {
     make_bitflags!(AccessFs::{ReadFile | ReadDir})
@@ -33,12 +33,12 @@ fn of_files() -> BitFlags<AccessFs> {
     make_bitflags!(AccessFs::{ReadFile | WriteFile | Truncate})
 }
 
-impl Prepared {
+impl PreparedRules {
     /// Opens the paths, with the rights of this process. Paths that are gone are left out.
     ///
     /// # Errors
     /// The kernel refuses the domain, or has no Landlock.
-    pub fn new(rules: &Rules) -> io::Result<Prepared> {
+    pub fn new(rules: &PathRules) -> io::Result<PreparedRules> {
         let version = landlock_version();
         if version < LANDLOCK_FILES {
             return Err(io::ErrorKind::Unsupported.into());
@@ -47,7 +47,7 @@ impl Prepared {
         let mut ruleset = Ruleset::default().handle_access(read() | write() | never()).map_err(io::Error::other)?;
         if version >= LANDLOCK_PORTS {
             for (ports, access) in [(&rules.connect, AccessNet::ConnectTcp), (&rules.bind, AccessNet::BindTcp)] {
-                if *ports != Ports::Any {
+                if *ports != PortRules::Any {
                     ruleset = ruleset.handle_access(access).map_err(io::Error::other)?;
                 }
             }
@@ -57,30 +57,30 @@ impl Prepared {
         }
         let mut created = ruleset.create().map_err(io::Error::other)?;
         for rule in &rules.paths {
-            let rights = if rule.access == Access::Read { read() } else { write() };
+            let rights = if rule.access == PathAccess::Read { read() } else { write() };
             let rights = if rule.folder { rights } else { rights & of_files() };
             let Ok(open) = PathFd::new(&rule.path) else { continue };
             created = created.add_rule(PathBeneath::new(open, rights)).map_err(io::Error::other)?;
         }
         if version >= LANDLOCK_PORTS {
             for (ports, access) in [(&rules.connect, AccessNet::ConnectTcp), (&rules.bind, AccessNet::BindTcp)] {
-                let Ports::Only(ports) = ports else { continue };
+                let PortRules::Only(ports) = ports else { continue };
                 for port in ports {
                     created = created.add_rule(NetPort::new(*port, access)).map_err(io::Error::other)?;
                 }
             }
         }
-        Ok(Prepared(created))
+        Ok(PreparedRules(created))
     }
 
     /// Adds the process's own entry of `/proc`, which does not exist before the process does.
     ///
     /// # Errors
     /// The kernel refuses the rule.
-    pub fn own_process(self) -> io::Result<Prepared> {
+    pub fn own_process(self) -> io::Result<PreparedRules> {
         let Ok(open) = PathFd::new(format!("/proc/{}", std::process::id())) else { return Ok(self) };
         let created = self.0.add_rule(PathBeneath::new(open, read())).map_err(io::Error::other)?;
-        Ok(Prepared(created))
+        Ok(PreparedRules(created))
     }
 
     /// Enforces the domain on this thread, and on those that it starts.

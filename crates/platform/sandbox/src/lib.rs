@@ -9,12 +9,12 @@ mod landlock;
 mod privileges;
 mod rules;
 
-pub use calls::name as call_name;
-pub use filter::fingerprint;
-pub use landlock::Prepared;
+pub use calls::call_name;
+pub use filter::filter_fingerprint;
+pub use landlock::PreparedRules;
 pub use net::confine::{count_refused, has_filters, is_filtered, landlock_version, refused_calls};
 pub use privileges::{Privileges, keep_capabilities};
-pub use rules::{Access, Needs, PathRule, Ports, Rules};
+pub use rules::{Needs, PathAccess, PathRule, PathRules, PortRules};
 
 use std::io;
 
@@ -54,5 +54,5 @@ pub const LANDLOCK_SCOPES: u32 = 6;
 /// The kernel has no filters or refuses them; nothing is enforced then.
 pub fn filter_calls(process: Process, mode: Mode, counted: bool) -> io::Result<()> {
     net::confine::no_new_privileges()?;
-    filter::install(process, mode, counted)
+    filter::install_filters(process, mode, counted)
 }

@@ -6,32 +6,32 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
+pub enum PathAccess {
     Read,
     /// Reading, writing, making and removing.
     Write,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ports {
+pub enum PortRules {
     Any,
     Only(BTreeSet<u16>),
 }
 
-impl Ports {
-    pub fn none() -> Ports {
-        Ports::Only(BTreeSet::new())
+impl PortRules {
+    pub fn none() -> PortRules {
+        PortRules::Only(BTreeSet::new())
     }
     pub fn add(&mut self, port: u16) {
-        if let Ports::Only(ports) = self {
+        if let PortRules::Only(ports) = self {
             ports.insert(port);
         }
     }
-    fn cover(&self, other: &Ports) -> bool {
+    fn cover(&self, other: &PortRules) -> bool {
         match (self, other) {
-            (Ports::Any, _) => true,
-            (Ports::Only(_), Ports::Any) => false,
-            (Ports::Only(have), Ports::Only(need)) => need.is_subset(have),
+            (PortRules::Any, _) => true,
+            (PortRules::Only(_), PortRules::Any) => false,
+            (PortRules::Only(have), PortRules::Only(need)) => need.is_subset(have),
         }
     }
 }
@@ -40,11 +40,11 @@ impl Ports {
 #[derive(Clone, Debug)]
 pub struct Needs {
     /// Files and folders, and the directive that names each.
-    pub paths: BTreeMap<(PathBuf, Access), String>,
+    pub paths: BTreeMap<(PathBuf, PathAccess), String>,
     /// Directives with a path that begins with a variable, for each kind of access.
-    pub anywhere: BTreeMap<Access, String>,
-    pub connect: Ports,
-    pub bind: Ports,
+    pub anywhere: BTreeMap<PathAccess, String>,
+    pub connect: PortRules,
+    pub bind: PortRules,
     /// Directive that runs a program.
     pub program: Option<String>,
     /// Files with private keys and passwords, which no worker may read.
@@ -60,8 +60,8 @@ impl Default for Needs {
         Needs {
             paths: BTreeMap::new(),
             anywhere: BTreeMap::new(),
-            connect: Ports::none(),
-            bind: Ports::none(),
+            connect: PortRules::none(),
+            bind: PortRules::none(),
             program: None,
             secrets: BTreeSet::new(),
             key_paths: BTreeMap::new(),
@@ -77,26 +77,26 @@ impl Needs {
 }
 
 /// Device and inode, to which the kernel binds a rule.
-type Identity = (u64, u64);
+type InodeIdentity = (u64, u64);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathRule {
     /// Without symbolic links.
     pub path: PathBuf,
-    pub access: Access,
+    pub access: PathAccess,
     pub folder: bool,
-    identity: Identity,
+    identity: InodeIdentity,
     pub why: String,
 }
 
 /// Everything else is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rules {
+pub struct PathRules {
     pub paths: Vec<PathRule>,
     /// Rules for each need of the configuration, also where a wider rule of `paths` covers it.
     needed: Vec<PathRule>,
-    pub connect: Ports,
-    pub bind: Ports,
+    pub connect: PortRules,
+    pub bind: PortRules,
     /// Files and folders that no rule may open.
     hidden: BTreeSet<PathBuf>,
 }
@@ -152,21 +152,21 @@ const DEVICES: &[&str] = &["/dev/full", "/dev/null", "/dev/zero"];
 /// Entries of a writable folder that are searched for symbolic links.
 const LINKS_MAX: usize = 10_000;
 
-impl Rules {
+impl PathRules {
     /// On this machine.
-    pub fn of(needs: &Needs, mode: Mode) -> Rules {
+    pub fn of(needs: &Needs, mode: Mode) -> PathRules {
         let strict = mode == Mode::Strict;
-        let (mut rules, mut needed) = (Builder::default(), Builder::default());
+        let (mut rules, mut needed) = (RulesBuilder::default(), RulesBuilder::default());
         for path in LIBRARIES.iter().chain(if strict { LIBRARIES_STRICT } else { &[] }) {
-            rules.existing(Path::new(path), Access::Read, "the system");
+            rules.existing(Path::new(path), PathAccess::Read, "the system");
         }
         for path in DEVICES {
-            rules.existing(Path::new(path), Access::Write, "the system");
+            rules.existing(Path::new(path), PathAccess::Write, "the system");
         }
         if !strict {
             for entry in std::fs::read_dir("/").into_iter().flatten().flatten() {
                 if !SYSTEM.iter().any(|name| entry.file_name() == *name) {
-                    rules.existing(&entry.path(), Access::Read, "links and folders of sites");
+                    rules.existing(&entry.path(), PathAccess::Read, "links and folders of sites");
                 }
             }
         }
@@ -176,16 +176,16 @@ impl Rules {
         for ((path, access), why) in &needs.paths {
             needed.need(path, *access, why, strict);
         }
-        let connect = if strict { needs.connect.clone() } else { Ports::Any };
+        let connect = if strict { needs.connect.clone() } else { PortRules::Any };
         let hidden: BTreeSet<PathBuf> =
             needs.secrets.iter().chain(needs.key_paths.keys()).filter_map(|path| existing(path)).collect();
         if hidden.is_empty() {
             let needed = needed.rules;
             rules.rules.extend(needed.iter().cloned());
-            return Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden };
+            return PathRules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden };
         }
         // Paths that directives name remain open by themselves where the folder around it is not.
-        let mut exact = Builder::default();
+        let mut exact = RulesBuilder::default();
         for ((path, access), why) in &needs.paths {
             exact.existing(path, *access, why);
         }
@@ -196,25 +196,25 @@ impl Rules {
         for ((path, access), why) in &needs.paths {
             rules.need(path, *access, why, strict);
         }
-        let rules = Builder { rules: hide.apply(rules.rules) };
-        Rules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden }
+        let rules = RulesBuilder { rules: hide.apply(rules.rules) };
+        PathRules { paths: rules.reduced(), needed, connect, bind: needs.bind.clone(), hidden }
     }
 
     /// Rules of the key process: it may read keys that variables name, and nothing else.
-    pub fn of_keys(needs: &Needs) -> Rules {
-        let mut rules = Builder::default();
+    pub fn of_keys(needs: &Needs) -> PathRules {
+        let mut rules = RulesBuilder::default();
         if let Some(why) = &needs.keys_anywhere {
-            rules.existing(Path::new("/"), Access::Read, why);
+            rules.existing(Path::new("/"), PathAccess::Read, why);
         }
         for (path, why) in &needs.key_paths {
-            rules.need(path, Access::Read, why, true);
+            rules.need(path, PathAccess::Read, why, true);
         }
-        let (connect, bind, hidden) = (Ports::none(), Ports::none(), BTreeSet::new());
-        Rules { paths: rules.reduced(), needed: Vec::new(), connect, bind, hidden }
+        let (connect, bind, hidden) = (PortRules::none(), PortRules::none(), BTreeSet::new());
+        PathRules { paths: rules.reduced(), needed: Vec::new(), connect, bind, hidden }
     }
 
     /// Tells whether a process with these rules can do everything that others allow, and reads nothing that they hide.
-    pub fn cover(&self, others: &Rules) -> bool {
+    pub fn cover(&self, others: &PathRules) -> bool {
         self.connect.cover(&others.connect)
             && self.bind.cover(&others.bind)
             && others.needed.iter().all(|other| self.allows(other))
@@ -229,7 +229,7 @@ impl Rules {
 
     /// The rules as lines for people.
     pub fn describe(&self) -> Vec<String> {
-        let mut by_reason: Vec<(Access, &str, Vec<String>)> = Vec::new();
+        let mut by_reason: Vec<(PathAccess, &str, Vec<String>)> = Vec::new();
         for rule in &self.paths {
             let path = rule.path.display().to_string();
             match by_reason.iter_mut().find(|(access, why, _)| (*access, *why) == (rule.access, &*rule.why)) {
@@ -237,8 +237,8 @@ impl Rules {
                 None => by_reason.push((rule.access, &rule.why, vec![path])),
             }
         }
-        let line = |(access, why, paths): &(Access, &str, Vec<String>)| {
-            let verb = if *access == Access::Read { "read" } else { "write" };
+        let line = |(access, why, paths): &(PathAccess, &str, Vec<String>)| {
+            let verb = if *access == PathAccess::Read { "read" } else { "write" };
             format!("{verb} {} ({why})", paths.join(" "))
         };
         let mut lines: Vec<String> = by_reason.iter().map(line).collect();
@@ -248,9 +248,9 @@ impl Rules {
         }
         for (verb, ports) in [("connect to", &self.connect), ("bind", &self.bind)] {
             lines.push(match ports {
-                Ports::Any => format!("{verb} any TCP port"),
-                Ports::Only(ports) if ports.is_empty() => format!("{verb} no TCP port"),
-                Ports::Only(ports) => {
+                PortRules::Any => format!("{verb} any TCP port"),
+                PortRules::Only(ports) if ports.is_empty() => format!("{verb} no TCP port"),
+                PortRules::Only(ports) => {
                     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
                     format!("{verb} TCP ports {}", ports.join(" "))
                 }
@@ -321,7 +321,7 @@ fn existing(path: &Path) -> Option<PathBuf> {
     std::fs::canonicalize(path).ok()
 }
 
-fn identity(path: &Path) -> Option<Identity> {
+fn identity(path: &Path) -> Option<InodeIdentity> {
     std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
@@ -331,13 +331,13 @@ fn depth(path: &Path) -> usize {
 }
 
 #[derive(Default)]
-struct Builder {
+struct RulesBuilder {
     rules: Vec<PathRule>,
 }
 
-impl Builder {
+impl RulesBuilder {
     /// A missing path is left out.
-    fn existing(&mut self, path: &Path, access: Access, why: &str) {
+    fn existing(&mut self, path: &Path, access: PathAccess, why: &str) {
         let Ok(path) = std::fs::canonicalize(path) else { return };
         let Ok(found) = std::fs::metadata(&path) else { return };
         let identity = (found.dev(), found.ino());
@@ -347,7 +347,7 @@ impl Builder {
     /// Adds a path of the configuration. Rules are bound to the file or folder that exists now: one that does not exist yet gets
     /// the rule of the nearest folder above, and one that tools replace (a file by its editor, a folder by a deployment)
     /// the folder around it.
-    fn need(&mut self, path: &Path, access: Access, why: &str, strict: bool) {
+    fn need(&mut self, path: &Path, access: PathAccess, why: &str, strict: bool) {
         let Some(there) = path.ancestors().find(|path| path.exists()) else { return };
         let missing = there != path;
         if missing && strict && depth(there) < 2 {
@@ -362,7 +362,7 @@ impl Builder {
             Some(parent) => self.existing(parent, access, why),
             None => self.existing(there, access, why),
         }
-        if folder && access == Access::Write && !strict {
+        if folder && access == PathAccess::Write && !strict {
             self.links(there, why);
         }
     }
@@ -376,7 +376,7 @@ impl Builder {
                 && depth(&target) >= 2
                 && target.is_dir()
             {
-                self.existing(&target, Access::Write, why);
+                self.existing(&target, PathAccess::Write, why);
             }
         }
     }
@@ -409,8 +409,8 @@ mod tests {
             std::fs::create_dir_all(dir.join("a/b")).expect("a folder");
             Dir(std::fs::canonicalize(dir).expect("it exists"))
         }
-        fn needs(&self, list: &[(&str, Access)]) -> Needs {
-            let one = |(path, access): &(&str, Access)| ((self.0.join(path), *access), "test".to_string());
+        fn needs(&self, list: &[(&str, PathAccess)]) -> Needs {
+            let one = |(path, access): &(&str, PathAccess)| ((self.0.join(path), *access), "test".to_string());
             Needs { paths: list.iter().map(one).collect(), ..Needs::default() }
         }
     }
@@ -421,30 +421,30 @@ mod tests {
         }
     }
 
-    fn has(rules: &Rules, path: &Path, access: Access) -> bool {
+    fn has(rules: &PathRules, path: &Path, access: PathAccess) -> bool {
         rules.paths.iter().any(|rule| rule.access >= access && path.starts_with(&rule.path))
     }
 
     #[test]
     fn strict_rules_name_paths_alone_and_others_what_is_around() {
         let dir = Dir::new("strict");
-        let needs = dir.needs(&[("a/b", Access::Write)]);
-        let strict = Rules::of(&needs, Mode::Strict);
-        assert!(has(&strict, &dir.0.join("a/b/c"), Access::Write));
-        assert!(!has(&strict, &dir.0.join("a"), Access::Read));
-        assert!(!has(&strict, Path::new("/etc/shadow"), Access::Read));
-        let on = Rules::of(&needs, Mode::On);
-        assert!(has(&on, &dir.0.join("a/replaced"), Access::Write), "{:?}", on.describe());
-        assert!(has(&on, &dir.0, Access::Read) && !has(&on, &dir.0, Access::Write));
-        assert!(!has(&on, Path::new("/root"), Access::Read) && !has(&on, Path::new("/proc/1"), Access::Read));
+        let needs = dir.needs(&[("a/b", PathAccess::Write)]);
+        let strict = PathRules::of(&needs, Mode::Strict);
+        assert!(has(&strict, &dir.0.join("a/b/c"), PathAccess::Write));
+        assert!(!has(&strict, &dir.0.join("a"), PathAccess::Read));
+        assert!(!has(&strict, Path::new("/etc/shadow"), PathAccess::Read));
+        let on = PathRules::of(&needs, Mode::On);
+        assert!(has(&on, &dir.0.join("a/replaced"), PathAccess::Write), "{:?}", on.describe());
+        assert!(has(&on, &dir.0, PathAccess::Read) && !has(&on, &dir.0, PathAccess::Write));
+        assert!(!has(&on, Path::new("/root"), PathAccess::Read) && !has(&on, Path::new("/proc/1"), PathAccess::Read));
     }
 
     #[test]
     fn a_path_that_is_missing_gets_the_rule_of_the_folder_above() {
         let dir = Dir::new("missing");
-        let rules = Rules::of(&dir.needs(&[("a/none/deep", Access::Write)]), Mode::Strict);
-        assert!(has(&rules, &dir.0.join("a/none"), Access::Write));
-        assert!(!has(&rules, &dir.0.join("x"), Access::Write));
+        let rules = PathRules::of(&dir.needs(&[("a/none/deep", PathAccess::Write)]), Mode::Strict);
+        assert!(has(&rules, &dir.0.join("a/none"), PathAccess::Write));
+        assert!(!has(&rules, &dir.0.join("x"), PathAccess::Write));
     }
 
     #[test]
@@ -452,33 +452,33 @@ mod tests {
         let dir = Dir::new("links");
         std::fs::create_dir_all(dir.0.join("disk")).expect("a folder");
         std::os::unix::fs::symlink(dir.0.join("disk"), dir.0.join("a/b/link")).expect("a link");
-        let rules = Rules::of(&dir.needs(&[("a/b", Access::Write)]), Mode::On);
-        assert!(has(&rules, &dir.0.join("disk/file"), Access::Write));
+        let rules = PathRules::of(&dir.needs(&[("a/b", PathAccess::Write)]), Mode::On);
+        assert!(has(&rules, &dir.0.join("disk/file"), PathAccess::Write));
     }
 
     #[test]
     fn rules_cover_what_they_include() {
         let dir = Dir::new("cover");
-        let mut needs = dir.needs(&[("a", Access::Write)]);
-        let wide = Rules::of(&needs, Mode::Strict);
-        let narrow = Rules::of(&dir.needs(&[("a/b", Access::Read)]), Mode::Strict);
+        let mut needs = dir.needs(&[("a", PathAccess::Write)]);
+        let wide = PathRules::of(&needs, Mode::Strict);
+        let narrow = PathRules::of(&dir.needs(&[("a/b", PathAccess::Read)]), Mode::Strict);
         assert!(wide.cover(&narrow) && wide.cover(&wide) && !narrow.cover(&wide));
         needs.connect.add(80);
-        assert!(!wide.cover(&Rules::of(&needs, Mode::Strict)));
-        needs.connect = Ports::none();
-        needs.anywhere.insert(Access::Read, "root $x".into());
-        assert!(!wide.cover(&Rules::of(&needs, Mode::Strict)));
+        assert!(!wide.cover(&PathRules::of(&needs, Mode::Strict)));
+        needs.connect = PortRules::none();
+        needs.anywhere.insert(PathAccess::Read, "root $x".into());
+        assert!(!wide.cover(&PathRules::of(&needs, Mode::Strict)));
     }
 
     #[test]
     fn a_folder_that_was_replaced_is_not_covered() {
         let dir = Dir::new("replaced");
-        let needs = dir.needs(&[("a/b", Access::Write)]);
-        let rules = Rules::of(&needs, Mode::Strict);
-        assert!(rules.cover(&Rules::of(&needs, Mode::Strict)));
+        let needs = dir.needs(&[("a/b", PathAccess::Write)]);
+        let rules = PathRules::of(&needs, Mode::Strict);
+        assert!(rules.cover(&PathRules::of(&needs, Mode::Strict)));
         std::fs::rename(dir.0.join("a/b"), dir.0.join("a/old")).expect("renamed");
         std::fs::create_dir(dir.0.join("a/b")).expect("a folder");
-        assert!(!rules.cover(&Rules::of(&needs, Mode::Strict)));
+        assert!(!rules.cover(&PathRules::of(&needs, Mode::Strict)));
     }
 
     #[test]
@@ -490,34 +490,35 @@ mod tests {
         std::fs::create_dir_all(dir.0.join("site")).expect("a folder");
         std::fs::create_dir_all(dir.0.join("certs/sub")).expect("a folder");
         std::os::unix::fs::symlink(dir.0.join("a/key"), dir.0.join("link")).expect("a link");
-        let mut needs = dir.needs(&[("a/users", Access::Read), ("site", Access::Write)]);
+        let mut needs = dir.needs(&[("a/users", PathAccess::Read), ("site", PathAccess::Write)]);
         needs.secrets.insert(dir.0.join("link"));
         needs.key_paths.insert(dir.0.join("certs"), "ssl_certificate_key".into());
         for mode in [Mode::On, Mode::Strict] {
-            let rules = Rules::of(&needs, mode);
-            let reads = |name: &str| has(&rules, &dir.0.join(name), Access::Read);
+            let rules = PathRules::of(&needs, mode);
+            let reads = |name: &str| has(&rules, &dir.0.join(name), PathAccess::Read);
             assert!(reads("a/users") && reads("site/x"), "{mode:?} {:?}", rules.describe());
             assert!(!reads("a/key") && !reads("a/older") && !reads("certs/x.key"), "{mode:?} {:?}", rules.describe());
-            assert!(has(&rules, &dir.0.join("site/x"), Access::Write));
+            assert!(has(&rules, &dir.0.join("site/x"), PathAccess::Write));
             assert!(reads("a/b/x"), "a folder beside the key");
             assert!(rules.cover(&rules));
             // Without isolation the key may be read: such rules do not serve a configuration that hides it.
             let open =
-                Rules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
+                PathRules::of(&Needs { secrets: BTreeSet::new(), key_paths: BTreeMap::new(), ..needs.clone() }, mode);
             assert!(!open.cover(&rules), "{mode:?}");
         }
-        let keys = Rules::of_keys(&needs);
+        let keys = PathRules::of_keys(&needs);
         assert!(
-            has(&keys, &dir.0.join("certs/x.key"), Access::Read) && !has(&keys, &dir.0.join("a/key"), Access::Read)
+            has(&keys, &dir.0.join("certs/x.key"), PathAccess::Read)
+                && !has(&keys, &dir.0.join("a/key"), PathAccess::Read)
         );
-        assert!(!has(&keys, Path::new("/etc/passwd"), Access::Read));
+        assert!(!has(&keys, Path::new("/etc/passwd"), PathAccess::Read));
     }
 
     #[test]
     fn a_variable_from_the_start_opens_everything() {
-        let needs = Needs { anywhere: BTreeMap::from([(Access::Read, "root $x".into())]), ..Needs::default() };
-        let rules = Rules::of(&needs, Mode::Strict);
-        assert!(has(&rules, Path::new("/etc/shadow"), Access::Read));
+        let needs = Needs { anywhere: BTreeMap::from([(PathAccess::Read, "root $x".into())]), ..Needs::default() };
+        let rules = PathRules::of(&needs, Mode::Strict);
+        assert!(has(&rules, Path::new("/etc/shadow"), PathAccess::Read));
         assert!(rules.describe().iter().any(|line| line == "read / (root $x)"), "{:?}", rules.describe());
     }
 }

@@ -7,7 +7,7 @@ fn a_broken_record_ends_the_connection_with_an_alert() {
     let (clock, _) = clock();
     let (authority, settings) = simple();
     let client = client_rules(&verifying(&authority), &clock);
-    let mut pair = Pair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
+    let mut pair = StreamPair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
     pair.exchange();
     pair.client.send(&[IoSlice::new(b"x")]).expect("sent");
     let mut bent = pair.client.output().to_vec();
@@ -81,7 +81,7 @@ fn records_between_the_parts_of_a_message_are_answered_with_an_alert() {
     let client = client_rules(&verifying(&authority), &clock);
     let between: [&[u8]; 3] = [&[23, 3, 3, 0, 0], &[20, 3, 3, 0, 1, 1], &[21, 3, 3, 0, 2, 1, 90]];
     for between in between {
-        let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
+        let mut pair = StreamPair::new(always(&rules), &client, &target("localhost"));
         let mut hello = pair.client.output().to_vec();
         pair.client.advance(hello.len());
         give(&mut pair.server, &pair.chooser, &mut hello, &mut Vec::new()).expect("a hello");

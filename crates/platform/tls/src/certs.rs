@@ -34,9 +34,9 @@ impl std::fmt::Display for LoadError {
 
 /// Parses PEM certificates: `CERTIFICATE`, `X509 CERTIFICATE` and OpenSSL's `TRUSTED CERTIFICATE`. Fails with OpenSSL's
 /// message.
-pub fn certificates(text: &[u8]) -> Result<Vec<Certificate>, String> {
+pub fn parse_certificates(text: &[u8]) -> Result<Vec<Certificate>, String> {
     let mut all = Vec::new();
-    for block in pem::blocks(text).map_err(|why| why.to_string())? {
+    for block in pem::parse_blocks(text).map_err(|why| why.to_string())? {
         let bytes = match block.label.as_str() {
             "CERTIFICATE" | "X509 CERTIFICATE" => block.bytes,
             // Trust settings of OpenSSL follow the certificate.
@@ -66,18 +66,18 @@ pub struct KeyPair {
 impl KeyPair {
     pub fn load(certificate: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Result<KeyPair, LoadError> {
         let chain = Self::chain(certificate)?;
-        let key = key::load(key, passwords).map_err(LoadError::Key)?;
+        let key = key::load_key(key, passwords).map_err(LoadError::Key)?;
         Self::join(chain, key)
     }
 
     /// [`KeyPair::load`] for a key of another process, from a text without private keys ([`isolation`]).
     pub fn load_isolated(certificate: &[u8], key: &[u8]) -> Result<KeyPair, LoadError> {
         let chain = Self::chain(certificate)?;
-        Self::join(chain, isolation::load(key).map_err(LoadError::Key)?)
+        Self::join(chain, isolation::load_stand_in(key).map_err(LoadError::Key)?)
     }
 
     pub fn chain(text: &[u8]) -> Result<Vec<Certificate>, LoadError> {
-        let chain = certificates(text).map_err(LoadError::Certificate)?;
+        let chain = parse_certificates(text).map_err(LoadError::Certificate)?;
         if chain.is_empty() {
             return Err(LoadError::Certificate("no start line:Expecting: TRUSTED CERTIFICATE".into()));
         }
@@ -188,12 +188,12 @@ impl CertificateSet {
 
 /// Certificates with the server's TLS 1.2 suites: a key must fit a suite as well as a scheme.
 #[derive(Debug)]
-pub(crate) struct Resolver {
+pub(crate) struct CertificateResolver {
     pub set: Arc<CertificateSet>,
     pub suites: Arc<[SupportedCipherSuite]>,
 }
 
-impl ResolvesServerCert for Resolver {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offered = hello.signature_schemes();
         let shared: Vec<_> =

@@ -1,6 +1,6 @@
 //! A TLS stream over a non-blocking socket, for clients and upstream servers alike. The socket belongs to the caller.
 
-use crate::{Choice, ClientHello, Facts, Received, TlsError, TlsStream};
+use crate::{Choice, ClientHello, Facts, ReceivedBytes, TlsError, TlsStream};
 use base::room::Room;
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -82,7 +82,7 @@ impl Channel {
         socket: &impl Socket,
         room: usize,
         plain: &mut Vec<u8>,
-    ) -> Result<(usize, Received), ChannelError> {
+    ) -> Result<(usize, ReceivedBytes), ChannelError> {
         CIPHERTEXT.with_borrow_mut(|ciphertext| {
             ciphertext.clear();
             // Grown to the caller's room only: a larger read would decrypt more than requested.
@@ -91,7 +91,7 @@ impl Channel {
             }
             let n = socket.recv(ciphertext).map_err(ChannelError::Io)?;
             if n == 0 {
-                return Ok((0, Received::default()));
+                return Ok((0, ReceivedBytes::default()));
             }
             let received = self.stream.receive(ciphertext, plain).map_err(ChannelError::Tls)?;
             Ok((n, received))
@@ -99,7 +99,7 @@ impl Channel {
     }
 
     /// Continues a server's handshake with the rules for its ClientHello. `h2`: HTTP/2 may be negotiated.
-    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<ReceivedBytes, TlsError> {
         self.stream.choose(choice, h2, plain)
     }
 

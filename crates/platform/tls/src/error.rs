@@ -1,6 +1,6 @@
 //! Failures of a connection, in OpenSSL's words where they exist, for which operators search their logs.
 
-use crate::verify::{Refused, Verdict};
+use crate::verify::{RefusedRole, VerifyVerdict};
 use rustls::{CertificateError, Error, PeerIncompatible};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum TlsError {
     NotTls,
     Rejected,
     /// Refused certificate of an upstream server.
-    Verify(Verdict),
+    Verify(VerifyVerdict),
     Alert(u8),
     NoSharedCipher,
     UnsupportedProtocol,
@@ -110,7 +110,7 @@ impl From<&Error> for TlsError {
     fn from(why: &Error) -> TlsError {
         match why {
             Error::AlertReceived(alert) => TlsError::Alert(u8::from(*alert)),
-            Error::InvalidCertificate(CertificateError::Other(other)) => match other.0.downcast_ref::<Refused>() {
+            Error::InvalidCertificate(CertificateError::Other(other)) => match other.0.downcast_ref::<RefusedRole>() {
                 Some(refused) => TlsError::Verify(refused.0),
                 None => TlsError::Protocol(why.to_string()),
             },

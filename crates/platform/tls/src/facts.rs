@@ -1,6 +1,6 @@
 //! TLS facts after the handshake, for the `$ssl_*` variables.
 
-use crate::verify::Verdict;
+use crate::verify::VerifyVerdict;
 use crate::x509::{Certificate, name, time};
 use crate::{ciphers, groups, pem};
 use std::sync::OnceLock;
@@ -28,7 +28,7 @@ pub struct Facts {
     /// The handshake has not ended: data may be replayed (`$ssl_early_data`).
     pub early: AtomicBool,
     /// [`crate::ServerRules::asks`]: this certificate does not count for servers with other requirements.
-    pub rules: crate::Scope,
+    pub rules: crate::SessionScope,
     /// Cached server of `server_name`; opaque, 0 when empty.
     pub server: AtomicU64,
 }
@@ -36,7 +36,7 @@ pub struct Facts {
 #[derive(Clone, Debug)]
 pub struct PeerCertificate {
     pub certificate: Certificate,
-    pub verdict: Verdict,
+    pub verdict: VerifyVerdict,
     /// Path from leaf to anchor, kept for `ssl_ocsp`.
     pub path: Vec<Certificate>,
     /// Result of the OCSP check; `Some`: reason for refusal.
@@ -84,13 +84,13 @@ impl Facts {
         let names: Vec<String> = self
             .client_ciphers
             .iter()
-            .map(|id| ciphers::name(*id).map_or_else(|| number(*id), str::to_string))
+            .map(|id| ciphers::cipher_name(*id).map_or_else(|| number(*id), str::to_string))
             .collect();
         names.join(":")
     }
 
     pub fn curves(&self) -> String {
-        let names: Vec<String> = self.client_groups.iter().map(|id| groups::name(*id)).collect();
+        let names: Vec<String> = self.client_groups.iter().map(|id| groups::group_name(*id)).collect();
         names.join(":")
     }
 
@@ -124,7 +124,7 @@ impl PeerCertificate {
     }
 
     pub fn raw(&self) -> String {
-        pem::encode("CERTIFICATE", self.certificate.der())
+        pem::encode_block("CERTIFICATE", self.certificate.der())
     }
 
     /// `$ssl_client_cert`: later lines begin with a tab, for header fields.
@@ -134,7 +134,7 @@ impl PeerCertificate {
 
     /// `$ssl_client_escaped_cert`: percent-encoded, with the last line end.
     pub fn escaped(&self) -> String {
-        let text = pem::encode("CERTIFICATE", self.certificate.der());
+        let text = pem::encode_block("CERTIFICATE", self.certificate.der());
         let mut out = String::with_capacity(text.len() * 3 / 2);
         for byte in text.bytes() {
             // Unreserved characters (`NGX_ESCAPE_URI_COMPONENT`).
@@ -149,22 +149,22 @@ impl PeerCertificate {
     }
 
     pub fn subject(&self) -> String {
-        name::rfc2253(self.certificate.subject())
+        name::format_rfc2253(self.certificate.subject())
     }
     pub fn issuer(&self) -> String {
-        name::rfc2253(self.certificate.issuer())
+        name::format_rfc2253(self.certificate.issuer())
     }
     pub fn subject_legacy(&self) -> String {
-        name::oneline(self.certificate.subject())
+        name::format_oneline(self.certificate.subject())
     }
     pub fn issuer_legacy(&self) -> String {
-        name::oneline(self.certificate.issuer())
+        name::format_oneline(self.certificate.issuer())
     }
     pub fn valid_from(&self) -> String {
-        time::print(self.certificate.not_before)
+        time::print_time(self.certificate.not_before)
     }
     pub fn valid_to(&self) -> String {
-        time::print(self.certificate.not_after)
+        time::print_time(self.certificate.not_after)
     }
     /// `$ssl_client_v_remain`: whole days, 0 after the end. `now`: seconds since 1970.
     pub fn days_left(&self, now: i64) -> i64 {

@@ -9,10 +9,10 @@ use rustls::pki_types::CertificateDer;
 /// A ClientHello is found only in complete input, and not earlier than announced.
 pub fn client_hello(data: &[u8]) {
     let mut at = 0;
-    while let Peek::More(missing) = hello::peek(data.get(..at).unwrap_or_default()) {
+    while let Peek::More(missing) = hello::peek_hello(data.get(..at).unwrap_or_default()) {
         for early in at..at.saturating_add(missing).min(data.len()) {
             assert!(matches!(
-                hello::peek(data.get(..early).unwrap_or_default()),
+                hello::peek_hello(data.get(..early).unwrap_or_default()),
                 Peek::More(_) | Peek::NotTls | Peek::Broken(_)
             ));
         }
@@ -21,9 +21,9 @@ pub fn client_hello(data: &[u8]) {
             break;
         }
     }
-    if let Peek::Hello(_) = hello::peek(data) {
+    if let Peek::Hello(_) = hello::peek_hello(data) {
         for cut in (0..data.len()).rev().take(8) {
-            let earlier = hello::peek(data.get(..cut).unwrap_or_default());
+            let earlier = hello::peek_hello(data.get(..cut).unwrap_or_default());
             assert!(matches!(earlier, Peek::More(_) | Peek::Hello(_)), "{earlier:?}");
         }
     }
@@ -37,7 +37,7 @@ pub fn quic_first(data: &[u8]) {
 /// A cipher string selects each suite once, or fails.
 pub fn cipher_string(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(list) = ciphers::evaluate(text) {
+    if let Ok(list) = ciphers::evaluate_ciphers(text) {
         let mut ids: Vec<u16> = list.suites.iter().map(|s| s.id).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -49,21 +49,21 @@ pub fn cipher_string(data: &[u8]) {
 /// A parsed certificate can be printed and verified, and is never trusted.
 pub fn certificate(data: &[u8]) {
     let Ok(parsed) = Certificate::parse(CertificateDer::from(data.to_vec())) else { return };
-    let _ = (name::rfc2253(parsed.subject()), name::oneline(parsed.issuer()), parsed.serial_hex());
+    let _ = (name::format_rfc2253(parsed.subject()), name::format_oneline(parsed.issuer()), parsed.serial_hex());
     let _ = matches_host(&parsed, "a.example");
     let trust = Trust { depth: 3, ..Trust::default() };
     assert!(!trust.verify(&[parsed.clone(), parsed], 1_800_000_000, Purpose::Client).is_ok());
 }
 
 pub fn pem_text(data: &[u8]) {
-    if let Ok(blocks) = pem::blocks(data) {
+    if let Ok(blocks) = pem::parse_blocks(data) {
         for block in blocks {
-            let again = pem::blocks(pem::encode("X", &block.bytes).as_bytes()).unwrap_or_default();
+            let again = pem::parse_blocks(pem::encode_block("X", &block.bytes).as_bytes()).unwrap_or_default();
             assert_eq!(again.first().map(|b| &b.bytes), Some(&block.bytes));
         }
     }
     let _ = RevocationList::all(data);
-    let _ = key::load(data, &[]);
+    let _ = key::load_key(data, &[]);
 }
 
 #[cfg(test)]

@@ -38,15 +38,15 @@ const GROUPS: &[(&[&str], u16, &str)] = &[
     (&["ffdhe8192"], 0x104, "ffdhe8192"),
 ];
 
-pub fn name(id: u16) -> String {
+pub fn group_name(id: u16) -> String {
     GROUPS.iter().find(|(_, n, _)| *n == id).map_or_else(|| format!("0x{id:04x}"), |(_, _, name)| (*name).to_string())
 }
 
 /// A group that reports its use, for the sessions of TLS 1.2.
 #[derive(Debug)]
-struct Recording(&'static dyn SupportedKxGroup);
+struct RecordedGroups(&'static dyn SupportedKxGroup);
 
-impl SupportedKxGroup for Recording {
+impl SupportedKxGroup for RecordedGroups {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         crate::current::exchange(u16::from(self.0.name()));
         self.0.start()
@@ -70,8 +70,8 @@ impl SupportedKxGroup for Recording {
 
 /// Returns the groups as they report their use.
 pub(crate) fn recording(groups: &[&'static dyn SupportedKxGroup]) -> Vec<&'static dyn SupportedKxGroup> {
-    static ALL: LazyLock<Vec<Recording>> =
-        LazyLock::new(|| provider().kx_groups.iter().map(|group| Recording(*group)).collect());
+    static ALL: LazyLock<Vec<RecordedGroups>> =
+        LazyLock::new(|| provider().kx_groups.iter().map(|group| RecordedGroups(*group)).collect());
     let of = |group: &&'static dyn SupportedKxGroup| -> &'static dyn SupportedKxGroup {
         match ALL.iter().find(|known| known.name() == group.name()) {
             Some(recording) => recording,
@@ -82,24 +82,24 @@ pub(crate) fn recording(groups: &[&'static dyn SupportedKxGroup]) -> Vec<&'stati
 }
 
 #[derive(Debug, Default)]
-pub struct Selected {
+pub struct SelectedGroups {
     pub groups: Vec<&'static dyn SupportedKxGroup>,
     pub missing: Vec<String>,
 }
 
 /// Groups of `auto`: rustls's preference, the ML-KEM hybrid first.
-pub fn automatic() -> Vec<&'static dyn SupportedKxGroup> {
+pub fn automatic_groups() -> Vec<&'static dyn SupportedKxGroup> {
     let mut all = provider().kx_groups.clone();
     all.sort_by_key(|g| g.name() != NamedGroup::X25519MLKEM768);
     all
 }
 
 /// Parses a list such as `X25519:prime256v1`. Fails with the name that OpenSSL does not know either.
-pub fn select(text: &str) -> Result<Selected, String> {
+pub fn select_groups(text: &str) -> Result<SelectedGroups, String> {
     if text == "auto" {
-        return Ok(Selected { groups: automatic(), missing: Vec::new() });
+        return Ok(SelectedGroups { groups: automatic_groups(), missing: Vec::new() });
     }
-    let mut selected = Selected::default();
+    let mut selected = SelectedGroups::default();
     for word in text.split(':') {
         // OpenSSL 3.5: "?name" may be missing.
         let (optional, word) = word.strip_prefix('?').map_or((false, word), |w| (true, w));
@@ -126,14 +126,14 @@ mod tests {
     #[test]
     fn lists_are_read() {
         let names = |text: &str| -> Vec<String> {
-            select(text).expect("known").groups.iter().map(|g| name(u16::from(g.name()))).collect()
+            select_groups(text).expect("known").groups.iter().map(|g| group_name(u16::from(g.name()))).collect()
         };
         assert_eq!(names("auto")[..2], ["X25519MLKEM768", "X25519"]);
         assert_eq!(names("prime256v1:X25519:P-256"), ["prime256v1", "X25519"]);
-        let selected = select("secp521r1:secp384r1").expect("known");
+        let selected = select_groups("secp521r1:secp384r1").expect("known");
         assert_eq!((selected.groups.len(), &selected.missing[..]), (1, &["secp521r1".to_string()][..]));
-        assert_eq!(select("X25519:nonsense").err().as_deref(), Some("nonsense"));
+        assert_eq!(select_groups("X25519:nonsense").err().as_deref(), Some("nonsense"));
         assert_eq!(names("?nonsense:X25519"), ["X25519"]);
-        assert_eq!(name(0xfefe), "0xfefe");
+        assert_eq!(group_name(0xfefe), "0xfefe");
     }
 }

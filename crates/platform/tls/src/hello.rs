@@ -67,7 +67,7 @@ fn words(bytes: &[u8]) -> Vec<u16> {
     bytes.chunks_exact(2).map(|p| p.iter().fold(0, |n, b| n << 8 | u16::from(*b))).collect()
 }
 
-pub fn peek(input: &[u8]) -> Peek {
+pub fn peek_hello(input: &[u8]) -> Peek {
     let mut message: Vec<u8> = Vec::new();
     let mut wanted: Option<usize> = None;
     let mut records = Bytes(input);
@@ -254,10 +254,10 @@ mod tests {
         for size in [1, 5, 64, message.len()] {
             let whole = records(&message, size);
             for cut in 0..whole.len() {
-                let Peek::More(missing) = peek(&whole[..cut]) else { panic!("{size} {cut}") };
+                let Peek::More(missing) = peek_hello(&whole[..cut]) else { panic!("{size} {cut}") };
                 assert!(missing >= 1 && cut + missing <= whole.len(), "{size} {cut} {missing}");
             }
-            let Peek::Hello(hello) = peek(&whole) else { panic!("no hello") };
+            let Peek::Hello(hello) = peek_hello(&whole) else { panic!("no hello") };
             assert_eq!(hello.server_name.as_deref(), Some("Www.Example"));
             assert_eq!(hello.alpn, [b"h2".to_vec(), b"http/1.1".to_vec()]);
             assert_eq!((&hello.suites[..], &hello.groups[..]), (&[0x1301, 0xc02f][..], &[29, 23][..]));
@@ -268,14 +268,14 @@ mod tests {
 
     #[test]
     fn other_protocols_are_recognised() {
-        assert_eq!(peek(b"GET / HTTP/1.1\r\n"), Peek::NotTls);
-        assert_eq!(peek(b"\r\n"), Peek::NotTls);
-        assert_eq!(peek(&[0x15, 3, 1, 0, 2, 2, 40]), Peek::Broken(UNEXPECTED_MESSAGE));
-        assert_eq!(peek(&[0x16, 2, 0]), Peek::Broken(PROTOCOL_VERSION));
-        assert_eq!(peek(&[0x16, 3, 1, 0, 4, 2]), Peek::Broken(UNEXPECTED_MESSAGE));
-        assert_eq!(peek(&[0x16, 3, 1, 0xff, 0xff]), Peek::Broken(RECORD_OVERFLOW));
-        assert_eq!(peek(&[0x16, 3, 1, 0x40, 0x01, 1]), Peek::Broken(RECORD_OVERFLOW));
-        assert!(matches!(peek(&[0x16, 3, 1, 0x40, 0x00, 1]), Peek::More(_)));
+        assert_eq!(peek_hello(b"GET / HTTP/1.1\r\n"), Peek::NotTls);
+        assert_eq!(peek_hello(b"\r\n"), Peek::NotTls);
+        assert_eq!(peek_hello(&[0x15, 3, 1, 0, 2, 2, 40]), Peek::Broken(UNEXPECTED_MESSAGE));
+        assert_eq!(peek_hello(&[0x16, 2, 0]), Peek::Broken(PROTOCOL_VERSION));
+        assert_eq!(peek_hello(&[0x16, 3, 1, 0, 4, 2]), Peek::Broken(UNEXPECTED_MESSAGE));
+        assert_eq!(peek_hello(&[0x16, 3, 1, 0xff, 0xff]), Peek::Broken(RECORD_OVERFLOW));
+        assert_eq!(peek_hello(&[0x16, 3, 1, 0x40, 0x01, 1]), Peek::Broken(RECORD_OVERFLOW));
+        assert!(matches!(peek_hello(&[0x16, 3, 1, 0x40, 0x00, 1]), Peek::More(_)));
     }
 
     #[test]
@@ -283,7 +283,7 @@ mod tests {
         let of = |legacy: [u8; 2]| {
             let mut message = message(&extension(43, &[2, 3, 4]));
             message[4..6].copy_from_slice(&legacy);
-            (peek(&records(&message, 400)), peek_message(&message))
+            (peek_hello(&records(&message, 400)), peek_message(&message))
         };
         for legacy in [[0, 0], [2, 0], [3, 0]] {
             assert_eq!(of(legacy), (Peek::Broken(PROTOCOL_VERSION), Peek::Broken(PROTOCOL_VERSION)), "{legacy:?}");
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn server_names_that_openssl_refuses_are_refused() {
-        let of = |bytes: &[u8]| peek(&records(&message(bytes), 400));
+        let of = |bytes: &[u8]| peek_hello(&records(&message(bytes), 400));
         assert_eq!(of(&sni(b"")), Peek::Broken(DECODE_ERROR));
         assert_eq!(of(&sni(b"a\0b")), Peek::Broken(UNRECOGNIZED_NAME));
         assert_eq!(of(&sni(&[b'a'; 256])), Peek::Broken(UNRECOGNIZED_NAME));

@@ -40,7 +40,7 @@ pub trait KeyService: Send + Sync + Debug {
 static SERVICE: OnceLock<Arc<dyn KeyService>> = OnceLock::new();
 
 /// Sets the service of this process, once.
-pub fn install(service: Arc<dyn KeyService>) {
+pub fn install_service(service: Arc<dyn KeyService>) {
     let _ = SERVICE.set(service);
 }
 
@@ -48,7 +48,7 @@ pub fn install(service: Arc<dyn KeyService>) {
 ///
 /// # Errors
 /// As there, and without a service.
-pub fn open(path: &str) -> io::Result<Vec<u8>> {
+pub fn open_file(path: &str) -> io::Result<Vec<u8>> {
     SERVICE.get().ok_or_else(|| io::Error::other("this process has no connection to the key process"))?.open(path)
 }
 
@@ -145,7 +145,7 @@ impl Signer for RemoteSigner {
 }
 
 #[derive(Debug)]
-pub struct Extracted {
+pub struct ExtractedKeys {
     /// The file without private keys.
     pub text: Vec<u8>,
     pub keys: Vec<ExtractedKey>,
@@ -161,20 +161,20 @@ pub struct ExtractedKey {
 
 /// Takes private keys out of a PEM file, in the process that holds them. Files without keys are unchanged. `origin` names the file in the
 /// stand-ins.
-pub fn extract(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> Extracted {
+pub fn extract_keys(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> ExtractedKeys {
     const MARK: &[u8] = b"PRIVATE KEY-----";
     let mut keys = Vec::new();
     if !text.windows(MARK.len()).any(|part| part == MARK) {
-        return Extracted { text: text.to_vec(), keys };
+        return ExtractedKeys { text: text.to_vec(), keys };
     }
-    let blocks = match pem::blocks(text) {
+    let blocks = match pem::parse_blocks(text) {
         Ok(blocks) => blocks,
-        Err(why) => return Extracted { text: refused(&KeyError::Broken(why)).into_bytes(), keys },
+        Err(why) => return ExtractedKeys { text: refused(&KeyError::Broken(why)).into_bytes(), keys },
     };
     let mut out = String::new();
     for block in &blocks {
         if !block.label.ends_with("PRIVATE KEY") {
-            out.push_str(&pem::encode(&block.label, &block.bytes));
+            out.push_str(&pem::encode_block(&block.label, &block.bytes));
             continue;
         }
         let opened = key::open(block, passwords).and_then(|(pem, key)| {
@@ -185,7 +185,7 @@ pub fn extract(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> Extr
         });
         match opened {
             Ok((key, spki)) => {
-                let block = pem::encode(STAND_IN, &spki);
+                let block = pem::encode_block(STAND_IN, &spki);
                 let header = origin.map(|path| format!("{ORIGIN}: {path}\n\n")).unwrap_or_default();
                 out.push_str(&block.replacen("-----\n", &format!("-----\n{header}"), 1));
                 keys.push(key);
@@ -193,11 +193,11 @@ pub fn extract(text: &[u8], passwords: &[Vec<u8>], origin: Option<&str>) -> Extr
             Err(why) => out.push_str(&refused(&why)),
         }
     }
-    Extracted { text: out.into_bytes(), keys }
+    ExtractedKeys { text: out.into_bytes(), keys }
 }
 
 /// Initialises the library before the process is confined: its random numbers begin with a look for a device.
-pub fn prepare() {
+pub fn prepare_library() {
     let _ = aws_lc_rs::rand::fill(&mut [0; 32]);
 }
 
@@ -210,7 +210,7 @@ pub fn sign_with(key: &dyn SigningKey, scheme: u16, message: &[u8]) -> Result<Ve
     signer.sign(message).map_err(|why| why.to_string())
 }
 
-/// Removes all but certificates and stand-ins from a text of [`extract`]. Services that open files for other processes return nothing else.
+/// Removes all but certificates and stand-ins from a text of [`extract_keys`]. Services that open files for other processes return nothing else.
 pub fn certificates_and_keys(text: &[u8]) -> Vec<u8> {
     let kept = |label: &str| label.ends_with("CERTIFICATE") || label == STAND_IN || label == REFUSED;
     let mut out = String::new();
@@ -235,15 +235,15 @@ fn refused(why: &KeyError) -> String {
         KeyError::WrongPassword => "w",
         KeyError::Broken(_) | KeyError::Unsupported(_) => "u",
     };
-    pem::encode(REFUSED, format!("{kind}{why}").as_bytes())
+    pem::encode_block(REFUSED, format!("{kind}{why}").as_bytes())
 }
 
-/// Loads the first stand-in of a text that [`extract`] made.
+/// Loads the first stand-in of a text that [`extract_keys`] made.
 ///
 /// # Errors
 /// The reason why the key process could not use the key.
-pub fn load(text: &[u8]) -> Result<Arc<dyn SigningKey>, KeyError> {
-    let blocks = pem::blocks(text).map_err(KeyError::Broken)?;
+pub fn load_stand_in(text: &[u8]) -> Result<Arc<dyn SigningKey>, KeyError> {
+    let blocks = pem::parse_blocks(text).map_err(KeyError::Broken)?;
     let block = blocks.iter().find(|block| block.label == STAND_IN || block.label == REFUSED).ok_or(KeyError::NoKey)?;
     if block.label == REFUSED {
         let (kind, why) = block.bytes.split_first().map_or((b'n', &[][..]), |(kind, why)| (*kind, why));
@@ -275,9 +275,9 @@ mod tests {
             &["genpkey", "-algorithm", "ed25519"],
         ] {
             let Some(text) = openssl(args, b"") else { return };
-            let found = extract(&text, &[], None);
+            let found = extract_keys(&text, &[], None);
             let [ExtractedKey { id, key, .. }] = &found.keys[..] else { panic!("{args:?}: {found:?}") };
-            let remote = load(&found.text).expect("a stand-in");
+            let remote = load_stand_in(&found.text).expect("a stand-in");
             assert_eq!(
                 (remote.algorithm(), id_of(remote.public_key().expect("public").as_ref())),
                 (key.algorithm(), *id)
@@ -297,31 +297,35 @@ mod tests {
         let authority = Authority::new("root");
         let pair = authority.server(&["a"]);
         let both = format!("{}{}", pair.certificate, pair.key);
-        let found = extract(both.as_bytes(), &[], Some("/k.pem"));
+        let found = extract_keys(both.as_bytes(), &[], Some("/k.pem"));
         let text = String::from_utf8_lossy(&found.text);
         assert!(!text.contains("PRIVATE"), "{text}");
-        let key = load(&found.text).expect("a stand-in");
+        let key = load_stand_in(&found.text).expect("a stand-in");
         assert!(KeyPair::join(KeyPair::chain(&found.text).expect("a chain"), key).is_ok());
-        let other = extract(authority.server(&["b"]).key.as_bytes(), &[], None);
-        let joined = KeyPair::join(KeyPair::chain(&found.text).expect("a chain"), load(&other.text).expect("a key"));
+        let other = extract_keys(authority.server(&["b"]).key.as_bytes(), &[], None);
+        let joined =
+            KeyPair::join(KeyPair::chain(&found.text).expect("a chain"), load_stand_in(&other.text).expect("a key"));
         assert_eq!(joined.err(), Some(LoadError::Mismatch));
-        assert_eq!(extract(pair.certificate.as_bytes(), &[], None).text, pair.certificate.as_bytes());
+        assert_eq!(extract_keys(pair.certificate.as_bytes(), &[], None).text, pair.certificate.as_bytes());
     }
 
     #[test]
     fn reasons_survive_the_way() {
         let text = b"-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n";
-        let why = key::load(text, &[]).err();
+        let why = key::load_key(text, &[]).err();
         assert!(why.is_some());
-        assert_eq!(load(&extract(text, &[], None).text).err(), why);
-        assert_eq!(load(&extract(b"nothing", &[], None).text).err(), Some(KeyError::NoKey));
-        let broken = extract(b"-----BEGIN PRIVATE KEY-----\nAQID\n", &[], None);
-        assert!(broken.keys.is_empty() && load(&broken.text).is_err());
+        assert_eq!(load_stand_in(&extract_keys(text, &[], None).text).err(), why);
+        assert_eq!(load_stand_in(&extract_keys(b"nothing", &[], None).text).err(), Some(KeyError::NoKey));
+        let broken = extract_keys(b"-----BEGIN PRIVATE KEY-----\nAQID\n", &[], None);
+        assert!(broken.keys.is_empty() && load_stand_in(&broken.text).is_err());
         if let Some(locked) = openssl(&["genrsa", "-aes128", "-passout", "pass:secret", "2048"], b"") {
-            assert_eq!(load(&extract(&locked, &[], None).text).err(), Some(KeyError::NeedsPassword));
-            assert_eq!(load(&extract(&locked, &[b"x".to_vec()], None).text).err(), Some(KeyError::WrongPassword));
-            let opened = extract(&locked, &[b"secret".to_vec()], None);
-            assert!(load(&opened.text).is_ok() && key::load(opened.keys[0].pem.as_bytes(), &[]).is_ok());
+            assert_eq!(load_stand_in(&extract_keys(&locked, &[], None).text).err(), Some(KeyError::NeedsPassword));
+            assert_eq!(
+                load_stand_in(&extract_keys(&locked, &[b"x".to_vec()], None).text).err(),
+                Some(KeyError::WrongPassword)
+            );
+            let opened = extract_keys(&locked, &[b"secret".to_vec()], None);
+            assert!(load_stand_in(&opened.text).is_ok() && key::load_key(opened.keys[0].pem.as_bytes(), &[]).is_ok());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::ciphers::provider;
 use crate::der::{self, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
-use crate::pem::{self, Block};
+use crate::pem::{self, PemBlock};
 use aws_lc_rs::cipher::{
     AES_128, AES_192, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, UnboundCipherKey,
 };
@@ -40,7 +40,7 @@ impl std::fmt::Display for KeyError {
 }
 
 pub fn is_encrypted(text: &[u8]) -> bool {
-    let blocks = pem::blocks(text).unwrap_or_default();
+    let blocks = pem::parse_blocks(text).unwrap_or_default();
     let key = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY"));
     key.is_some_and(|b| {
         b.label == "ENCRYPTED PRIVATE KEY" || b.header("Proc-Type").is_some_and(|v| v.ends_with("ENCRYPTED"))
@@ -48,20 +48,20 @@ pub fn is_encrypted(text: &[u8]) -> bool {
 }
 
 /// Loads the first private key, trying passwords in order.
-pub fn load(text: &[u8], passwords: &[Vec<u8>]) -> Result<Arc<dyn SigningKey>, KeyError> {
-    let blocks = pem::blocks(text).map_err(KeyError::Broken)?;
+pub fn load_key(text: &[u8], passwords: &[Vec<u8>]) -> Result<Arc<dyn SigningKey>, KeyError> {
+    let blocks = pem::parse_blocks(text).map_err(KeyError::Broken)?;
     let block = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY")).ok_or(KeyError::NoKey)?;
     signing(block, decrypted(block, passwords)?)
 }
 
 /// Loads the key of a block, and writes it as PEM without encryption.
-pub(crate) fn open(block: &Block, passwords: &[Vec<u8>]) -> Result<(String, Arc<dyn SigningKey>), KeyError> {
+pub(crate) fn open(block: &PemBlock, passwords: &[Vec<u8>]) -> Result<(String, Arc<dyn SigningKey>), KeyError> {
     let bytes = decrypted(block, passwords)?;
     let label = if block.label == "ENCRYPTED PRIVATE KEY" { "PRIVATE KEY" } else { &block.label };
-    Ok((pem::encode(label, &bytes), signing(block, bytes)?))
+    Ok((pem::encode_block(label, &bytes), signing(block, bytes)?))
 }
 
-fn decrypted(block: &Block, passwords: &[Vec<u8>]) -> Result<Vec<u8>, KeyError> {
+fn decrypted(block: &PemBlock, passwords: &[Vec<u8>]) -> Result<Vec<u8>, KeyError> {
     if block.label == "ENCRYPTED PRIVATE KEY" {
         each(passwords, |password| pkcs8(&block.bytes, password))
     } else if block.header("Proc-Type").is_some_and(|v| v.ends_with("ENCRYPTED")) {
@@ -72,7 +72,7 @@ fn decrypted(block: &Block, passwords: &[Vec<u8>]) -> Result<Vec<u8>, KeyError> 
     }
 }
 
-fn signing(block: &Block, bytes: Vec<u8>) -> Result<Arc<dyn SigningKey>, KeyError> {
+fn signing(block: &PemBlock, bytes: Vec<u8>) -> Result<Arc<dyn SigningKey>, KeyError> {
     let der = match block.label.as_str() {
         "RSA PRIVATE KEY" => PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(bytes)),
         "EC PRIVATE KEY" => PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(bytes)),
@@ -271,21 +271,21 @@ mod tests {
         ] {
             let Some(text) = openssl(args, b"") else { return };
             let passwords: Vec<Vec<u8>> = password.map(|p: &str| vec![b"wrong".to_vec(), p.into()]).unwrap_or_default();
-            let key = load(&text, &passwords).unwrap_or_else(|why| panic!("{args:?}: {why}"));
+            let key = load_key(&text, &passwords).unwrap_or_else(|why| panic!("{args:?}: {why}"));
             assert_eq!(key.algorithm(), algorithm, "{args:?}");
             assert_eq!(is_encrypted(&text), password.is_some(), "{args:?}");
             if password.is_some() {
-                assert_eq!(load(&text, &[]).err(), Some(KeyError::NeedsPassword), "{args:?}");
-                assert_eq!(load(&text, &[b"wrong".to_vec()]).err(), Some(KeyError::WrongPassword), "{args:?}");
+                assert_eq!(load_key(&text, &[]).err(), Some(KeyError::NeedsPassword), "{args:?}");
+                assert_eq!(load_key(&text, &[b"wrong".to_vec()]).err(), Some(KeyError::WrongPassword), "{args:?}");
             }
         }
     }
 
     #[test]
     fn texts_without_a_key_are_refused() {
-        assert_eq!(load(b"", &[]).err(), Some(KeyError::NoKey));
+        assert_eq!(load_key(b"", &[]).err(), Some(KeyError::NoKey));
         assert!(matches!(
-            load(b"-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n", &[]).err(),
+            load_key(b"-----BEGIN PRIVATE KEY-----\nAQID\n-----END PRIVATE KEY-----\n", &[]).err(),
             Some(KeyError::Unsupported(_))
         ));
     }

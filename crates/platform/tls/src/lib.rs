@@ -40,11 +40,11 @@ pub use channel::{Channel, ChannelError, Socket};
 pub use client::{ClientRules, ClientSettings, Target};
 pub use error::TlsError;
 pub use facts::{Facts, PeerCertificate, scheme_name};
-pub use hello::{ClientHello, HELLO_MAX, Peek, peek};
+pub use hello::{ClientHello, HELLO_MAX, Peek, peek_hello};
 pub use key_log::KeyLog;
 pub use server::{Choice, Protocols, ServerRules, ServerSettings, SessionStore, VerifyClient};
 pub use session::{SessionCache, TICKET_KEY_SIZES, TicketKeys};
-pub use stream::{Received, TlsStream};
+pub use stream::{ReceivedBytes, TlsStream};
 pub use wait::Wait;
 
 use std::sync::Arc;
@@ -52,7 +52,7 @@ use std::sync::Arc;
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Digest of the rules under which a session may resume.
-pub type Scope = [u8; 32];
+pub type SessionScope = [u8; 32];
 
 /// Tells whether bytes have the outer shape of an OCSP response (RFC 6960).
 pub fn ocsp_response(bytes: &[u8]) -> bool {

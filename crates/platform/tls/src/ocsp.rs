@@ -1,7 +1,7 @@
 //! OCSP (RFC 6960): requests, and checks of responses.
 
 use crate::der::{self, BIT_STRING, ENUMERATED, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
-use crate::verify::signed;
+use crate::verify::verify_signature;
 use crate::x509::{self, Certificate, name, time};
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
@@ -109,7 +109,7 @@ pub enum Signer {
 
 /// Checks a response about a certificate. `chain`: possible signers; `now`: seconds since 1970. Fails in OpenSSL's
 /// words.
-pub fn check(
+pub fn check_response(
     response: &[u8],
     id: &CertificateId,
     issuer: &Certificate,
@@ -181,14 +181,14 @@ fn basic(
     }
 
     let is_responder = |c: &&Certificate| match responder.tag {
-        0xa1 => name::same(responder.body, c.subject()),
+        0xa1 => name::same_name(responder.body, c.subject()),
         0xa2 => {
             Reader::new(responder.body).body(OCTET_STRING).is_some_and(|hash| key_hash(c).is_some_and(|k| k == hash))
         }
         _ => false,
     };
     let mut candidates = certificates.iter().chain(std::iter::once(issuer)).chain(chain).filter(is_responder);
-    let by = candidates.find(|c| signed(c.spki(), algorithm, data.whole, signature));
+    let by = candidates.find(|c| verify_signature(c.spki(), algorithm, data.whole, signature));
     let Some(by) = by else { return Some(Err("OCSP_basic_verify() failed".into())) };
     if signer == Signer::Authorised && !authorised(by, issuer, now) {
         return Some(Err("OCSP_basic_verify() failed (SSL: error:13800070:OCSP routines::root ca not trusted)".into()));
@@ -209,13 +209,13 @@ fn basic(
 
 /// The issuer, or a certificate that it issued for OCSP.
 fn authorised(by: &Certificate, issuer: &Certificate, now: i64) -> bool {
-    if by.spki() == issuer.spki() && name::same(by.subject(), issuer.subject()) {
+    if by.spki() == issuer.spki() && name::same_name(by.subject(), issuer.subject()) {
         return true;
     }
     let usages = by.extensions.extended_key_usage.as_deref().unwrap_or_default();
     usages.iter().any(|usage| usage == x509::OCSP_SIGNING)
-        && name::same(by.issuer(), issuer.subject())
-        && signed(issuer.spki(), by.signature_algorithm(), by.tbs(), by.signature())
+        && name::same_name(by.issuer(), issuer.subject())
+        && verify_signature(issuer.spki(), by.signature_algorithm(), by.tbs(), by.signature())
         && by.not_before <= now
         && now <= by.not_after
 }
@@ -223,15 +223,15 @@ fn authorised(by: &Certificate, issuer: &Certificate, now: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Authority, Issued, openssl};
+    use crate::testing::{Authority, TestCertificate, openssl};
     use std::path::Path;
 
     /// Response of the `openssl` program; `index`: its database.
     fn answered(
         directory: &Path,
         authority: &Authority,
-        signer: &Issued,
-        leaf: &Issued,
+        signer: &TestCertificate,
+        leaf: &TestCertificate,
         index: &str,
     ) -> Option<Vec<u8>> {
         let put = |name: &str, bytes: &[u8]| {
@@ -258,7 +258,7 @@ mod tests {
         std::fs::read(out).ok()
     }
 
-    fn leaf_of(issued: &Issued) -> Certificate {
+    fn leaf_of(issued: &TestCertificate) -> Certificate {
         Certificate::parse(issued.certificate_der()).expect("a certificate")
     }
 
@@ -281,8 +281,8 @@ mod tests {
         let serial = leaf_of(&leaf).serial_hex();
         let valid = format!("V\t351231235959Z\t\t{serial}\tunknown\t/CN=user\n");
         let revoked = format!("R\t351231235959Z\t250101000000Z\t{serial}\tunknown\t/CN=user\n");
-        let ask = |signer: &Issued, index: &str| answered(&directory, &root, signer, &leaf, index);
-        let judge = |response: &[u8], who, at| check(response, &id, &issuer, &[], who, at).map(|a| a.status);
+        let ask = |signer: &TestCertificate, index: &str| answered(&directory, &root, signer, &leaf, index);
+        let judge = |response: &[u8], who, at| check_response(response, &id, &issuer, &[], who, at).map(|a| a.status);
         let Some(good) = ask(&delegate, &valid) else { return };
         assert_eq!(judge(&good, Signer::Authorised, now()), Ok(Status::Good));
         assert_eq!(judge(&ask(&delegate, &revoked).expect("asked"), Signer::Authorised, now()), Ok(Status::Revoked));
@@ -292,18 +292,18 @@ mod tests {
         assert_eq!(judge(&strange, Signer::Any, now()), Ok(Status::Good));
         assert_eq!(judge(&good, Signer::Authorised, now() + 2 * 86_400), Err("OCSP_check_validity() failed".into()));
         let other = CertificateId::of(&leaf_of(&root.client("other")), &issuer).expect("an id");
-        let about_other = check(&good, &other, &issuer, &[], Signer::Authorised, now());
+        let about_other = check_response(&good, &other, &issuer, &[], Signer::Authorised, now());
         assert_eq!(about_other, Err("certificate status not found in the OCSP response".into()));
         for cut in 0..good.len() {
-            assert!(check(&good[..cut], &id, &issuer, &[], Signer::Any, now()).is_err(), "{cut}");
+            assert!(check_response(&good[..cut], &id, &issuer, &[], Signer::Any, now()).is_err(), "{cut}");
         }
         let mut bent = good.clone();
         for at in 0..bent.len() {
             bent[at] ^= 1;
-            let found = check(&bent, &id, &issuer, &[], Signer::Authorised, now());
+            let found = check_response(&bent, &id, &issuer, &[], Signer::Authorised, now());
             assert!(
                 found.is_err()
-                    || found == Ok(check(&good, &id, &issuer, &[], Signer::Authorised, now()).expect("good")),
+                    || found == Ok(check_response(&good, &id, &issuer, &[], Signer::Authorised, now()).expect("good")),
                 "{at}"
             );
             bent[at] ^= 1;

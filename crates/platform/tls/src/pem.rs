@@ -10,21 +10,21 @@ pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
 const BLOCKS_MAX: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct PemBlock {
     pub label: String,
     /// `Proc-Type: 4,ENCRYPTED` and similar.
     pub headers: Vec<(String, String)>,
     pub bytes: Vec<u8>,
 }
 
-impl Block {
+impl PemBlock {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 }
 
 /// In order. Fails with OpenSSL's name of a fault.
-pub fn blocks(text: &[u8]) -> Result<Vec<Block>, &'static str> {
+pub fn parse_blocks(text: &[u8]) -> Result<Vec<PemBlock>, &'static str> {
     let text = String::from_utf8_lossy(text);
     let mut all = Vec::new();
     // Editors write a byte order mark at the start of a file, and a concatenation has it before a later block: OpenSSL skips it.
@@ -50,13 +50,13 @@ pub fn blocks(text: &[u8]) -> Result<Vec<Block>, &'static str> {
             return Err("too many blocks");
         }
         let bytes = STANDARD.decode(&body).map_err(|_| "bad base64 decode")?;
-        all.push(Block { label: label.to_string(), headers, bytes });
+        all.push(PemBlock { label: label.to_string(), headers, bytes });
     }
     Ok(all)
 }
 
 /// Writes a block as OpenSSL, in lines of 64.
-pub fn encode(label: &str, bytes: &[u8]) -> String {
+pub fn encode_block(label: &str, bytes: &[u8]) -> String {
     let body = STANDARD.encode(bytes);
     let mut out = format!("-----BEGIN {label}-----\n");
     for line in body.as_bytes().chunks(64) {
@@ -75,7 +75,7 @@ mod tests {
     fn blocks_are_found_among_text() {
         let text = "subject=x\n-----BEGIN A-----\nAQID\n-----END A-----\nmore\r\n\
                     -----BEGIN B KEY-----\r\nProc-Type: 4,ENCRYPTED\r\nDEK-Info: AES-128-CBC,00\r\n\r\nBAU=\r\n-----END B KEY-----\r\n";
-        let all = blocks(text.as_bytes()).expect("blocks");
+        let all = parse_blocks(text.as_bytes()).expect("blocks");
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].label.as_str(), &all[0].bytes[..]), ("A", &[1, 2, 3][..]));
         assert_eq!(all[1].header("DEK-Info"), Some("AES-128-CBC,00"));
@@ -86,8 +86,8 @@ mod tests {
     fn byte_order_marks_are_skipped() {
         let one = "\u{feff}-----BEGIN A-----\r\nAQID\r\n-----END A-----\r\n";
         let two = format!("{one}{one}");
-        assert_eq!(blocks(two.as_bytes()).map(|all| all.len()), Ok(2));
-        assert_eq!(blocks(one.as_bytes()).expect("a block")[0].bytes, [1, 2, 3]);
+        assert_eq!(parse_blocks(two.as_bytes()).map(|all| all.len()), Ok(2));
+        assert_eq!(parse_blocks(one.as_bytes()).expect("a block")[0].bytes, [1, 2, 3]);
     }
 
     #[test]
@@ -97,14 +97,14 @@ mod tests {
             "-----BEGIN A-----\nAQID\n-----END B-----\n",
             "-----BEGIN A-----\n!\n-----END A-----\n",
         ] {
-            assert!(blocks(text.as_bytes()).is_err(), "{text}");
+            assert!(parse_blocks(text.as_bytes()).is_err(), "{text}");
         }
-        assert_eq!(blocks(b"nothing").expect("none"), []);
+        assert_eq!(parse_blocks(b"nothing").expect("none"), []);
     }
 
     #[test]
     fn written_blocks_are_read() {
         let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(blocks(encode("X", &bytes).as_bytes()).expect("read")[0].bytes, bytes);
+        assert_eq!(parse_blocks(encode_block("X", &bytes).as_bytes()).expect("read")[0].bytes, bytes);
     }
 }

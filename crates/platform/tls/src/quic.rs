@@ -15,8 +15,8 @@ use crate::hello::{ClientHello, HELLO_MAX, Peek, peek_message};
 use crate::stream::facts_of;
 use crate::{Choice, Facts, ServerRules, TlsError, VerifyClient};
 use aws_lc_rs::{hkdf, hmac};
-use padding::Trimmed;
-use path::{TlsPacketKey, Watched, varint};
+use padding::TrimmedKey;
+use path::{TlsPacketKey, WatchedKey, read_varint};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HandshakeTokenKey, HeaderKey, HmacKey, KeyPair, Keys, PacketKey, Session,
@@ -50,14 +50,14 @@ const UNSUPPORTED_CERTIFICATE: u8 = 43;
 
 /// Rules of a handshake, and the protocols that it offers.
 #[derive(Clone, Debug)]
-pub struct Chosen {
+pub struct ChosenRules {
     pub choice: Choice,
     pub h3: bool,
     /// HTTP/0.9 (`hq-interop`).
     pub hq: bool,
 }
 
-pub type Chooser = Rc<dyn Fn(&ClientHello) -> Chosen>;
+pub type Chooser = Rc<dyn Fn(&ClientHello) -> ChosenRules>;
 
 thread_local! {
     static CHOOSER: RefCell<Option<Chooser>> = const { RefCell::new(None) };
@@ -190,7 +190,7 @@ fn limit_active_ids(parameters: &mut [u8], active_ids: u8) {
     let mut rest = &parameters[..];
     loop {
         let before = rest.len();
-        let (Some(id), Some(length)) = (varint(&mut rest), varint(&mut rest)) else { return };
+        let (Some(id), Some(length)) = (read_varint(&mut rest), read_varint(&mut rest)) else { return };
         let at = parameters.len() - rest.len();
         if id == ACTIVE_CONNECTION_ID_LIMIT && length == 1 {
             // A number below 64 is one octet.
@@ -224,7 +224,7 @@ struct Handshake {
 
 /// Facts of a connection that [`Session::handshake_data`] gives, in a box, once the protocol is selected.
 #[derive(Debug)]
-pub struct Known {
+pub struct ConnectionFacts {
     /// The protocol is HTTP/0.9.
     pub hq: bool,
     /// `None`: no request can come yet.
@@ -239,7 +239,7 @@ fn alert(description: u8, reason: impl Into<String>) -> TransportError {
 impl Handshake {
     fn choose(&mut self, hello: Box<ClientHello>) -> Result<(), TransportError> {
         let chosen = CHOOSER.with_borrow(Clone::clone).map(|chooser| chooser(&hello));
-        let Some(Chosen { choice, h3, hq }) = chosen else {
+        let Some(ChosenRules { choice, h3, hq }) = chosen else {
             return Err(alert(INTERNAL_ERROR, "nothing decides about the handshake"));
         };
         if !h3 && !hq {
@@ -270,7 +270,7 @@ impl Handshake {
     }
 
     fn watched(&self, local: TlsPacketKey, remote: TlsPacketKey) -> KeyPair<Box<dyn PacketKey>> {
-        let watched = |key| Box::new(Watched { key, watch: self.path.clone() }) as Box<dyn PacketKey>;
+        let watched = |key| Box::new(WatchedKey { key, watch: self.path.clone() }) as Box<dyn PacketKey>;
         KeyPair { local: watched(local), remote: watched(remote) }
     }
 
@@ -320,7 +320,7 @@ impl Session for Handshake {
         };
         trimmed(keys(self.initial.keys(dst_cid, side, VERSION)))
     }
-    /// Returns [`Known`], once there are facts.
+    /// Returns [`ConnectionFacts`], once there are facts.
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let protocol = self.inner.as_ref().and_then(|inner| inner.alpn_protocol());
         let hq = match (&self.facts, protocol) {
@@ -328,7 +328,7 @@ impl Session for Handshake {
             (None, Some(protocol)) => protocol == HQ,
             (None, None) => return None,
         };
-        Some(Box::new(Known { hq, facts: self.facts.clone(), path: self.path.clone() }))
+        Some(Box::new(ConnectionFacts { hq, facts: self.facts.clone(), path: self.path.clone() }))
     }
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
         None
@@ -413,7 +413,7 @@ fn keys(new: quic::Keys) -> Keys {
 /// Keys whose received packets lose their padding.
 fn trimmed(keys: Keys) -> Keys {
     let Keys { header, packet: KeyPair { local, remote } } = keys;
-    Keys { header, packet: KeyPair { local, remote: Box::new(Trimmed { key: remote }) } }
+    Keys { header, packet: KeyPair { local, remote: Box::new(TrimmedKey { key: remote }) } }
 }
 
 #[cfg(test)]

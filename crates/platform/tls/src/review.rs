@@ -82,31 +82,31 @@ impl CertificateWarning {
 }
 
 fn subject(certificate: &Certificate) -> String {
-    name::rfc2253(certificate.subject())
+    name::format_rfc2253(certificate.subject())
 }
 
 /// All doubts. `hosts`: served names; `now`: seconds since 1970.
-pub fn review(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<CertificateWarning> {
+pub fn review_pair(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<CertificateWarning> {
     let mut all = Vec::new();
     let Some(leaf) = pair.leaf() else { return all };
     let days = (leaf.not_after - now).div_euclid(86_400);
     let life = (leaf.not_after - leaf.not_before) / 86_400;
     if leaf.not_after < now {
-        all.push(CertificateWarning::Expired { subject: subject(leaf), end: time::print(leaf.not_after) });
+        all.push(CertificateWarning::Expired { subject: subject(leaf), end: time::print_time(leaf.not_after) });
     } else if leaf.not_before > now {
-        all.push(CertificateWarning::NotYetValid { subject: subject(leaf), start: time::print(leaf.not_before) });
+        all.push(CertificateWarning::NotYetValid { subject: subject(leaf), start: time::print_time(leaf.not_before) });
     } else if days < SOON_DAYS && life > 2 * SOON_DAYS {
-        all.push(CertificateWarning::EndsSoon { subject: subject(leaf), end: time::print(leaf.not_after), days });
+        all.push(CertificateWarning::EndsSoon { subject: subject(leaf), end: time::print_time(leaf.not_after), days });
     }
     let names: Vec<String> = hosts.iter().filter(|host| !matches_host(leaf, host)).cloned().collect();
     if !names.is_empty() {
         all.push(CertificateWarning::OtherNames { subject: subject(leaf), names });
     }
     if pair.chain.len() == 1 && !leaf.self_issued() {
-        all.push(CertificateWarning::Alone { subject: subject(leaf), issuer: name::rfc2253(leaf.issuer()) });
+        all.push(CertificateWarning::Alone { subject: subject(leaf), issuer: name::format_rfc2253(leaf.issuer()) });
     }
     for (lower, upper) in pair.chain.iter().zip(pair.chain.iter().skip(1)) {
-        if !name::same(lower.issuer(), upper.subject()) {
+        if !name::same_name(lower.issuer(), upper.subject()) {
             all.push(CertificateWarning::Disordered { subject: subject(upper), after: subject(lower) });
         }
     }
@@ -116,7 +116,7 @@ pub fn review(pair: &KeyPair, hosts: &[String], now: i64) -> Vec<CertificateWarn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Authority, Issued, authority_params};
+    use crate::testing::{Authority, TestCertificate, authority_params};
 
     #[test]
     fn doubts_are_named() {
@@ -127,19 +127,22 @@ mod tests {
         let leaf = root.issue(params);
         let with = |more: &str| {
             let certificate = format!("{}{more}", leaf.certificate);
-            Issued { certificate, key: leaf.key.clone() }.pair()
+            TestCertificate { certificate, key: leaf.key.clone() }.pair()
         };
         let at = |month: u8, day: u8| rcgen::date_time_ymd(2026, month, day).unix_timestamp();
         let hosts = ["a.example".to_string()];
         let fine = with(&root.pem);
-        assert_eq!(review(&fine, &hosts, at(3, 1)), []);
-        assert!(matches!(&review(&fine, &hosts, at(5, 25))[..], [CertificateWarning::EndsSoon { days: 7, .. }]));
-        assert!(matches!(&review(&fine, &hosts, at(6, 2))[..], [CertificateWarning::Expired { .. }]));
-        assert!(matches!(&review(&fine, &hosts, at(1, 1) - 9)[..], [CertificateWarning::NotYetValid { .. }]));
-        assert!(matches!(&review(&with(""), &hosts, at(3, 1))[..], [CertificateWarning::Alone { .. }]));
+        assert_eq!(review_pair(&fine, &hosts, at(3, 1)), []);
+        assert!(matches!(&review_pair(&fine, &hosts, at(5, 25))[..], [CertificateWarning::EndsSoon { days: 7, .. }]));
+        assert!(matches!(&review_pair(&fine, &hosts, at(6, 2))[..], [CertificateWarning::Expired { .. }]));
+        assert!(matches!(&review_pair(&fine, &hosts, at(1, 1) - 9)[..], [CertificateWarning::NotYetValid { .. }]));
+        assert!(matches!(&review_pair(&with(""), &hosts, at(3, 1))[..], [CertificateWarning::Alone { .. }]));
         let other = Authority::new("other");
-        assert!(matches!(&review(&with(&other.pem), &hosts, at(3, 1))[..], [CertificateWarning::Disordered { .. }]));
-        let found = review(&fine, &["b.example".to_string()], at(3, 1));
+        assert!(matches!(
+            &review_pair(&with(&other.pem), &hosts, at(3, 1))[..],
+            [CertificateWarning::Disordered { .. }]
+        ));
+        let found = review_pair(&fine, &["b.example".to_string()], at(3, 1));
         assert!(matches!(&found[..], [CertificateWarning::OtherNames { names, .. }] if names == &["b.example"]));
         let _ = root.intermediate(authority_params("int"));
     }

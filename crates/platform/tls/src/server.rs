@@ -1,12 +1,12 @@
 //! TLS rules of a server block (`ssl_*`).
 
-use crate::certs::{CertificateSet, KeyPair, Resolver};
+use crate::certs::{CertificateResolver, CertificateSet, KeyPair};
 use crate::current::HandshakeRecord;
 use crate::session::{ScopedCache, Tickets};
 use crate::verify::{ClientVerifier, RevocationList, Trust};
 use crate::wait::Wait;
 use crate::x509::Certificate;
-use crate::{Clock, Facts, KeyLog, Scope, SessionCache, TicketKeys, ciphers, groups};
+use crate::{Clock, Facts, KeyLog, SessionCache, SessionScope, TicketKeys, ciphers, groups};
 use aws_lc_rs::digest;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::UnixTime;
@@ -147,7 +147,7 @@ pub struct ServerRules {
     pub verify: VerifyClient,
     pub(crate) trust: Arc<Trust>,
     /// Digest of the requirements for clients; equal ones are interchangeable.
-    pub asks: Scope,
+    pub asks: SessionScope,
     dynamic: bool,
     pub reject: bool,
     /// TLS 1.3 is enabled, as QUIC requires.
@@ -187,7 +187,7 @@ impl Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Resolver { set: self.now(), suites: Arc::clone(&self.suites) }.resolve(hello)
+        CertificateResolver { set: self.now(), suites: Arc::clone(&self.suites) }.resolve(hello)
     }
 }
 
@@ -269,7 +269,8 @@ impl ServerRules {
 
     pub(crate) fn config_with(&self, set: CertificateSet, h2: bool) -> Arc<ServerConfig> {
         let mut config = (*self.config(h2)).clone();
-        config.cert_resolver = Arc::new(Resolver { set: Arc::new(set), suites: Arc::clone(&self.certificates.suites) });
+        config.cert_resolver =
+            Arc::new(CertificateResolver { set: Arc::new(set), suites: Arc::clone(&self.certificates.suites) });
         Arc::new(config)
     }
 
@@ -283,7 +284,7 @@ impl ServerRules {
         config.alpn_protocols = protocols.map(|(_, name)| name.to_vec()).collect();
         if let Some(set) = set {
             let (set, suites) = (Arc::new(set), Arc::clone(&self.certificates.suites));
-            config.cert_resolver = Arc::new(Resolver { set, suites });
+            config.cert_resolver = Arc::new(CertificateResolver { set, suites });
         }
         Arc::new(config)
     }
@@ -328,7 +329,7 @@ fn for_quic(config: &ServerConfig) -> ServerConfig {
     config
 }
 
-fn sessions(config: &mut ServerConfig, settings: &ServerSettings, scope: Scope, clock: &Clock) {
+fn sessions(config: &mut ServerConfig, settings: &ServerSettings, scope: SessionScope, clock: &Clock) {
     let cache = match &settings.sessions {
         SessionStore::Cache(cache) => Some(Arc::clone(cache)),
         // Early data is replay-safe only with single-use sessions, which must be remembered.
@@ -367,11 +368,11 @@ pub(crate) fn provider(
     groups: &str,
     warnings: &mut Vec<String>,
 ) -> Result<(CryptoProvider, Vec<&'static SupportedProtocolVersion>), String> {
-    let list = ciphers::evaluate(ciphers).map_err(|why| {
+    let list = ciphers::evaluate_ciphers(ciphers).map_err(|why| {
         let code = if why == "invalid command" { "0A000118" } else { "0A0000B9" };
         format!("SSL_CTX_set_cipher_list(\"{ciphers}\") failed (SSL: error:{code}:SSL routines::{why})")
     })?;
-    let tls12: Vec<_> = list.suites.iter().filter_map(|s| ciphers::supported(s.id)).collect();
+    let tls12: Vec<_> = list.suites.iter().filter_map(|s| ciphers::supported_suite(s.id)).collect();
     let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
     if protocols.tls13 {
         versions.push(&rustls::version::TLS13);
@@ -409,12 +410,12 @@ pub(crate) fn provider(
     }
     let mut provider = (**ciphers::provider()).clone();
     let mut suites = match ciphersuites {
-        None => ciphers::TLS13.iter().filter_map(|(id, _)| ciphers::supported(*id)).collect::<Vec<_>>(),
+        None => ciphers::TLS13.iter().filter_map(|(id, _)| ciphers::supported_suite(*id)).collect::<Vec<_>>(),
         Some(names) => {
             let mut all = Vec::new();
             for name in names.split(':').filter(|n| !n.is_empty()) {
                 match ciphers::TLS13.iter().find(|(_, known)| *known == name) {
-                    Some((id, _)) => all.extend(ciphers::supported(*id)),
+                    Some((id, _)) => all.extend(ciphers::supported_suite(*id)),
                     None if matches!(name, "TLS_AES_128_CCM_SHA256" | "TLS_AES_128_CCM_8_SHA256") => {
                         warnings.push(format!("the cipher suite \"{name}\" is not available"));
                     }
@@ -434,7 +435,7 @@ pub(crate) fn provider(
         suites.extend(tls12);
     }
     provider.cipher_suites = suites;
-    let selected = groups::select(groups).map_err(|word| {
+    let selected = groups::select_groups(groups).map_err(|word| {
         format!(
             "SSL_CTX_set1_curves_list(\"{groups}\") failed (SSL: error:0A080106:SSL routines::passed invalid argument:group '{word}' cannot be set)"
         )
@@ -452,14 +453,14 @@ pub(crate) fn provider(
 }
 
 /// Digest that a resumed session must match: certificates and requirements for clients.
-fn fingerprint(settings: &ServerSettings, asks: Scope) -> Scope {
+fn fingerprint(settings: &ServerSettings, asks: SessionScope) -> SessionScope {
     let mut parts: Vec<(u8, &[u8])> = vec![(0, &asks)];
     parts.extend(settings.certificates.iter().filter_map(|p| p.leaf()).map(|leaf| (1, leaf.der().as_ref())));
     parts.extend(settings.certificate_names.iter().map(|name| (2, name.as_bytes())));
     digest_of(&parts)
 }
 
-fn asks(settings: &ServerSettings) -> Scope {
+fn asks(settings: &ServerSettings) -> SessionScope {
     let mode = [settings.verify as u8];
     let depth = settings.verify_depth.to_be_bytes();
     let mut parts: Vec<(u8, &[u8])> = vec![(3, &mode)];
@@ -471,7 +472,7 @@ fn asks(settings: &ServerSettings) -> Scope {
     digest_of(&parts)
 }
 
-fn digest_of(parts: &[(u8, &[u8])]) -> Scope {
+fn digest_of(parts: &[(u8, &[u8])]) -> SessionScope {
     let mut context = digest::Context::new(&digest::SHA256);
     for (kind, bytes) in parts {
         context.update(&[*kind]);

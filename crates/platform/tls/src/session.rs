@@ -2,7 +2,7 @@
 //! Both are bound to a *scope*, a digest of the rules at their start: a client certificate requested by one server
 //! counts for no other (nginx: `ngx_ssl_session_id_context`).
 
-use crate::{Clock, Scope};
+use crate::{Clock, SessionScope};
 use aws_lc_rs::cipher::{
     AES_128, AES_256, Algorithm, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
     UnboundCipherKey,
@@ -132,7 +132,7 @@ impl SessionCache {
 
 pub(crate) struct ScopedCache {
     pub cache: Arc<SessionCache>,
-    pub scope: Scope,
+    pub scope: SessionScope,
     pub lifetime: u64,
     pub clock: Clock,
 }
@@ -213,7 +213,7 @@ impl TicketKey {
         Self::from_bytes(&bytes)
     }
 
-    fn seal(&self, plain: &[u8], scope: &Scope) -> Option<Vec<u8>> {
+    fn seal(&self, plain: &[u8], scope: &SessionScope) -> Option<Vec<u8>> {
         let key = PaddedBlockEncryptingKey::cbc_pkcs7(UnboundCipherKey::new(self.algorithm, &self.aes).ok()?).ok()?;
         let mut body = plain.to_vec();
         let context = key.encrypt(&mut body).ok()?;
@@ -227,14 +227,14 @@ impl TicketKey {
         Some(ticket)
     }
 
-    fn tag(&self, ticket: &[u8], scope: &Scope) -> hmac::Tag {
+    fn tag(&self, ticket: &[u8], scope: &SessionScope) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&self.mac);
         context.update(scope);
         context.update(ticket);
         context.sign()
     }
 
-    fn open(&self, ticket: &[u8], scope: &Scope) -> Option<Vec<u8>> {
+    fn open(&self, ticket: &[u8], scope: &SessionScope) -> Option<Vec<u8>> {
         let (signed, tag) = ticket.split_last_chunk::<32>()?;
         hmac::verify(&self.mac, &[&scope[..], signed].concat(), tag).ok()?;
         let (iv, body) = signed.get(16..)?.split_first_chunk::<16>()?;
@@ -310,14 +310,14 @@ impl TicketKeys {
         }
     }
 
-    fn seal(&self, plain: &[u8], scope: &Scope, now: u64, lifetime: u64) -> Option<Vec<u8>> {
+    fn seal(&self, plain: &[u8], scope: &SessionScope, now: u64, lifetime: u64) -> Option<Vec<u8>> {
         self.rotate(now, lifetime);
         let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
         // Includes the time: tickets of key files would otherwise never expire.
         ring.keys.first()?.seal(&[&now.to_be_bytes()[..], plain].concat(), scope)
     }
 
-    fn open(&self, ticket: &[u8], scope: &Scope, now: u64, lifetime: u64) -> Option<Vec<u8>> {
+    fn open(&self, ticket: &[u8], scope: &SessionScope, now: u64, lifetime: u64) -> Option<Vec<u8>> {
         self.rotate(now, lifetime);
         let ring = self.ring.read().unwrap_or_else(PoisonError::into_inner);
         let name = ticket.get(..16)?;
@@ -330,7 +330,7 @@ impl TicketKeys {
 
 pub(crate) struct Tickets {
     pub keys: Arc<TicketKeys>,
-    pub scope: Scope,
+    pub scope: SessionScope,
     pub lifetime: u32,
     pub clock: Clock,
 }
@@ -364,8 +364,8 @@ impl ProducesTickets for Tickets {
 mod tests {
     use super::*;
 
-    const A: Scope = [1; 32];
-    const B: Scope = [2; 32];
+    const A: SessionScope = [1; 32];
+    const B: SessionScope = [2; 32];
 
     #[test]
     fn the_cache_keeps_to_its_size_and_to_time() {

@@ -1,5 +1,5 @@
 //! A TLS connection without a socket: `receive` turns ciphertext into plaintext, `send` fills `output`, and `advance`
-//! follows each write. A server stops at the complete ClientHello ([`Received::hello`]) until [`TlsStream::choose`].
+//! follows each write. A server stops at the complete ClientHello ([`ReceivedBytes::hello`]) until [`TlsStream::choose`].
 //! Decrypts in place and keeps only incomplete records; one output buffer lets head and body leave together.
 //! [`TlsStream::shrink`] frees both between requests.
 
@@ -16,7 +16,7 @@ use crate::server::{Choice, ServerRules, VerifyClient};
 use crate::verify::Purpose;
 use crate::x509::Certificate;
 use crate::{ciphers, groups};
-use base::append::append;
+use base::append::append_bytes;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
@@ -41,7 +41,7 @@ const ALERT_STEPS_MAX: usize = 4;
 pub(crate) const KEPT_MAX: usize = 80 * 1024;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedBytes {
     pub plain: usize,
     /// The ClientHello is complete: continue with [`TlsStream::choose`].
     pub hello: bool,
@@ -195,10 +195,10 @@ impl TlsStream {
 
     /// Decrypts ciphertext of any length in place and appends the plaintext, which is no longer than it. On failure
     /// [`TlsStream::output`] may hold an alert.
-    pub fn receive(&mut self, ciphertext: &mut [u8], plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    pub fn receive(&mut self, ciphertext: &mut [u8], plain: &mut Vec<u8>) -> Result<ReceivedBytes, TlsError> {
         let before = plain.len();
         let was_handshaking = self.is_handshaking();
-        let mut received = Received::default();
+        let mut received = ReceivedBytes::default();
         if matches!(self.role, Role::Dead) {
             return Err(TlsError::Dead);
         }
@@ -218,18 +218,18 @@ impl TlsStream {
         Ok(received)
     }
 
-    /// Continues a server's handshake after [`Received::hello`]. `h2`: offers HTTP/2 first. Fails also when the choice
+    /// Continues a server's handshake after [`ReceivedBytes::hello`]. `h2`: offers HTTP/2 first. Fails also when the choice
     /// refuses.
-    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    pub fn choose(&mut self, choice: Choice, h2: bool, plain: &mut Vec<u8>) -> Result<ReceivedBytes, TlsError> {
         let before = plain.len();
-        let mut received = Received::default();
+        let mut received = ReceivedBytes::default();
         self.accept(choice, h2)?;
         self.run_pending(plain, &mut received)?;
         self.settle(before, true, plain.len(), &mut received);
         Ok(received)
     }
 
-    fn settle(&mut self, before: usize, was_handshaking: bool, after: usize, received: &mut Received) {
+    fn settle(&mut self, before: usize, was_handshaking: bool, after: usize, received: &mut ReceivedBytes) {
         if self.pending.is_empty() && self.pending.capacity() > KEPT_MAX {
             self.pending = Vec::new();
         }
@@ -238,7 +238,7 @@ impl TlsStream {
         received.closed = self.received_close;
     }
 
-    fn run_pending(&mut self, plain: &mut Vec<u8>, received: &mut Received) -> Result<(), TlsError> {
+    fn run_pending(&mut self, plain: &mut Vec<u8>, received: &mut ReceivedBytes) -> Result<(), TlsError> {
         let mut pending = std::mem::take(&mut self.pending);
         let result = self.run(&mut pending, plain, received);
         let used = *result.as_ref().unwrap_or(&pending.len());
@@ -252,7 +252,7 @@ impl TlsStream {
         if self.pending.len() < self.hello_at && !self.hello_is_broken() {
             return Ok(false);
         }
-        match hello::peek(&self.pending) {
+        match hello::peek_hello(&self.pending) {
             Peek::More(missing) => {
                 self.hello_at = self.pending.len().saturating_add(missing);
                 Ok(false)
@@ -353,7 +353,7 @@ impl TlsStream {
     /// Processes `input`; returns the octets used. Rejected early data is skipped (RFC 8446, 4.2.10): rustls leaves
     /// such records in its input and counts them against its bound (16,384 octets, as OpenSSL) every time, so each is
     /// shown once and removed here.
-    fn run(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
+    fn run(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut ReceivedBytes) -> Result<usize, TlsError> {
         let mut used = 0;
         while self.may_skip() {
             let rest = input.get_mut(used..).unwrap_or_default();
@@ -375,7 +375,7 @@ impl TlsStream {
     }
 
     /// Runs rustls on `input` until it stops; returns the octets used.
-    fn work(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut Received) -> Result<usize, TlsError> {
+    fn work(&mut self, input: &mut [u8], plain: &mut Vec<u8>, received: &mut ReceivedBytes) -> Result<usize, TlsError> {
         let mut used = 0;
         current::begin(self.told.group);
         let mut failed = None;
@@ -490,7 +490,7 @@ impl TlsStream {
             let mut piece: &[u8] = piece;
             if !joined.is_empty() {
                 let (head, rest) = piece.split_at(piece.len().min(self.record - joined.len()));
-                append(&mut joined, head);
+                append_bytes(&mut joined, head);
                 piece = rest;
                 if joined.len() == self.record {
                     self.encrypt(&joined)?;
@@ -504,7 +504,7 @@ impl TlsStream {
             if !direct.is_empty() {
                 self.encrypt(direct)?;
             }
-            append(&mut joined, rest);
+            append_bytes(&mut joined, rest);
         }
         if !joined.is_empty() {
             self.encrypt(&joined)?;
@@ -581,7 +581,7 @@ pub(crate) fn facts_of(
             .negotiated_key_exchange_group()
             .map(|g| u16::from(g.name()))
             .or(told.resumed_group)
-            .map(groups::name),
+            .map(groups::group_name),
         alpn: common.alpn_protocol().map(Box::from),
         resumed: common.handshake_kind() == Some(HandshakeKind::Resumed),
         session_id: told.session.as_ref().map(|session| session.bytes.as_slice()).unwrap_or_default().into(),
@@ -723,7 +723,7 @@ fn server_step(
     state: Result<ConnectionState<'_, '_, rustls::server::ServerConnectionData>, rustls::Error>,
     output: &mut Output,
     plain: &mut Vec<u8>,
-    received: &mut Received,
+    received: &mut ReceivedBytes,
     closed: &mut bool,
 ) -> Result<ReadStep, TlsError> {
     match state {

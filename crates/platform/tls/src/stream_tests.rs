@@ -3,7 +3,7 @@
 use super::*;
 use crate::server::{ServerSettings, SessionStore};
 use crate::testing::{Authority, openssl_v1};
-use crate::verify::Verdict;
+use crate::verify::VerifyVerdict;
 use crate::{ClientSettings, Clock, Protocols, SessionCache, TicketKeys};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -32,7 +32,7 @@ fn give(
     chooser: &Chooser,
     bytes: &mut [u8],
     plain: &mut Vec<u8>,
-) -> Result<Received, TlsError> {
+) -> Result<ReceivedBytes, TlsError> {
     let received = server.receive(bytes, plain)?;
     if !received.hello {
         return Ok(received);
@@ -54,7 +54,7 @@ fn target(name: &str) -> Target {
     Target { peer: "127.0.0.1:443".into(), name: name.into(), send_name: true, alpn: Vec::new() }
 }
 
-struct Pair {
+struct StreamPair {
     chooser: Chooser,
     server: TlsStream,
     client: TlsStream,
@@ -65,11 +65,19 @@ struct Pair {
     cut: usize,
 }
 
-impl Pair {
-    fn new(chooser: Chooser, rules: &ClientRules, target: &Target) -> Pair {
+impl StreamPair {
+    fn new(chooser: Chooser, rules: &ClientRules, target: &Target) -> StreamPair {
         let client = TlsStream::client(rules, target, None).expect("a client");
         let server = TlsStream::server();
-        Pair { chooser, server, client, at_server: Vec::new(), at_client: Vec::new(), early: false, cut: usize::MAX }
+        StreamPair {
+            chooser,
+            server,
+            client,
+            at_server: Vec::new(),
+            at_client: Vec::new(),
+            early: false,
+            cut: usize::MAX,
+        }
     }
 
     fn run(&mut self) -> Result<(), TlsError> {
@@ -134,7 +142,7 @@ fn both_versions_carry_bytes_however_they_are_cut() {
         let rules = rules(&settings, &clock);
         for cut in [1, 2, 3, 5, 7, 100, 4096, usize::MAX] {
             let client = client_rules(&verifying(&authority), &clock);
-            let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
+            let mut pair = StreamPair::new(always(&rules), &client, &target("localhost"));
             pair.cut = cut;
             pair.exchange();
             assert_eq!(pair.facts().protocol, protocol);
@@ -164,7 +172,7 @@ fn output_can_be_written_in_parts() {
     let (clock, _) = clock();
     let (authority, settings) = simple();
     let client = client_rules(&verifying(&authority), &clock);
-    let mut pair = Pair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
+    let mut pair = StreamPair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
     pair.exchange();
     pair.at_client.clear();
     pair.server.send(&[IoSlice::new(&[7; 40_000])]).expect("sent");
@@ -197,7 +205,7 @@ fn records_are_as_long_as_the_buffer_size() {
     let (authority, settings) = simple();
     let settings = ServerSettings { buffer_size: 1400, ..settings };
     let client = client_rules(&verifying(&authority), &clock);
-    let mut pair = Pair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
+    let mut pair = StreamPair::new(always(&rules(&settings, &clock)), &client, &target("localhost"));
     pair.exchange();
     pair.server.send(&[IoSlice::new(&[7; 3000])]).expect("sent");
     let out = pair.server.output();
@@ -215,12 +223,12 @@ fn certificates_of_version_1_serve_and_are_verified_by_common_name() {
         let settings = ServerSettings { certificates: vec![old.pair()], protocols, ..ServerSettings::default() };
         let rules = rules(&settings, &clock);
         let trusting = ClientSettings { verify: true, trusted: vec![anchor.clone()], ..ClientSettings::default() };
-        Pair::new(always(&rules), &client_rules(&trusting, &clock), &target("old.example")).exchange();
-        let mut wrong = Pair::new(always(&rules), &client_rules(&trusting, &clock), &target("other.example"));
-        assert_eq!(wrong.run(), Err(TlsError::Verify(Verdict::HOST)));
+        StreamPair::new(always(&rules), &client_rules(&trusting, &clock), &target("old.example")).exchange();
+        let mut wrong = StreamPair::new(always(&rules), &client_rules(&trusting, &clock), &target("other.example"));
+        assert_eq!(wrong.run(), Err(TlsError::Verify(VerifyVerdict::HOST)));
         let strange = ClientSettings { trusted: vec![Authority::new("x").certificate()], ..trusting };
-        let mut strange = Pair::new(always(&rules), &client_rules(&strange, &clock), &target("old.example"));
-        assert_eq!(strange.run(), Err(TlsError::Verify(Verdict::SELF_SIGNED)));
+        let mut strange = StreamPair::new(always(&rules), &client_rules(&strange, &clock), &target("old.example"));
+        assert_eq!(strange.run(), Err(TlsError::Verify(VerifyVerdict::SELF_SIGNED)));
     }
 }
 
@@ -236,7 +244,7 @@ fn a_server_is_verified_by_one_of_its_alternative_names() {
     let rules = rules(&settings, &clock);
     let of = |names: &[crate::verify::AlternativeName], name: &str| {
         let settings = ClientSettings { verify_names: names.to_vec(), ..verifying(&authority) };
-        Pair::new(always(&rules), &client_rules(&settings, &clock), &target(name)).run()
+        StreamPair::new(always(&rules), &client_rules(&settings, &clock), &target(name)).run()
     };
     let uri = |text: &str| Uri(text.to_string());
     let dns = |text: &str| Dns(text.to_string());
@@ -251,10 +259,10 @@ fn a_server_is_verified_by_one_of_its_alternative_names() {
         vec![uri("spiffe://cluster/we"), uri("spiffe://cluster/web/"), uri("spiffe://Cluster/web")],
         vec![uri("a.b.example")],
     ] {
-        assert_eq!(of(&wrong, "other.example"), Err(TlsError::Verify(Verdict::HOST)), "{wrong:?}");
+        assert_eq!(of(&wrong, "other.example"), Err(TlsError::Verify(VerifyVerdict::HOST)), "{wrong:?}");
     }
     // The name of the connection does not count beside others.
-    assert_eq!(of(&[dns("other.example")], "a.b.example"), Err(TlsError::Verify(Verdict::HOST)));
+    assert_eq!(of(&[dns("other.example")], "a.b.example"), Err(TlsError::Verify(VerifyVerdict::HOST)));
 }
 
 #[test]
@@ -274,9 +282,9 @@ fn the_rules_are_chosen_by_name_or_the_handshake_is_rejected() {
     });
     let client = client_rules(&verifying(&authority), &clock);
     for name in ["a.example", "b.example"] {
-        Pair::new(Arc::clone(&chooser), &client, &target(name)).exchange();
+        StreamPair::new(Arc::clone(&chooser), &client, &target(name)).exchange();
     }
-    let mut pair = Pair::new(Arc::clone(&chooser), &client, &target("c.example"));
+    let mut pair = StreamPair::new(Arc::clone(&chooser), &client, &target("c.example"));
     assert_eq!(pair.run(), Err(TlsError::Rejected));
     let mut client = TlsStream::client(&client, &target("c.example"), None).expect("a client");
     let answer = client.receive(&mut [0x15, 3, 3, 0, 2, 2, 112], &mut Vec::new());
@@ -305,9 +313,9 @@ fn clients_of_older_versions_are_told_so() {
 
 /// Two connections of a client: whether the second resumed, and both session ids.
 fn twice(first: &Arc<ServerRules>, second: &Arc<ServerRules>, client: &ClientRules) -> (bool, String, String) {
-    let mut one = Pair::new(always(first), client, &target("localhost"));
+    let mut one = StreamPair::new(always(first), client, &target("localhost"));
     one.exchange();
-    let mut two = Pair::new(always(second), client, &target("localhost"));
+    let mut two = StreamPair::new(always(second), client, &target("localhost"));
     two.exchange();
     (two.facts().resumed, one.facts().session_id_hex(), two.facts().session_id_hex())
 }
@@ -333,7 +341,7 @@ fn sessions_resume_from_the_cache_and_from_tickets_and_end_with_their_time() {
                 assert_eq!(one, two);
             }
             time.fetch_add(301, Ordering::Relaxed);
-            let mut late = Pair::new(always(&rules), &client, &target("localhost"));
+            let mut late = StreamPair::new(always(&rules), &client, &target("localhost"));
             late.exchange();
             assert!(!late.facts().resumed);
             let settings = ClientSettings { session_reuse: false, ..verifying(&authority) };
@@ -395,7 +403,7 @@ fn clients_are_verified_and_their_verdict_survives_resumption() {
             let certificate = issuer.map(|i| i.client("user").pair());
             let client = client_rules(&ClientSettings { certificate, ..verifying(&authority) }, &clock);
             for resumed in [false, true] {
-                let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
+                let mut pair = StreamPair::new(always(&rules), &client, &target("localhost"));
                 pair.exchange();
                 assert_eq!(pair.facts().client_verify(), want, "{tls13} {resumed}");
                 // The cache forgets the sessions of refused clients.
@@ -612,7 +620,7 @@ fn ciphers_and_groups_are_those_of_the_rules() {
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let client = client_rules(&ClientSettings { alpn, ..verifying(&authority) }, &clock);
     let rules = rules(&settings, &clock);
-    let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
+    let mut pair = StreamPair::new(always(&rules), &client, &target("localhost"));
     pair.exchange();
     let facts = pair.facts();
     assert_eq!((facts.cipher, facts.curve.as_deref()), ("ECDHE-ECDSA-CHACHA20-POLY1305", Some("secp384r1")));
@@ -637,7 +645,7 @@ fn the_certificate_is_one_that_the_client_can_verify() {
         [("ECDHE+aRSA+AES128", "ECDHE-RSA-AES128-GCM-SHA256"), ("ECDHE+ECDSA+AES128", "ECDHE-ECDSA-AES128-GCM-SHA256")]
     {
         let client = client_rules(&ClientSettings { ciphers: ciphers.into(), ..ClientSettings::default() }, &clock);
-        let mut pair = Pair::new(always(&rules), &client, &target("localhost"));
+        let mut pair = StreamPair::new(always(&rules), &client, &target("localhost"));
         pair.exchange();
         assert_eq!(pair.facts().cipher, want);
     }

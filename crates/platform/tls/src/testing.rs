@@ -6,14 +6,14 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[derive(Clone)]
-pub(crate) struct Issued {
+pub(crate) struct TestCertificate {
     pub certificate: String,
     pub key: String,
 }
 
-impl Issued {
+impl TestCertificate {
     pub fn certificate_der(&self) -> CertificateDer<'static> {
-        let blocks = crate::pem::blocks(self.certificate.as_bytes()).expect("PEM");
+        let blocks = crate::pem::parse_blocks(self.certificate.as_bytes()).expect("PEM");
         CertificateDer::from(blocks[0].bytes.clone())
     }
     pub fn pair(&self) -> crate::certs::KeyPair {
@@ -48,7 +48,7 @@ impl Authority {
     }
 
     pub fn der(&self) -> CertificateDer<'static> {
-        CertificateDer::from(crate::pem::blocks(self.pem.as_bytes()).expect("PEM")[0].bytes.clone())
+        CertificateDer::from(crate::pem::parse_blocks(self.pem.as_bytes()).expect("PEM")[0].bytes.clone())
     }
 
     pub fn certificate(&self) -> crate::x509::Certificate {
@@ -59,23 +59,23 @@ impl Authority {
         Issuer::from_params(&self.params, &self.key)
     }
 
-    pub fn server(&self, names: &[&str]) -> Issued {
+    pub fn server(&self, names: &[&str]) -> TestCertificate {
         let names: Vec<String> = names.iter().map(|n| (*n).to_string()).collect();
         self.issue(CertificateParams::new(names).expect("names"))
     }
 
     /// Has a common name only.
-    pub fn client(&self, name: &str) -> Issued {
+    pub fn client(&self, name: &str) -> TestCertificate {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         self.issue(params)
     }
 
-    pub fn issue(&self, params: CertificateParams) -> Issued {
+    pub fn issue(&self, params: CertificateParams) -> TestCertificate {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer()).expect("signed").pem();
-        Issued { certificate, key: key.serialize_pem() }
+        TestCertificate { certificate, key: key.serialize_pem() }
     }
 
     pub fn intermediate(&self, params: CertificateParams) -> Authority {
@@ -100,7 +100,7 @@ pub(crate) fn openssl(args: &[&str], input: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Self-signed version 1 certificate, as `openssl req -x509` without extensions.
-pub(crate) fn openssl_v1(name: &str) -> Option<Issued> {
+pub(crate) fn openssl_v1(name: &str) -> Option<TestCertificate> {
     let key = openssl(&["genrsa", "2048"], b"")?;
     let directory = std::env::temp_dir().join(format!("tidegate-tls-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
@@ -113,7 +113,7 @@ pub(crate) fn openssl_v1(name: &str) -> Option<Issued> {
     let args = ["req", "-x509", "-new", "-config", &conf, "-subj", &subject, "-key", &file, "-days", "2"];
     let certificate = openssl(&args, b"");
     let _ = std::fs::remove_dir_all(&directory);
-    Some(Issued {
+    Some(TestCertificate {
         certificate: String::from_utf8(certificate?).expect("PEM"),
         key: String::from_utf8(key).expect("PEM"),
     })

@@ -1,9 +1,9 @@
 //! `tidegate certificates`: lists the certificates of a configuration, from files and from ACME.
 
-use super::exclusive;
+use super::refuse_both;
 use crate::{conf, options, report};
-use conf_schema::Store;
-use conf_syntax::{Disk, Files, Item, directives};
+use conf_schema::TextStore;
+use conf_syntax::{Disk, SourceFiles, TreeItem, list_directives};
 use http_features::AcmeCertificate;
 use observe::LogFiles;
 use serde_json::{Value, json};
@@ -47,7 +47,7 @@ configuration cannot be read.
 const DAY: i64 = 86_400;
 
 #[derive(Default)]
-struct Arguments {
+struct CertificatesArguments {
     json: bool,
     within: Option<i64>,
     renew: Vec<String>,
@@ -56,8 +56,8 @@ struct Arguments {
     rest: Vec<OsString>,
 }
 
-fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
-    let mut asked = Arguments::default();
+fn parse(arguments: &[OsString]) -> Result<CertificatesArguments, String> {
+    let mut asked = CertificatesArguments::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || {
@@ -82,15 +82,15 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
         ("--renew-all", asked.renew_all),
         ("--local-root", asked.local_root.is_some()),
     ];
-    exclusive(&tasks)?;
+    refuse_both(&tasks)?;
     for task in tasks {
-        exclusive(&[task, ("--json", asked.json)])?;
-        exclusive(&[task, ("--within", asked.within.is_some())])?;
+        refuse_both(&[task, ("--json", asked.json)])?;
+        refuse_both(&[task, ("--within", asked.within.is_some())])?;
     }
     Ok(asked)
 }
 
-struct Row {
+struct CertificateRow {
     names: Vec<String>,
     places: Vec<String>,
     file: Option<PathBuf>,
@@ -98,8 +98,8 @@ struct Row {
     acme: Option<AcmeCertificate>,
 }
 
-pub fn run(arguments: &[OsString]) -> i32 {
-    let parsed = parse(arguments).and_then(|asked| Ok((options::place(&asked.rest)?, asked)));
+pub fn run_certificates(arguments: &[OsString]) -> i32 {
+    let parsed = parse(arguments).and_then(|asked| Ok((options::parse_place(&asked.rest)?, asked)));
     let (invocation, asked) = match parsed {
         Ok(parsed) => parsed,
         Err(words) => {
@@ -107,7 +107,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 2;
         }
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => {
@@ -126,7 +126,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
     if !asked.renew.is_empty() {
         return asked.renew.iter().fold(0, |code, name| code.max(renew(&acme, Some(name))));
     }
-    let Ok((files, items)) = conf::load(&Disk, &invocation) else { return 2 };
+    let Ok((files, items)) = conf::load_config(&Disk, &invocation) else { return 2 };
     let folder = invocation.conf_file.parent().unwrap_or(Path::new("/"));
     let mut rows = from_files(&files, &items, folder);
     rows.extend(acme.into_iter().map(by_acme));
@@ -136,8 +136,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
         false if rows.is_empty() => base::outln!("The configuration has no certificates."),
         false => rows.iter().for_each(|row| base::out!("{}", row.text(now))),
     }
-    let soon =
-        |row: &Row| row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within.unwrap_or(0) * DAY);
+    let soon = |row: &CertificateRow| {
+        row.leaf.as_ref().map_or(true, |leaf| leaf.not_after - now <= asked.within.unwrap_or(0) * DAY)
+    };
     i32::from(rows.iter().any(soon))
 }
 
@@ -155,7 +156,7 @@ fn export(roots: &[(String, Option<PathBuf>)], file: &str) -> i32 {
         match std::fs::read_to_string(root) {
             Ok(text) => out.push_str(&text),
             Err(e) => {
-                eprintln!("tidegate: \"{}\" cannot be read {}", root.display(), observe::os(&e));
+                eprintln!("tidegate: \"{}\" cannot be read {}", root.display(), observe::os_error(&e));
                 eprintln!("  = the server creates the authority of issuer \"{issuer}\" when it starts");
                 return 1;
             }
@@ -168,7 +169,7 @@ fn export(roots: &[(String, Option<PathBuf>)], file: &str) -> i32 {
     match std::fs::write(file, out) {
         Ok(()) => 0,
         Err(e) => {
-            eprintln!("tidegate: \"{file}\" cannot be written {}", observe::os(&e));
+            eprintln!("tidegate: \"{file}\" cannot be written {}", observe::os_error(&e));
             1
         }
     }
@@ -200,15 +201,15 @@ fn renew(acme: &[AcmeCertificate], name: Option<&str>) -> i32 {
 }
 
 fn read(path: &Path) -> Result<Certificate, String> {
-    let text = std::fs::read(path).map_err(|e| observe::os(&e).to_string())?;
-    let mut all = tls::certs::certificates(&text)?;
+    let text = std::fs::read(path).map_err(|e| observe::os_error(&e).to_string())?;
+    let mut all = tls::certs::parse_certificates(&text)?;
     if all.is_empty() { Err("it has no certificate".into()) } else { Ok(all.swap_remove(0)) }
 }
 
 /// Names each file once.
-fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
-    fn visit(files: &Files, items: &[Item], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
-        for d in directives(items) {
+fn from_files(files: &SourceFiles, items: &[TreeItem], folder: &Path) -> Vec<CertificateRow> {
+    fn visit(files: &SourceFiles, items: &[TreeItem], folder: &Path, found: &mut BTreeMap<PathBuf, Vec<String>>) {
+        for d in list_directives(items) {
             if let (b"ssl_certificate", [word]) = (d.name.bytes.as_slice(), d.args.as_slice()) {
                 let text = word.text();
                 let is_path =
@@ -226,22 +227,22 @@ fn from_files(files: &Files, items: &[Item], folder: &Path) -> Vec<Row> {
     let row = |(file, places): (PathBuf, Vec<String>)| {
         let leaf = read(&file);
         let names = leaf.as_ref().map(Certificate::names).unwrap_or_default();
-        Row { names, places, file: Some(file), leaf, acme: None }
+        CertificateRow { names, places, file: Some(file), leaf, acme: None }
     };
     found.into_iter().map(row).collect()
 }
 
-fn by_acme(acme: AcmeCertificate) -> Row {
+fn by_acme(acme: AcmeCertificate) -> CertificateRow {
     let file = acme.file();
     let leaf = match &file {
         Some(file) if file.exists() => read(file),
         Some(_) => Err("not issued yet".into()),
         None => Err("nothing is stored (\"state_path off\")".into()),
     };
-    Row { names: acme.identifiers.clone(), places: acme.places.clone(), file, leaf, acme: Some(acme) }
+    CertificateRow { names: acme.identifiers.clone(), places: acme.places.clone(), file, leaf, acme: Some(acme) }
 }
 
-impl Row {
+impl CertificateRow {
     fn status(&self) -> Option<Value> {
         self.acme.as_ref()?.status()
     }
@@ -259,7 +260,7 @@ impl Row {
         let leaf = self.leaf.as_ref().ok();
         json!({
             "names": self.names,
-            "issuer": leaf.map(|leaf| name::rfc2253(leaf.issuer())),
+            "issuer": leaf.map(|leaf| name::format_rfc2253(leaf.issuer())),
             "serial": leaf.map(Certificate::serial_hex),
             "not_before": leaf.map(|leaf| leaf.not_before),
             "not_after": leaf.map(|leaf| leaf.not_after),
@@ -278,12 +279,12 @@ impl Row {
         };
         match &self.leaf {
             Ok(leaf) => {
-                line("issuer", &name::rfc2253(leaf.issuer()));
+                line("issuer", &name::format_rfc2253(leaf.issuer()));
                 let left = match (leaf.not_after - now).div_euclid(DAY) {
                     days if days < 0 => "it has ended".into(),
                     days => format!("{days} days left"),
                 };
-                line("valid until", &format!("{} ({left})", time::print(leaf.not_after)));
+                line("valid until", &format!("{} ({left})", time::print_time(leaf.not_after)));
             }
             Err(why) => line("problem", why),
         }
@@ -303,10 +304,10 @@ impl Row {
                 line("issued by", &format!("\"{by}\", in place of \"{}\"", acme.issuer));
             }
             if let Some(at) = number("next_order") {
-                line("next order", &if at <= now { "now".into() } else { time::print(at) });
+                line("next order", &if at <= now { "now".into() } else { time::print_time(at) });
             }
             if let Some(why) = text("error") {
-                let at = number("error_at").map(|at| format!(" ({})", time::print(at))).unwrap_or_default();
+                let at = number("error_at").map(|at| format!(" ({})", time::print_time(at))).unwrap_or_default();
                 line("last error", &format!("{why}{at}"));
             }
         }

@@ -29,13 +29,13 @@ enum Offer {
 }
 
 /// A command, or a subcommand of one (`plan cost`).
-struct Page {
+struct CommandPage {
     name: String,
     flags: Vec<Flag>,
     operands: Offer,
 }
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_completions(arguments: &[OsString]) -> i32 {
     let words: Vec<_> = arguments.iter().map(|a| a.to_str()).collect();
     let script = match words.as_slice() {
         [Some("bash")] => bash(),
@@ -58,14 +58,14 @@ fn commands() -> Vec<(&'static str, &'static str)> {
 }
 
 /// Commands before their subcommands.
-fn pages() -> Vec<Page> {
-    let mut pages = vec![Page { name: "help".into(), flags: Vec::new(), operands: operands("help") }];
+fn pages() -> Vec<CommandPage> {
+    let mut pages = vec![CommandPage { name: "help".into(), flags: Vec::new(), operands: operands("help") }];
     for (name, text) in super::COMMANDS.iter().flat_map(super::texts) {
-        let mut flags = flags::of(&text);
+        let mut flags = flags::read_flags(&text);
         if !flags.iter().any(|flag| flag.names.iter().any(|name| name == "--help")) {
             flags.push(Flag { names: vec!["--help".into()], value: None, words: "print help".into() });
         }
-        pages.push(Page { flags, operands: operands(&name), name });
+        pages.push(CommandPage { flags, operands: operands(&name), name });
     }
     pages
 }
@@ -91,7 +91,7 @@ fn values(flag: &Flag) -> Option<Offer> {
     Some(match flag.value.as_deref()? {
         "FILE" | "REPORT" | "TABLE" | "LOG" | "PATH" | "FILE|URL" | "filename" => Offer::Files,
         "DIR" | "prefix" => Offer::Directories,
-        "ID" => Offer::Words(advisor::lint::checks().map(|check| check.id).collect::<Vec<_>>().join(" ")),
+        "ID" => Offer::Words(advisor::lint::all_checks().map(|check| check.id).collect::<Vec<_>>().join(" ")),
         "signal" => Offer::Words("stop quit reopen reload upgrade".into()),
         list if list.contains('|') => Offer::Words(list.replace('|', " ")),
         _ => Offer::Nothing,
@@ -105,7 +105,7 @@ fn directives() -> String {
 
 /// The server's own options.
 fn options() -> Vec<Flag> {
-    let mut all = flags::of(&super::overview());
+    let mut all = flags::read_flags(&super::help_overview());
     // Shells interpret the question mark.
     all.iter_mut().for_each(|flag| flag.names.retain(|name| name != "-?"));
     all

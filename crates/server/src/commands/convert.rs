@@ -41,7 +41,7 @@ cannot be read, or a line that decides about access cannot be translated.
 /// Program that knows Kubernetes.
 const CONTROLLER: &str = "tidegate-controller";
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_convert(arguments: &[OsString]) -> i32 {
     if arguments.first().is_some_and(|source| source == "ingress") {
         return ingress(&arguments[1..]);
     }
@@ -62,7 +62,7 @@ fn ingress(arguments: &[OsString]) -> i32 {
     for program in programs {
         let error = std::process::Command::new(&program).arg("convert-ingress").args(arguments).exec();
         if error.kind() != std::io::ErrorKind::NotFound {
-            eprintln!("tidegate: {} cannot be run {}", program.display(), observe::os(&error));
+            eprintln!("tidegate: {} cannot be run {}", program.display(), observe::os_error(&error));
             return 2;
         }
     }
@@ -104,7 +104,7 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
     }
     let mut inputs = Vec::new();
     for name in files {
-        let bytes = std::fs::read(&name).map_err(|e| format!("open() \"{name}\" failed {}", observe::os(&e)))?;
+        let bytes = std::fs::read(&name).map_err(|e| format!("open() \"{name}\" failed {}", observe::os_error(&e)))?;
         let path = std::path::absolute(&name).map_err(|e| format!("{name}: {e}"))?;
         let is_folder = path.file_name().is_some_and(|file| file.to_string_lossy().ends_with(".htaccess"));
         let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
@@ -123,11 +123,11 @@ fn convert(arguments: &[OsString]) -> Result<bool, String> {
         }
         options.root = Some(root.display().to_string());
     }
-    let converted =
-        convert::apache(&inputs, &options, &included).map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
+    let converted = convert::convert_apache(&inputs, &options, &included)
+        .map_err(|(file, e)| format!("{file}:{}: {}", e.line, e.text))?;
     match out {
         Some(path) => std::fs::write(&path, &converted.text)
-            .map_err(|e| format!("\"{path}\" cannot be written {}", observe::os(&e)))?,
+            .map_err(|e| format!("\"{path}\" cannot be written {}", observe::os_error(&e)))?,
         None => base::out!("{}", converted.text),
     }
     for left in &converted.left {
@@ -149,7 +149,7 @@ fn included(path: &str) -> Result<Vec<(String, String)>, String> {
     };
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(Vec::new()) };
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
-    names.retain(|name| convert::glob(pattern.as_bytes(), name.as_encoded_bytes()));
+    names.retain(|name| convert::matches_glob(pattern.as_bytes(), name.as_encoded_bytes()));
     names.sort();
     let mut files = Vec::new();
     for name in names {
@@ -162,6 +162,6 @@ fn read_included(path: &Path) -> Result<Option<(String, String)>, String> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(format!("open() \"{}\" failed {}", path.display(), observe::os(&e))),
+        Err(e) => Err(format!("open() \"{}\" failed {}", path.display(), observe::os_error(&e))),
     }
 }

@@ -5,8 +5,8 @@ use crate::options;
 use crate::report;
 use advisor::diff;
 use advisor::scope::Scopes;
-use conf_schema::Store;
-use conf_syntax::{Disk, Files, Item};
+use conf_schema::TextStore;
+use conf_syntax::{Disk, SourceFiles, TreeItem};
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -29,7 +29,7 @@ once, at its origin.
 Exit code: 0 without differences, 1 with differences, 2 if a configuration cannot be read.
 ";
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_diff(arguments: &[OsString]) -> i32 {
     let json = arguments.iter().any(|a| a == "--json");
     let (mut files, mut rest) = (Vec::new(), Vec::new());
     let mut arguments = arguments.iter().filter(|a| *a != "--json");
@@ -52,7 +52,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
         // Resolves relative paths against the current directory, unlike `-c`.
         let path = std::path::absolute(file).unwrap_or_else(|_| file.into());
         let words: Vec<OsString> = rest.iter().cloned().chain(["-c".into(), path.into()]).collect();
-        let invocation = match options::place(&words) {
+        let invocation = match options::parse_place(&words) {
             Ok(invocation) => invocation,
             Err(words) => {
                 eprintln!("tidegate: {words}\n  = \"tidegate diff --help\" lists the options");
@@ -65,9 +65,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     }
     let [(old_files, old_items), (new_files, new_items)] = read.as_slice() else { return 2 };
-    let schema = conf::schema();
+    let schema = conf::full_schema();
     let (old, new) = (Scopes::new(&schema, old_files, old_items), Scopes::new(&schema, new_files, new_items));
-    let changes = diff::diff(&old, &new);
+    let changes = diff::diff_scopes(&old, &new);
     if json {
         base::outln!("{:#}", diff::json(&changes));
     } else {
@@ -78,13 +78,13 @@ pub fn run(arguments: &[OsString]) -> i32 {
 }
 
 /// Reads a configuration without its certificates and hosts, which may be on another machine.
-fn load(invocation: &Invocation) -> Option<(Files, Vec<Item>)> {
-    if let Ok((files, items)) = conf::load(&Disk, invocation)
+fn load(invocation: &Invocation) -> Option<(SourceFiles, Vec<TreeItem>)> {
+    if let Ok((files, items)) = conf::load_config(&Disk, invocation)
         && conf::is_well_formed(invocation, &files, &items)
     {
         return Some((files, items));
     }
-    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), invocation, LogFiles::default());
     if let Err(failure) = &reading.config {
         report::print_failure(failure, report::Style::new(true), None);
     }

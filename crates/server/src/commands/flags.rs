@@ -11,7 +11,7 @@ pub struct Flag {
 }
 
 /// Reads the lines of a help text that begin with an option.
-pub fn of(help: &str) -> Vec<Flag> {
+pub fn read_flags(help: &str) -> Vec<Flag> {
     help.lines().filter_map(line).flatten().collect()
 }
 
@@ -91,6 +91,6 @@ Usage: x [--json] -- no option
             flag(&["-t", "--threads"], Some("N"), "Threads"),
             flag(&["--tls"], None, ""),
         ];
-        assert_eq!(of(help), wanted);
+        assert_eq!(read_flags(help), wanted);
     }
 }

@@ -4,9 +4,9 @@ use crate::conf;
 use crate::generations::{self, layout::Layout};
 use crate::options;
 use crate::{report, voice};
-use advisor::lint::{self, Level};
-use conf_schema::Store;
-use conf_schema::suggest::nearest;
+use advisor::lint::{self, LintLevel};
+use conf_schema::TextStore;
+use conf_schema::suggest::nearest_word;
 use conf_syntax::Disk;
 use observe::LogFiles;
 use std::ffi::OsString;
@@ -39,17 +39,17 @@ Exit code: 0 without findings at or above the level, 1 with findings, 2 if the c
 be read. Certificates and hosts need not exist; -t checks them.
 ";
 
-struct Arguments {
+struct LintArguments {
     format: String,
-    level: Level,
+    level: LintLevel,
     off: Vec<String>,
     list: bool,
     explain: Option<String>,
     rest: Vec<OsString>,
 }
 
-pub fn run(arguments: &[OsString]) -> i32 {
-    let (asked, invocation) = match parse(arguments).and_then(|asked| Ok((options::place(&asked.rest)?, asked))) {
+pub fn run_lint(arguments: &[OsString]) -> i32 {
+    let (asked, invocation) = match parse(arguments).and_then(|asked| Ok((options::parse_place(&asked.rest)?, asked))) {
         Ok((invocation, asked)) => (asked, invocation),
         Err(words) => {
             eprintln!("tidegate: {words}\n  = \"tidegate lint --help\" lists the options");
@@ -57,7 +57,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     };
     if asked.list {
-        for check in lint::checks() {
+        for check in lint::all_checks() {
             base::outln!("{:<26} {:<8} {}", check.id, check.level.word(), check.title);
         }
         return 0;
@@ -65,9 +65,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     if let Some(id) = &asked.explain {
         return explain(id);
     }
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let style = report::Style::new(true);
-    let loaded = conf::load(&Disk, &invocation);
+    let loaded = conf::load_config(&Disk, &invocation);
     if let Err(failure) = &reading.config {
         report::print_failure(failure, style, None);
     }
@@ -88,9 +88,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
         None => Vec::new(),
     };
     for words in &unread {
-        eprintln!("{}: [warn] {words}", voice::name());
+        eprintln!("{}: [warn] {words}", voice::program_name());
     }
-    let mut findings = lint::lint(&conf::schema(), &files, &items, &asked.off);
+    let mut findings = lint::lint_config(&conf::full_schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);
     match asked.format.as_str() {
         "json" => base::outln!("{:#}", lint::json(&files, &findings)),
@@ -104,10 +104,10 @@ pub fn run(arguments: &[OsString]) -> i32 {
     i32::from(!findings.is_empty() || !unread.is_empty())
 }
 
-fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
-    let mut asked = Arguments {
+fn parse(arguments: &[OsString]) -> Result<LintArguments, String> {
+    let mut asked = LintArguments {
         format: "text".into(),
-        level: Level::Warning,
+        level: LintLevel::Warning,
         off: Vec::new(),
         list: false,
         explain: None,
@@ -138,12 +138,12 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
             }
             "--level" => {
                 let word = value()?;
-                let level = Level::ALL.into_iter().find(|level| level.word() == word);
+                let level = LintLevel::ALL.into_iter().find(|level| level.word() == word);
                 asked.level = level.ok_or(format!("unknown level \"{word}\"; supported: note, warning, error"))?;
             }
             "--off" => {
                 for id in value()?.split(',') {
-                    if !lint::checks().any(|check| check.id == id) {
+                    if !lint::all_checks().any(|check| check.id == id) {
                         return Err(unknown(id));
                     }
                     asked.off.push(id.to_string());
@@ -162,14 +162,14 @@ fn parse(arguments: &[OsString]) -> Result<Arguments, String> {
 }
 
 fn unknown(id: &str) -> String {
-    match nearest(id, lint::checks().map(|check| check.id)) {
+    match nearest_word(id, lint::all_checks().map(|check| check.id)) {
         Some(near) => format!("unknown check \"{id}\"; did you mean \"{near}\"?"),
         None => format!("unknown check \"{id}\"; --list lists them"),
     }
 }
 
 fn explain(id: &str) -> i32 {
-    let Some(check) = lint::checks().find(|check| check.id == id) else {
+    let Some(check) = lint::all_checks().find(|check| check.id == id) else {
         eprintln!("tidegate: {}", unknown(id));
         return 2;
     };

@@ -4,7 +4,7 @@ use super::{COMMANDS, texts};
 
 const PAGE: &str = include_str!("man.8");
 
-pub fn page() -> String {
+pub fn man_page() -> String {
     PAGE.replace("@COMMANDS@\n", &commands())
 }
 
@@ -38,6 +38,6 @@ mod tests {
     #[test]
     fn text_for_troff() {
         assert_eq!(escaped(".a -b 'c' \\d\n"), "\\&.a \\-b \\(aqc\\(aq \\ed\n");
-        assert!(!page().contains("@COMMANDS@") && page().contains(".SS plan cost\n"));
+        assert!(!man_page().contains("@COMMANDS@") && man_page().contains(".SS plan cost\n"));
     }
 }

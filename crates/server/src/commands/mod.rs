@@ -13,10 +13,10 @@ pub mod plan;
 mod reference;
 mod serve;
 
-use conf_schema::suggest::nearest;
+use conf_schema::suggest::nearest_word;
 use std::ffi::OsString;
 
-struct Command {
+struct ServerCommand {
     name: &'static str,
     summary: &'static str,
     help: Help,
@@ -31,91 +31,91 @@ enum Help {
 }
 
 /// In the order of the overview.
-const COMMANDS: &[Command] = &[
-    Command {
+const COMMANDS: &[ServerCommand] = &[
+    ServerCommand {
         name: "serve",
         summary: "serve a directory on the loopback interface, without a configuration",
         help: Help::Text(serve::HELP),
-        run: serve::run,
+        run: serve::run_serve,
     },
-    Command {
+    ServerCommand {
         name: "explain",
         summary: "document a directive, or trace a request through the configuration",
         help: Help::Text(explain::HELP),
-        run: explain::run,
+        run: explain::run_explain,
     },
-    Command {
+    ServerCommand {
         name: "lint",
         summary: "report common mistakes in a configuration, each with a fix",
         help: Help::Text(lint::HELP),
-        run: lint::run,
+        run: lint::run_lint,
     },
-    Command {
+    ServerCommand {
         name: "diff",
         summary: "compare the effects of two configurations",
         help: Help::Text(diff::HELP),
-        run: diff::run,
+        run: diff::run_diff,
     },
-    Command {
+    ServerCommand {
         name: "convert",
         summary: "translate Apache virtual hosts, .htaccess files and Ingresses",
         help: Help::Text(convert::HELP),
-        run: convert::run,
+        run: convert::run_convert,
     },
-    Command {
+    ServerCommand {
         name: "certificates",
         summary: "list certificates with their expiry dates, and renew those from ACME",
         help: Help::Text(certificates::HELP),
-        run: certificates::run,
+        run: certificates::run_certificates,
     },
-    Command {
+    ServerCommand {
         name: "doctor",
         summary: "compare the limits of this machine with the needs of the configuration",
         help: Help::Text(doctor::HELP),
-        run: doctor::run,
+        run: doctor::run_doctor,
     },
-    Command {
+    ServerCommand {
         name: "bench",
         summary: "generate HTTP load and measure a server",
         help: Help::Own(load::bench_help),
         run: |arguments| load::bench_main(arguments.to_vec()),
     },
-    Command {
+    ServerCommand {
         name: "lab",
         summary: "run experiments with several servers, loads and plots",
         help: Help::Own(load::lab_help),
         run: |arguments| load::lab_main(arguments.to_vec()),
     },
-    Command {
+    ServerCommand {
         name: "top",
         summary: "monitor a running server: requests, latency, connections, CPU time",
         help: Help::Own(load::top_help),
         run: |arguments| load::top_main(arguments.to_vec()),
     },
-    Command {
+    ServerCommand {
         name: "plan",
         summary: "compute machines and costs for a load",
         help: Help::Own(planner::plan_help),
         run: |arguments| planner::plan_main(arguments.to_vec()),
     },
-    Command {
+    ServerCommand {
         name: "completions",
         summary: "print shell completions for bash, zsh and fish",
         help: Help::Text(completions::HELP),
-        run: completions::run,
+        run: completions::run_completions,
     },
-    Command {
+    ServerCommand {
         name: "reference",
         summary: "print the manual as Markdown, JSON or a man page",
         help: Help::Text(reference::HELP),
-        run: reference::run,
+        run: reference::run_reference,
     },
 ];
 
 pub fn main(name: &str, arguments: &[OsString]) -> i32 {
     if name == "help" {
         let Some(topic) = arguments.first().and_then(|a| a.to_str()) else {
-            base::out!("{}", overview());
+            base::out!("{}", help_overview());
             return 0;
         };
         return help(topic, &arguments[1..]);
@@ -134,7 +134,7 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
 ///
 /// # Errors
 /// Names the first two that were given.
-pub fn exclusive(options: &[(&str, bool)]) -> Result<(), String> {
+pub fn refuse_both(options: &[(&str, bool)]) -> Result<(), String> {
     let mut given = options.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
     match (given.next(), given.next()) {
         (Some(one), Some(other)) => Err(format!("options \"{one}\" and \"{other}\" exclude each other")),
@@ -145,7 +145,7 @@ pub fn exclusive(options: &[(&str, bool)]) -> Result<(), String> {
 /// `rest`: names of a subcommand.
 fn help(name: &str, rest: &[OsString]) -> i32 {
     match COMMANDS.iter().find(|c| c.name == name) {
-        Some(Command { help: Help::Text(text), .. }) => {
+        Some(ServerCommand { help: Help::Text(text), .. }) => {
             base::out!("{text}");
             0
         }
@@ -155,7 +155,7 @@ fn help(name: &str, rest: &[OsString]) -> i32 {
 }
 
 /// Returns the help texts of a command and of its subcommands, by name.
-fn texts(command: &Command) -> Vec<(String, String)> {
+fn texts(command: &ServerCommand) -> Vec<(String, String)> {
     match command.help {
         Help::Text(text) => vec![(command.name.into(), text.into())],
         Help::Own(texts) => texts().into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
@@ -164,7 +164,7 @@ fn texts(command: &Command) -> Vec<(String, String)> {
 
 fn unknown(name: &str) -> i32 {
     eprintln!("tidegate: unknown command \"{name}\"");
-    match nearest(name, COMMANDS.iter().map(|c| c.name)) {
+    match nearest_word(name, COMMANDS.iter().map(|c| c.name)) {
         Some(near) => eprintln!("  = did you mean \"{near}\"?"),
         None => eprintln!("  = \"tidegate help\" lists the commands; options begin with \"-\""),
     }
@@ -172,8 +172,8 @@ fn unknown(name: &str) -> i32 {
 }
 
 /// `-h`
-pub fn overview() -> String {
-    let defaults = crate::conf::paths::defaults(None);
+pub fn help_overview() -> String {
+    let defaults = crate::conf::paths::default_paths(None);
     let mut out = format!(
         "Usage: tidegate [-?hvVtTq] [-s signal] [-p prefix]
                 [-e filename] [-c filename] [-g directives]

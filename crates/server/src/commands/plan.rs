@@ -2,42 +2,42 @@
 
 use crate::conf::{self, Invocation};
 use crate::report;
-use advisor::scope::{inner_context, render, same_area};
-use conf_schema::{Contexts, Known, Schema, Store, vocabulary};
-use conf_syntax::{Directive, Disk, Files, Item, directives};
+use advisor::scope::{inner_context, render_line, same_area};
+use conf_schema::{Contexts, KnownDirective, Schema, TextStore, vocabulary};
+use conf_syntax::{Directive, Disk, SourceFiles, TreeItem, list_directives};
 use observe::LogFiles;
 use std::fmt::Write;
 use std::path::Path;
 
 /// Returns the exit code.
-pub fn print(invocation: &Invocation) -> i32 {
-    let reading = conf::read(&Disk, Store::default(), invocation, LogFiles::default());
+pub fn print_plan(invocation: &Invocation) -> i32 {
+    let reading = conf::read_config(&Disk, TextStore::default(), invocation, LogFiles::default());
     let style = report::Style::new(true);
     report::print_warnings(&reading, style);
     if let Err(failure) = reading.config {
         report::print_failure(&failure, style, None);
         return 1;
     }
-    match conf::load(&Disk, invocation) {
+    match conf::load_config(&Disk, invocation) {
         Ok((files, items)) => {
-            base::out!("{}", text(&conf::schema(), &files, &items));
+            base::out!("{}", plan_text(&conf::full_schema(), &files, &items));
             0
         }
         Err(e) => {
-            eprintln!("tidegate: {} {}", invocation.conf_file.display(), observe::os(&e));
+            eprintln!("tidegate: {} {}", invocation.conf_file.display(), observe::os_error(&e));
             1
         }
     }
 }
 
 /// The blocks around it are outermost first.
-struct Level<'a> {
+struct BlockLevel<'a> {
     name: String,
     context: Contexts,
     own: Vec<&'a Directive>,
 }
 
-pub struct Line {
+pub struct PlanLine {
     /// Blocks around it.
     pub depth: usize,
     pub text: String,
@@ -47,14 +47,14 @@ pub struct Line {
 
 struct Printer<'a> {
     schema: &'a Schema,
-    files: &'a Files,
+    files: &'a SourceFiles,
     shown: &'a dyn Fn(&Path) -> String,
-    out: Vec<Line>,
+    out: Vec<PlanLine>,
 }
 
-pub fn text(schema: &Schema, files: &Files, items: &[Item]) -> String {
+pub fn plan_text(schema: &Schema, files: &SourceFiles, items: &[TreeItem]) -> String {
     let mut out = String::new();
-    for Line { depth, text, place } in lines(schema, files, items, &|path| path.display().to_string()) {
+    for PlanLine { depth, text, place } in plan_lines(schema, files, items, &|path| path.display().to_string()) {
         let text = format!("{}{text}", "    ".repeat(depth));
         let _ = match place.is_empty() {
             true => writeln!(out, "{text}"),
@@ -64,26 +64,31 @@ pub fn text(schema: &Schema, files: &Files, items: &[Item]) -> String {
     out
 }
 
-pub fn lines(schema: &Schema, files: &Files, items: &[Item], shown: &dyn Fn(&Path) -> String) -> Vec<Line> {
+pub fn plan_lines(
+    schema: &Schema,
+    files: &SourceFiles,
+    items: &[TreeItem],
+    shown: &dyn Fn(&Path) -> String,
+) -> Vec<PlanLine> {
     let mut printer = Printer { schema, files, shown, out: Vec::new() };
-    let main = Level { name: "main".into(), context: Contexts::main, own: directives(items) };
+    let main = BlockLevel { name: "main".into(), context: Contexts::main, own: list_directives(items) };
     printer.level(&mut vec![main]);
     printer.out
 }
 
 impl Printer<'_> {
     /// Returns all effective directives of the innermost block of `path`.
-    fn level(&mut self, path: &mut Vec<Level<'_>>) {
+    fn level(&mut self, path: &mut Vec<BlockLevel<'_>>) {
         let Some(here) = path.last() else { return };
         let context = here.context;
         let own = here.own.clone();
         for d in own.iter().filter(|d| inner_context(d, context).is_none()) {
             let place = self.place(d);
-            self.line(path.len(), &render(d), &place);
+            self.line(path.len(), &render_line(d), &place);
             if let Some(block) = &d.block {
-                for item in directives(block) {
+                for item in list_directives(block) {
                     let place = self.place(item);
-                    self.line(path.len() + 1, &render(item), &place);
+                    self.line(path.len() + 1, &render_line(item), &place);
                 }
                 self.line(path.len(), "}", "");
             }
@@ -94,9 +99,9 @@ impl Printer<'_> {
         for d in own {
             let Some(inner) = inner_context(d, context) else { continue };
             let place = self.place(d);
-            self.line(path.len(), &render(d), &place);
-            let own = d.block.as_deref().map(directives).unwrap_or_default();
-            path.push(Level { name: d.name.text().into_owned(), context: inner, own });
+            self.line(path.len(), &render_line(d), &place);
+            let own = d.block.as_deref().map(list_directives).unwrap_or_default();
+            path.push(BlockLevel { name: d.name.text().into_owned(), context: inner, own });
             self.level(path);
             path.pop();
             self.line(path.len(), "}", "");
@@ -104,7 +109,7 @@ impl Printer<'_> {
     }
 
     /// Returns a directive that this block lacks: inherited, or (in an outermost block) its default.
-    fn not_written(&mut self, known: &Known, path: &[Level<'_>]) {
+    fn not_written(&mut self, known: &KnownDirective, path: &[BlockLevel<'_>]) {
         let Some((here, outer)) = path.split_last() else { return };
         let Some(row) = self.schema.row(known) else { return };
         if known.block || here.own.iter().any(|d| d.name.bytes == known.name.as_bytes()) {
@@ -117,7 +122,7 @@ impl Printer<'_> {
             }
             for d in lines {
                 let place = format!("{}, from {}", self.place(d), level.name);
-                self.line(path.len(), &render(d), &place);
+                self.line(path.len(), &render_line(d), &place);
             }
             return;
         }
@@ -132,7 +137,7 @@ impl Printer<'_> {
     }
 
     fn line(&mut self, depth: usize, text: &str, place: &str) {
-        self.out.push(Line { depth: depth - 1, text: text.into(), place: place.into() });
+        self.out.push(PlanLine { depth: depth - 1, text: text.into(), place: place.into() });
     }
 }
 
@@ -140,7 +145,7 @@ impl Printer<'_> {
 mod tests {
     use super::*;
     use conf_schema::value::{Flag, Own, Size, Text};
-    use conf_schema::{Area, directives as table};
+    use conf_schema::{ContextArea, directives as table};
     use conf_syntax::{Memory, load_text};
 
     table! {
@@ -159,7 +164,7 @@ mod tests {
 
     #[test]
     fn every_value_has_its_place() {
-        let schema = Schema::new(vec![Some::table("some", Area::Http)], "tidegate 0");
+        let schema = Schema::new(vec![Some::table("some", ContextArea::Http)], "tidegate 0");
         let read = load_text(
             &Memory::default(),
             Path::new("/n.conf"),
@@ -185,7 +190,7 @@ mod tests {
             ("    }", ""),
             ("}", ""),
         ];
-        let text = text(&schema, &read.files, &read.items);
+        let text = plan_text(&schema, &read.files, &read.items);
         let got: Vec<(&str, &str)> = text.lines().map(|l| l.split_once(" # ").unwrap_or((l, ""))).collect();
         let got: Vec<(&str, &str)> = got.iter().map(|(a, b)| (a.trim_end(), *b)).collect();
         assert_eq!(got, want, "{text}");

@@ -14,19 +14,19 @@ With man: the man page tidegate(8), for troff.
   tidegate reference man > /usr/local/share/man/man8/tidegate.8
 ";
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_reference(arguments: &[OsString]) -> i32 {
     if arguments.len() > 1 {
         eprint!("{HELP}");
         return 1;
     }
-    let schema = conf::schema();
+    let schema = conf::full_schema();
     match arguments.first().and_then(|a| a.to_str()) {
-        None | Some("directives") => base::out!("{}", reference::manual(&schema)),
-        Some("compatibility") => base::out!("{}", reference::compatibility(&schema)),
+        None | Some("directives") => base::out!("{}", reference::directive_manual(&schema)),
+        Some("compatibility") => base::out!("{}", reference::compatibility_table(&schema)),
         Some("lint") => base::out!("{}", advisor::lint::manual()),
-        Some("metrics") => base::out!("{}", metrics::reference()),
-        Some("man") => base::out!("{}", super::man::page()),
-        Some("json") => base::outln!("{}", reference::json(&schema)),
+        Some("metrics") => base::out!("{}", metrics::metrics_reference()),
+        Some("man") => base::out!("{}", super::man::man_page()),
+        Some("json") => base::outln!("{}", reference::reference_json(&schema)),
         Some(other) => {
             eprintln!(
                 "tidegate: unknown reference \"{other}\"; supported: directives, compatibility, lint, metrics, json, man"

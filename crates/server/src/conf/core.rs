@@ -1,11 +1,11 @@
 //! Tables of the main and events contexts (nginx: `nginx.c`, `ngx_event.c`).
 
 use super::values::{
-    Affinity, Connections, DebugConnections, DebugPoints, Environment, Method, Modules, Priority, Refused, SandboxMode,
-    ThreadPools, User, Workers,
+    Affinity, Connections, DebugConnections, DebugPoints, Environment, EventMethod, Modules, Priority,
+    RefusedDirective, SandboxMode, ThreadPools, User, Workers,
 };
 use conf_schema::value::{FilePath, Flag, Msec, Number, Offset};
-use conf_schema::{Area, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, directives};
 use observe::ErrorLogLines;
 use session_engine::shared_store::SharedStore;
 
@@ -91,10 +91,10 @@ directives! {
         shared_store: SharedStore,
         /// OpenSSL engine.
         /// Refused: OpenSSL engines are not supported; keys are read from files.
-        ssl_engine: Refused,
+        ssl_engine: RefusedDirective,
         /// File of the Google performance tools.
         /// Refused: profile with perf, which needs no library in the program.
-        google_perftools_profiles: Refused,
+        google_perftools_profiles: RefusedDirective,
     }
 }
 
@@ -104,7 +104,7 @@ directives! {
         worker_connections: Connections = "512",
         /// Event method.
         /// Differs: only `epoll` is supported.
-        r#use: Method = "epoll",
+        r#use: EventMethod = "epoll",
         /// Accepts all pending connections at once.
         multi_accept: Flag = "off",
         /// Lets workers accept in turns.
@@ -127,31 +127,31 @@ directives! {
         epoll_events: Number = "512",
         /// Number of changes passed to kqueue at once.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        kqueue_changes: Refused,
+        kqueue_changes: RefusedDirective,
         /// Number of events fetched from kqueue at once.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        kqueue_events: Refused,
+        kqueue_events: RefusedDirective,
         /// Number of events fetched from an event port at once.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        eventport_events: Refused,
+        eventport_events: RefusedDirective,
         /// Number of changes written to /dev/poll at once.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        devpoll_changes: Refused,
+        devpoll_changes: RefusedDirective,
         /// Number of events fetched from /dev/poll at once.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        devpoll_events: Refused,
+        devpoll_events: RefusedDirective,
         /// Reads data while accepting, on Windows.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        acceptex_read: Refused,
+        acceptex_read: RefusedDirective,
         /// Number of threads for I/O completion ports.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        iocp_threads: Refused,
+        iocp_threads: RefusedDirective,
         /// Number of pending AcceptEx calls.
         /// Refused: it configures an event method of other systems; Linux uses epoll.
-        post_acceptex: Refused,
+        post_acceptex: RefusedDirective,
     }
 }
 
-pub fn tables() -> Vec<Table> {
-    vec![Core::table(CORE, Area::Main), Events::table(EVENTS, Area::Main)]
+pub fn core_tables() -> Vec<FeatureTable> {
+    vec![Core::table(CORE, ContextArea::Main), Events::table(EVENTS, ContextArea::Main)]
 }

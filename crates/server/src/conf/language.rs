@@ -17,7 +17,7 @@ const APACHE: [&str; 10] = [
 const LINES_MAX: usize = 200;
 
 /// Returns a hint for a text in the language of another server.
-pub fn hint(text: &[u8]) -> Option<&'static str> {
+pub fn language_hint(text: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(text);
     let lines =
         || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).take(LINES_MAX);
@@ -54,12 +54,12 @@ mod tests {
 
     #[test]
     fn files_of_other_servers_are_recognized() {
-        let of = |text: &str| hint(text.as_bytes()).map(|hint| hint.split(' ').nth(3).unwrap_or_default());
+        let of = |text: &str| language_hint(text.as_bytes()).map(|hint| hint.split(' ').nth(3).unwrap_or_default());
         assert_eq!(of("<VirtualHost *:80>\n DocumentRoot /x\n</VirtualHost>\n"), Some("file"));
         assert_eq!(of("# a\nServerRoot \"/etc/apache2\"\nListen 80\n"), Some("file"));
         for caddy in ["example.com {\n root * /x\n}", "{\n email a@b\n}", ":80, localhost:443 {\n}", "https://a.b {\n}"]
         {
-            assert!(hint(caddy.as_bytes()).is_some_and(|hint| hint.contains("Caddyfile")), "{caddy}");
+            assert!(language_hint(caddy.as_bytes()).is_some_and(|hint| hint.contains("Caddyfile")), "{caddy}");
         }
         for nginx in ["events {\n}\nhttp {\n}", "user a;\nhttp { }", "server {\n listen 80;\n}", "", "include a.b;"] {
             assert_eq!(of(nginx), None, "{nginx}");

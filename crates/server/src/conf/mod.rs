@@ -13,14 +13,14 @@ use crate::confinement;
 use crate::generations;
 use crate::generations::kept::GenerationFacts;
 use crate::generations::layout::Layout;
-use conf_schema::{Area, Block, Complaint, Contexts, Cx, Level, Schema, Store, check};
-use conf_syntax::{Files, Item, Source, SyntaxError};
+use conf_schema::{CheckedBlock, Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Schema, TextStore, check_tree};
+use conf_syntax::{SourceFiles, SyntaxError, TextSource, TreeItem};
 use http_engine::HttpPlan;
 use http_engine::core_table::PackagedTempFolder;
 use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
 use net::pool::DEFAULT;
-use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, MainLog, Sink, Target};
+use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, LogTarget, MainLog, Sink};
 use session_engine::area::AreaPlan;
 use session_engine::shared_store::StoreSlot;
 use std::collections::HashMap;
@@ -59,10 +59,10 @@ pub struct Config {
     pub mail: Option<Arc<MailPlan>>,
     pub error_log: Arc<ErrorLog>,
     pub logs: LogFiles,
-    pub texts: Texts,
+    pub texts: ConfTexts,
     /// Files and ports that its workers use at run time.
     pub needs: sandbox::Needs,
-    /// [`upstream::scope::mark`] of the configuration.
+    /// [`upstream::scope::mark_scopes`] of the configuration.
     pub scopes: usize,
 }
 
@@ -100,9 +100,9 @@ fn areas(
 
 /// Texts that were read; another process can build the same configuration from them.
 #[derive(Clone, Debug, Default)]
-pub struct Texts {
-    pub files: Files,
-    pub store: Store,
+pub struct ConfTexts {
+    pub files: SourceFiles,
+    pub store: TextStore,
     pub matches: source::Matches,
     /// Generation, if the API keeps configurations.
     pub came: Option<GenerationFacts>,
@@ -112,7 +112,7 @@ pub struct Texts {
 pub struct CorePlan {
     pub daemon: bool,
     pub master_process: bool,
-    pub user: Option<net::process::Account>,
+    pub user: Option<net::process::UserAccount>,
     pub workers: usize,
     pub affinity: Option<values::Affinity>,
     pub priority: i32,
@@ -154,46 +154,48 @@ impl CorePlan {
 }
 
 #[derive(Debug)]
-pub struct Failure {
+pub struct ConfFailure {
     /// Errors and warnings in nginx's order; at least one error.
     pub complaints: Vec<Complaint>,
-    pub files: Files,
+    pub files: SourceFiles,
     /// The syntax is valid: nginx prints "syntax is ok" before errors of later checks.
     pub syntax_ok: bool,
 }
 
-pub fn schema() -> Schema {
-    let mut tables = core::tables();
-    tables.extend(http_features::tables());
-    tables.extend(stream_features::tables());
-    tables.extend(mail_features::tables());
+pub fn full_schema() -> Schema {
+    let mut tables = core::core_tables();
+    tables.extend(http_features::http_tables());
+    tables.extend(stream_features::stream_tables());
+    tables.extend(mail_features::mail_tables());
     Schema::new(tables, PROGRAM)
 }
 
 /// Result of reading a configuration.
-pub struct Reading {
-    pub config: Result<Config, Failure>,
+pub struct ConfReading {
+    pub config: Result<Config, ConfFailure>,
     pub warnings: Vec<Complaint>,
 }
 
 /// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
-pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: LogFiles) -> Reading {
-    let failed = |mut complaints: Vec<Complaint>, files: Files, syntax_ok| {
+pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invocation, logs: LogFiles) -> ConfReading {
+    let failed = |mut complaints: Vec<Complaint>, files: SourceFiles, syntax_ok| {
         let main = files.all.iter().find(|file| file.path == invocation.conf_file);
-        if let (Some(first), Some(hint)) = (complaints.first_mut(), main.and_then(|main| language::hint(&main.text))) {
+        if let (Some(first), Some(hint)) =
+            (complaints.first_mut(), main.and_then(|main| language::language_hint(&main.text)))
+        {
             first.hint = Some(hint.into());
         }
-        Reading { config: Err(Failure { complaints, files, syntax_ok }), warnings: Vec::new() }
+        ConfReading { config: Err(ConfFailure { complaints, files, syntax_ok }), warnings: Vec::new() }
     };
-    let scopes = upstream::scope::mark();
+    let scopes = upstream::scope::mark_scopes();
     session_engine::zones::drop_unused();
     let recorder = source::Recorder::new(source);
-    let (files, items) = match load(&recorder, invocation) {
+    let (files, items) = match load_config(&recorder, invocation) {
         Ok(loaded) => loaded,
         Err(e) => {
-            let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os(&e));
+            let text = format!("open() \"{}\" failed {}", invocation.conf_file.display(), observe::os_error(&e));
             let hint = if e.kind() == std::io::ErrorKind::NotFound { hint_for_missing(invocation) } else { None };
-            return failed(vec![Complaint { hint, ..Complaint::emerg(text) }], Files::default(), false);
+            return failed(vec![Complaint { hint, ..Complaint::emerg(text) }], SourceFiles::default(), false);
         }
     };
     let matches = recorder.matches();
@@ -202,7 +204,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
     cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store = store;
-    cx.store.machine.get_or_insert_with(values::machine);
+    cx.store.machine.get_or_insert_with(values::starting_machine);
     // Known before files are read.
     cx.store.isolates_keys = isolates_keys(&items);
     *cx.get::<LogFiles>() = logs.for_next();
@@ -211,11 +213,11 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
-    let schema = schema();
-    let mut checked = check(&schema, &mut cx, &items, Contexts::main);
+    let schema = full_schema();
+    let mut checked = check_tree(&schema, &mut cx, &items, Contexts::main);
     let mut complaints = std::mem::take(&mut checked.complaints);
     complaints.extend(values::modules_warning(&mut cx));
-    if complaints.iter().any(|c| c.level == Level::Emerg) {
+    if complaints.iter().any(|c| c.level == ComplaintLevel::Emerg) {
         return failed(complaints, files, false);
     }
     let mut root = checked.root;
@@ -223,9 +225,10 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let error_log = main_log(lines, invocation, &mut cx);
     cx.get::<MainLog>().0 = error_log.clone();
     let built =
-        area(&mut root, Contexts::http, |block| http_features::build(&schema, block, &mut cx)).and_then(|http| {
-            let stream = area(&mut root, Contexts::stream, |block| stream_features::build(&schema, block, &mut cx))?;
-            let mail = area(&mut root, Contexts::mail, |block| mail_features::build(&schema, block, &mut cx))?;
+        area(&mut root, Contexts::http, |block| http_features::build_http(&schema, block, &mut cx)).and_then(|http| {
+            let stream =
+                area(&mut root, Contexts::stream, |block| stream_features::build_stream(&schema, block, &mut cx))?;
+            let mail = area(&mut root, Contexts::mail, |block| mail_features::build_mail(&schema, block, &mut cx))?;
             Ok((http, stream, mail))
         });
     let (http, stream, mail) = match built {
@@ -238,7 +241,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     };
     complaints.append(&mut cx.warnings);
     complaints.extend(core.shared_store.take_complaints());
-    complaints.extend(session_engine::tls::report::ciphers(&mut cx));
+    complaints.extend(session_engine::tls::report::ciphers_complaint(&mut cx));
     let areas = areas(http.as_ref(), stream.as_ref(), mail.as_ref());
     if let Some(text) = twice(&areas) {
         complaints.push(Complaint::emerg(text));
@@ -268,10 +271,10 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     }
     if core.key_isolation && mentions(&items, "acme_certificate") {
         let text = "\"ssl_key_isolation\" does not cover \"acme_certificate\": its keys are made and kept by the worker process";
-        complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
+        complaints.push(Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(text) });
     }
     if let Some(text) = affinity_warning(&core) {
-        complaints.push(Complaint { level: Level::Warn, ..Complaint::emerg(text) });
+        complaints.push(Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(text) });
     }
     let asked: PoolsAsked = cx.take();
     let unknown =
@@ -282,7 +285,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         hint: Some(format!("write \"thread_pool {name} threads=32;\" in the main context")),
         ..Complaint::emerg(format!("unknown thread pool \"{name}\""))
     }));
-    if complaints.iter().any(|c| c.level == Level::Emerg) {
+    if complaints.iter().any(|c| c.level == ComplaintLevel::Emerg) {
         return failed(complaints, files, true);
     }
     if let Some(layout) = Layout::of(&invocation.conf_file).filter(|_| !cx.store.replay) {
@@ -290,7 +293,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         let hint = "send the change to the API, or edit the files of the configuration; a whole configuration without \
                     \".tidegate\" in its \"include\" lines reads the folder again";
         complaints.extend(unread.into_iter().map(|text| Complaint {
-            level: Level::Warn,
+            level: ComplaintLevel::Warn,
             hint: Some(hint.into()),
             ..Complaint::emerg(text)
         }));
@@ -300,7 +303,7 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
     let mut store = std::mem::take(&mut cx.store);
     store.key_reader = None;
     let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
-    let needs = confinement::needs(&items, &bases, &core, http.as_deref());
+    let needs = confinement::collect_needs(&items, &bases, &core, http.as_deref());
     let config = Config {
         core,
         http,
@@ -308,45 +311,45 @@ pub fn read(source: &dyn Source, store: Store, invocation: &Invocation, logs: Lo
         mail,
         error_log,
         logs,
-        texts: Texts { files, store, matches, came: None },
+        texts: ConfTexts { files, store, matches, came: None },
         needs,
         scopes,
     };
-    Reading { config: Ok(config), warnings: complaints }
+    ConfReading { config: Ok(config), warnings: complaints }
 }
 
-fn mentions(items: &[Item], name: &str) -> bool {
-    let all = conf_syntax::directives(items);
+fn mentions(items: &[TreeItem], name: &str) -> bool {
+    let all = conf_syntax::list_directives(items);
     all.iter().any(|d| d.name.text() == name || d.block.as_deref().is_some_and(|block| mentions(block, name)))
 }
 
-fn isolates_keys(items: &[Item]) -> bool {
-    let all = conf_syntax::directives(items);
+fn isolates_keys(items: &[TreeItem]) -> bool {
+    let all = conf_syntax::list_directives(items);
     let on = |word: &conf_syntax::Word| word.bytes.eq_ignore_ascii_case(b"on");
     all.iter().any(|d| d.name.text() == "ssl_key_isolation" && d.args.first().is_some_and(on))
 }
 
 /// Checks the text alone: known directives in valid contexts with valid values. Certificates and hosts may be on
 /// another machine.
-pub fn is_well_formed(invocation: &Invocation, files: &Files, items: &[Item]) -> bool {
+pub fn is_well_formed(invocation: &Invocation, files: &SourceFiles, items: &[TreeItem]) -> bool {
     let mut cx = Cx::default();
     cx.prefix.clone_from(&invocation.prefix);
     cx.conf_prefix = invocation.conf_file.parent().unwrap_or(Path::new("/")).to_path_buf();
     cx.files = files.all.iter().map(|file| file.path.clone()).collect();
-    cx.store.machine.get_or_insert_with(values::machine);
+    cx.store.machine.get_or_insert_with(values::starting_machine);
     cx.store.elsewhere = true;
     http_features::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
     // A configuration without `events` is refused everywhere.
-    mentions(items, "events") && !check(&schema(), &mut cx, items, Contexts::main).failed()
+    mentions(items, "events") && !check_tree(&full_schema(), &mut cx, items, Contexts::main).failed()
 }
 
 /// Builds the plan of an area from its block.
 fn area<P>(
-    root: &mut Block<'_>,
+    root: &mut CheckedBlock<'_>,
     context: Contexts,
-    build: impl FnOnce(&mut Block<'_>) -> Result<P, Vec<Complaint>>,
+    build: impl FnOnce(&mut CheckedBlock<'_>) -> Result<P, Vec<Complaint>>,
 ) -> Result<Option<Arc<P>>, Vec<Complaint>> {
     let Some(at) = root.children.iter().position(|block| block.context == context) else { return Ok(None) };
     let mut block = root.children.remove(at);
@@ -374,14 +377,14 @@ fn hint_for_missing(invocation: &Invocation) -> Option<String> {
 ///
 /// # Errors
 /// When the main file cannot be read.
-pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Files, Vec<Item>)> {
+pub fn load_config(source: &dyn TextSource, invocation: &Invocation) -> std::io::Result<(SourceFiles, Vec<TreeItem>)> {
     let text = match &invocation.text {
         Some(text) => text.clone(),
         None => source.read(&invocation.conf_file)?,
     };
     let globals = Some((Path::new(GLOBALS), invocation.globals.as_slice())).filter(|(_, text)| !text.is_empty());
     let (mut load, mut items) = conf_syntax::load_texts(source, &invocation.conf_file, text, globals);
-    if let Some(first) = items.iter().position(|item| matches!(item, Item::Directive(d) if d.block.is_some())) {
+    if let Some(first) = items.iter().position(|item| matches!(item, TreeItem::Directive(d) if d.block.is_some())) {
         items.truncate(first + 1);
     }
     items.iter_mut().for_each(as_global);
@@ -390,13 +393,13 @@ pub fn load(source: &dyn Source, invocation: &Invocation) -> std::io::Result<(Fi
 }
 
 /// Words the errors of `-g` as nginx does, which takes no blocks there.
-fn as_global(item: &mut Item) {
+fn as_global(item: &mut TreeItem) {
     match item {
-        Item::Directive(d) if d.block.is_some() => {
+        TreeItem::Directive(d) if d.block.is_some() => {
             let text = "block directives are not supported in -g option".to_string();
-            *item = Item::Error(SyntaxError { text, span: d.name.span, line: d.line, hint: None });
+            *item = TreeItem::Error(SyntaxError { text, span: d.name.span, line: d.line, hint: None });
         }
-        Item::Error(error) if error.text.starts_with("unexpected end of file") => {
+        TreeItem::Error(error) if error.text.starts_with("unexpected end of file") => {
             error.text = "unexpected end of parameter, expecting \";\"".into();
         }
         _ => {}
@@ -405,12 +408,12 @@ fn as_global(item: &mut Item) {
 
 fn core_plan(
     schema: &Schema,
-    root: &mut Block<'_>,
+    root: &mut CheckedBlock<'_>,
     invocation: &Invocation,
     cx: &mut Cx,
 ) -> (CorePlan, Option<ErrorLogLines>) {
     let mut input: CoreInput =
-        schema.table_index(CORE, Area::Main).and_then(|table| root.take(table)).unwrap_or_default();
+        schema.table_index(CORE, ContextArea::Main).and_then(|table| root.take(table)).unwrap_or_default();
     input.fill(cx);
     let core: Core = input.resolve();
     let plan = CorePlan {
@@ -447,14 +450,14 @@ fn main_log(lines: Option<ErrorLogLines>, invocation: &Invocation, cx: &mut Cx) 
             Some(path) => Sink::File(cx.get::<LogFiles>().file(path)),
             None => Sink::Stderr,
         };
-        targets.push(Target { level: observe::Level::Error, sink, format: observe::LineFormat::Text });
+        targets.push(LogTarget { level: observe::Severity::Error, sink, format: observe::LineFormat::Text });
     }
     Arc::new(ErrorLog::new(targets))
 }
 
-fn events_plan(schema: &Schema, root: &Block<'_>, cx: &mut Cx) -> Option<Events> {
+fn events_plan(schema: &Schema, root: &CheckedBlock<'_>, cx: &mut Cx) -> Option<Events> {
     let events = root.children.iter().find(|b| b.context == Contexts::events)?;
-    let table = schema.table_index(EVENTS, Area::Main)?;
+    let table = schema.table_index(EVENTS, ContextArea::Main)?;
     let mut input: EventsInput = events.input::<EventsInput>(table).cloned().unwrap_or_default();
     input.fill(cx);
     Some(input.resolve())
@@ -471,7 +474,7 @@ fn affinity_warning(core: &CorePlan) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::store::Machine;
+    use conf_schema::store::MachineFacts;
     use conf_syntax::Disk;
 
     /// Builds a worker's configuration with the master's privileges, which the worker has dropped.
@@ -488,8 +491,8 @@ mod tests {
             text: Some(text),
         };
         for (superuser, port) in [(true, 80), (false, 8000)] {
-            let store = Store { machine: Some(Machine { superuser, cpus: 7 }), ..Store::default() };
-            let reading = read(&Disk, store, &invocation, LogFiles::default());
+            let store = TextStore { machine: Some(MachineFacts { superuser, cpus: 7 }), ..TextStore::default() };
+            let reading = read_config(&Disk, store, &invocation, LogFiles::default());
             let config = reading.config.expect("in order");
             let addresses: Vec<String> = config.specs().iter().map(|spec| spec.address.to_string()).collect();
             assert_eq!(addresses, [format!("0.0.0.0:{port}")]);

@@ -23,7 +23,7 @@ pub struct Defaults {
     pub pid: PathBuf,
 }
 
-pub fn defaults(prefix: Option<&Path>) -> Defaults {
+pub fn default_paths(prefix: Option<&Path>) -> Defaults {
     match prefix {
         Some(prefix) => Defaults {
             prefix: prefix.to_path_buf(),
@@ -63,7 +63,7 @@ fn packaged_prefix(exists: impl Fn(&str) -> bool) -> &'static str {
 /// Default access log of a packaged system, beside the error log. `None` in the classic layout, which `-p` chooses even
 /// if it names the packaged prefix; the default pid file tells the layouts apart.
 pub fn access_log(prefix: &Path, pid: &Path) -> Option<PathBuf> {
-    is_packaged(prefix, pid).then(|| defaults(None).error_log.with_file_name("access.log"))
+    is_packaged(prefix, pid).then(|| default_paths(None).error_log.with_file_name("access.log"))
 }
 
 /// Folder of temporary files of a packaged system, and the names in it. `None`: below the prefix.
@@ -76,7 +76,7 @@ pub fn temp_folder(prefix: &Path, pid: &Path) -> Option<(PathBuf, TempNames)> {
 }
 
 fn is_packaged(prefix: &Path, pid: &Path) -> bool {
-    let packaged = defaults(None);
+    let packaged = default_paths(None);
     prefix == packaged.prefix && pid == packaged.pid
 }
 
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_given_prefix_has_the_classic_layout_even_if_it_is_the_packaged_one() {
-        let packaged = defaults(None);
+        let packaged = default_paths(None);
         let beside = packaged.error_log.with_file_name("access.log");
         assert_eq!(access_log(&packaged.prefix, &packaged.pid), Some(beside));
-        let given = defaults(Some(&packaged.prefix));
+        let given = default_paths(Some(&packaged.prefix));
         assert_eq!(access_log(&given.prefix, &given.pid), None);
     }
 }

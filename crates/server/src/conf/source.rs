@@ -1,6 +1,6 @@
 //! Recorded reads of a configuration: file contents and matches of patterns, so that another process reads the same.
 
-use conf_syntax::{Files, Source};
+use conf_syntax::{SourceFiles, TextSource};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -11,12 +11,12 @@ pub type Matches = BTreeMap<String, Vec<PathBuf>>;
 
 /// Forwards queries and records the matches of patterns; the loader records file contents.
 pub struct Recorder<'a> {
-    inner: &'a dyn Source,
+    inner: &'a dyn TextSource,
     matches: RefCell<Matches>,
 }
 
 impl<'a> Recorder<'a> {
-    pub fn new(inner: &'a dyn Source) -> Self {
+    pub fn new(inner: &'a dyn TextSource) -> Self {
         Recorder { inner, matches: RefCell::default() }
     }
     pub fn matches(self) -> Matches {
@@ -24,7 +24,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Source for Recorder<'_> {
+impl TextSource for Recorder<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         self.inner.read(path)
     }
@@ -37,11 +37,11 @@ impl Source for Recorder<'_> {
 
 /// Answers queries from a record.
 pub struct Replay<'a> {
-    pub files: &'a Files,
+    pub files: &'a SourceFiles,
     pub matches: &'a Matches,
 }
 
-impl Source for Replay<'_> {
+impl TextSource for Replay<'_> {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         const ENOENT: i32 = 2;
         let file = self.files.all.iter().find(|file| file.path == path);
@@ -55,7 +55,7 @@ impl Source for Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{Disk, load};
+    use conf_syntax::{Disk, load_files};
 
     #[test]
     fn a_replay_reads_what_was_read() {
@@ -68,12 +68,12 @@ mod tests {
         write("d/a.conf", "a;");
         write("d/sub/x.conf", "x;");
         let recorder = Recorder::new(&Disk);
-        let first = load(&recorder, &dir.join("main")).expect("read");
+        let first = load_files(&recorder, &dir.join("main")).expect("read");
         let matches = recorder.matches();
         std::fs::remove_dir_all(&dir).expect("removed");
-        let second = load(&Replay { files: &first.files, matches: &matches }, &dir.join("main")).expect("read");
+        let second = load_files(&Replay { files: &first.files, matches: &matches }, &dir.join("main")).expect("read");
         let names = |load: &conf_syntax::Load| -> Vec<String> {
-            conf_syntax::directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect()
+            conf_syntax::list_directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect()
         };
         assert_eq!(names(&first), ["a", "x"]);
         assert_eq!(names(&first), names(&second));

@@ -1,10 +1,10 @@
 //! Value types of the main and events contexts.
 
-use conf_schema::store::Machine;
-use conf_schema::value::{arg, decimal};
-use conf_schema::{At, Complaint, Cx, Directive, Level, Problem, Value};
+use conf_schema::store::MachineFacts;
+use conf_schema::value::{parse_decimal, word_at};
+use conf_schema::{At, Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use net::pool::PoolSpec;
-use net::process::{Account, group, user};
+use net::process::{UserAccount, find_group, find_user};
 use std::ffi::OsString;
 
 /// Maximum number of threads; more are considered a mistake (nginx: `NGX_MAX_PROCESSES`).
@@ -14,15 +14,15 @@ pub const WORKERS_MAX: usize = 1024;
 pub const DEFAULT_USER: &str = "nobody";
 
 /// Returns that account, or `None` if the system lacks it.
-pub fn default_user() -> Option<Account> {
-    user(DEFAULT_USER).ok().flatten()
+pub fn default_user() -> Option<UserAccount> {
+    find_user(DEFAULT_USER).ok().flatten()
 }
 
 /// `user NAME [GROUP]`, looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct User(pub Option<Account>);
+pub struct User(pub Option<UserAccount>);
 
-impl Value for User {
+impl ValueKind for User {
     const SYNTAX: &'static str = "user [group]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         if !cx.store.superuser() {
@@ -31,13 +31,13 @@ impl Value for User {
             cx.warn(d, text);
             return Ok(User(None));
         }
-        let name = arg(d, 0)?.text().into_owned();
+        let name = word_at(d, 0)?.text().into_owned();
         let group_name = d.args.get(1).map_or(name.clone(), |w| w.text().into_owned());
         let failed = |call: &str, name: &str, at: usize, e: Option<std::io::Error>| {
-            let why = e.map_or(String::new(), |e| format!(" {}", observe::os(&e)));
+            let why = e.map_or(String::new(), |e| format!(" {}", observe::os_error(&e)));
             Problem::says(format!("{call}(\"{name}\") failed{why}")).at(at)
         };
-        let account = match user(&name) {
+        let account = match find_user(&name) {
             Ok(Some(account)) => account,
             // The text of a configuration of another machine is checked.
             Ok(None) if cx.store.elsewhere => return Ok(User(None)),
@@ -46,8 +46,8 @@ impl Value for User {
             }
             Err(e) => return Err(failed("getpwnam", &name, 0, Some(e))),
         };
-        match group(&group_name) {
-            Ok(Some(gid)) => Ok(User(Some(Account { gid, ..account }))),
+        match find_group(&group_name) {
+            Ok(Some(gid)) => Ok(User(Some(UserAccount { gid, ..account }))),
             Ok(None) if cx.store.elsewhere => Ok(User(None)),
             Ok(None) => {
                 let hint = format!("there is no group \"{group_name}\" here; name one: user {name} GROUP;");
@@ -77,10 +77,10 @@ impl SandboxMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workers(pub usize);
 
-impl Value for Workers {
+impl ValueKind for Workers {
     const SYNTAX: &'static str = "number | auto";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?.text();
+        let word = word_at(d, 0)?.text();
         if word == "auto" {
             return Ok(Workers(cpus(cx).min(WORKERS_MAX)));
         }
@@ -98,15 +98,15 @@ impl Value for Workers {
 }
 
 /// Returns the starting user, and the CPUs of this process (affinity and control group quota).
-pub fn machine() -> Machine {
-    Machine {
+pub fn starting_machine() -> MachineFacts {
+    MachineFacts {
         superuser: rustix::process::geteuid().is_root(),
         cpus: std::thread::available_parallelism().map_or(1, usize::from),
     }
 }
 
 fn cpus(cx: &Cx) -> usize {
-    cx.store.machine.unwrap_or_else(machine).cpus
+    cx.store.machine.unwrap_or_else(starting_machine).cpus
 }
 
 /// `worker_cpu_affinity MASK ... | auto [MASK]`.
@@ -133,11 +133,11 @@ impl Affinity {
     }
 }
 
-impl Value for Affinity {
+impl ValueKind for Affinity {
     const SYNTAX: &'static str = "cpumask ... | auto [cpumask]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         const CPUS_MAX: usize = 1024;
-        let auto = arg(d, 0)?.text() == "auto";
+        let auto = word_at(d, 0)?.text() == "auto";
         if auto && d.args.len() > 2 {
             return Err(Problem::says("invalid number of arguments in \"worker_cpu_affinity\" directive").at(2));
         }
@@ -173,10 +173,10 @@ impl Value for Affinity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority(pub i32);
 
-impl Value for Priority {
+impl ValueKind for Priority {
     const SYNTAX: &'static str = "number";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?.text();
+        let word = word_at(d, 0)?.text();
         let digits = word.strip_prefix(['-', '+']).unwrap_or(&word);
         match digits.parse::<i32>() {
             Ok(n) if digits.starts_with(|c: char| c.is_ascii_digit()) => {
@@ -191,12 +191,12 @@ impl Value for Priority {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment(pub Vec<(OsString, Option<OsString>)>);
 
-impl Value for Environment {
+impl ValueKind for Environment {
     const SYNTAX: &'static str = "variable[=value]";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         use std::os::unix::ffi::OsStringExt;
-        let bytes = &arg(d, 0)?.bytes;
+        let bytes = &word_at(d, 0)?.bytes;
         let mut parts = bytes.splitn(2, |c| *c == b'=');
         let name = OsString::from_vec(parts.next().unwrap_or_default().to_vec());
         Ok(Environment(vec![(name, parts.next().map(|value| OsString::from_vec(value.to_vec())))]))
@@ -242,7 +242,7 @@ const IGNORED: &str = "\"load_module\" is ignored: ";
 const NAMED_MAX: usize = 3;
 
 #[derive(Default)]
-struct Loaded {
+struct LoadedModule {
     at: At,
     known: usize,
     foreign: Vec<String>,
@@ -250,7 +250,7 @@ struct Loaded {
 
 /// Warns once about all ignored modules: distributions load twenty of them.
 pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
-    let Loaded { at, known, foreign } = cx.take();
+    let LoadedModule { at, known, foreign } = cx.take();
     let count = known + foreign.len();
     if count == 0 {
         return None;
@@ -267,7 +267,7 @@ pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
         let semicolon = if known > 0 { "; " } else { "" };
         text.push_str(&format!("{semicolon}not available: {shown}{more}"));
     }
-    Some(Complaint { level: Level::Warn, span: Some(at.span), line: at.line, ..Complaint::emerg(text) })
+    Some(Complaint { level: ComplaintLevel::Warn, span: Some(at.span), line: at.line, ..Complaint::emerg(text) })
 }
 
 /// Warns with `-t` and at start, but not at every reload.
@@ -275,14 +275,14 @@ pub fn is_for_a_start(complaint: &Complaint) -> bool {
     complaint.text.starts_with(IGNORED) || complaint.text.starts_with(session_engine::tls::report::CIPHERS)
 }
 
-impl Value for Modules {
+impl ValueKind for Modules {
     const SYNTAX: &'static str = "file";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let file = arg(d, 0)?.text().into_owned();
+        let file = word_at(d, 0)?.text().into_owned();
         let stem = file.rsplit('/').next().unwrap_or_default().trim_end_matches(".so").to_string();
         let at = cx.at;
-        let loaded = cx.get::<Loaded>();
+        let loaded = cx.get::<LoadedModule>();
         if loaded.at == At::default() {
             loaded.at = at;
         }
@@ -305,11 +305,11 @@ pub struct ThreadPools(pub Vec<PoolSpec>);
 #[derive(Default)]
 struct PoolNames(Vec<String>);
 
-impl Value for ThreadPools {
+impl ValueKind for ThreadPools {
     const SYNTAX: &'static str = "name threads=number [max_queue=number]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = arg(d, 0)?.text().into_owned();
+        let name = word_at(d, 0)?.text().into_owned();
         let names = &mut cx.get::<PoolNames>().0;
         if names.contains(&name) {
             return Err(Problem::says(format!("duplicate thread pool \"{name}\"")).at(0));
@@ -319,7 +319,7 @@ impl Value for ThreadPools {
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let word = word.text();
             let (key, value) = word.split_once('=').unwrap_or((&word, ""));
-            match (key, decimal::<usize>(value)) {
+            match (key, parse_decimal::<usize>(value)) {
                 ("threads", Some(n)) if n > 0 => pool.threads = n,
                 ("max_queue", Some(n)) => pool.queue_max = n,
                 ("threads", _) => return Err(Problem::says(format!("invalid threads value \"{word}\"")).at(index)),
@@ -350,11 +350,11 @@ conf_schema::words! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connections(pub usize);
 
-impl Value for Connections {
+impl ValueKind for Connections {
     const SYNTAX: &'static str = "number";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?.text();
-        let number = decimal::<u32>(&word);
+        let word = word_at(d, 0)?.text();
+        let number = parse_decimal::<u32>(&word);
         match number {
             Some(n) => Ok(Connections(n as usize)),
             None => {
@@ -366,14 +366,14 @@ impl Value for Connections {
 
 /// `use METHOD`: only `epoll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Method;
+pub struct EventMethod;
 
-impl Value for Method {
+impl ValueKind for EventMethod {
     const SYNTAX: &'static str = "epoll";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?.text();
+        let word = word_at(d, 0)?.text();
         if word == "epoll" {
-            return Ok(Method);
+            return Ok(EventMethod);
         }
         Err(Problem::says(format!("invalid event type \"{word}\""))
             .at(0)
@@ -385,7 +385,7 @@ impl Value for Method {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugConnections;
 
-impl Value for DebugConnections {
+impl ValueKind for DebugConnections {
     const SYNTAX: &'static str = "address | CIDR | unix:";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -396,9 +396,9 @@ impl Value for DebugConnections {
 
 /// An unsupported directive that cannot be ignored, because it would change the behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct RefusedDirective;
 
-impl Value for Refused {
+impl ValueKind for RefusedDirective {
     const SYNTAX: &'static str = "value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let why = match &*d.name.text() {

@@ -7,13 +7,13 @@ mod needs;
 #[cfg(debug_assertions)]
 mod probe;
 
-pub use needs::{Bases, needs};
+pub use needs::{Bases, collect_needs};
 
 use crate::conf::Config;
 use crate::say;
-use observe::os;
+use observe::os_error;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
-use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode, Ports, Prepared, Privileges, Process, Rules};
+use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode, PathRules, PortRules, PreparedRules, Privileges, Process};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -51,7 +51,7 @@ impl Refusals {
         match sandbox::count_refused(testing() == "kill") {
             Ok(event) => Some(Refusals { event, told: BTreeMap::new() }),
             Err(e) => {
-                say!(Alert, "sandbox: refused calls cannot be counted {}", os(&e));
+                say!(Alert, "sandbox: refused calls cannot be counted {}", os_error(&e));
                 None
             }
         }
@@ -84,15 +84,15 @@ pub struct Layers {
 
 /// Returns the rules of the worker process; `None` without Landlock, or if the mode has no file rules. Programs that
 /// the worker runs would inherit the rules and may need any file.
-pub fn rules(config: &Config) -> Option<Rules> {
+pub fn worker_rules(config: &Config) -> Option<PathRules> {
     let mode = config.core.sandbox.mode();
     let enforced = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
-    (enforced && config.needs.program.is_none()).then(|| Rules::of(&config.needs, mode))
+    (enforced && config.needs.program.is_none()).then(|| PathRules::of(&config.needs, mode))
 }
 
 /// Tells whether a worker with these rules can serve a configuration.
-pub fn fits(rules: Option<&Rules>, config: &Config) -> bool {
-    let covers = |rules: &Rules| rules.cover(&Rules::of(&config.needs, config.core.sandbox.mode()));
+pub fn rules_fit(rules: Option<&PathRules>, config: &Config) -> bool {
+    let covers = |rules: &PathRules| rules.cover(&PathRules::of(&config.needs, config.core.sandbox.mode()));
     rules.is_none_or(|rules| config.needs.program.is_none() && covers(rules))
 }
 
@@ -109,7 +109,7 @@ pub fn enter_master(config: &Config) {
     tell_what_is_missing(mode);
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     if let Err(e) = sandbox::keep_capabilities(Privileges::Master) {
-        say!(Alert, "sandbox: capset() failed {}", os(&e));
+        say!(Alert, "sandbox: capset() failed {}", os_error(&e));
     }
     if has_capabilities_of_a_file() {
         say!(Notice, "sandbox: the master is not filtered, so that a new binary gets the capabilities of its file");
@@ -118,7 +118,7 @@ pub fn enter_master(config: &Config) {
     // A new binary (USR2) inherits the filter without the handler, so refused calls of a master are counted in tests
     // only.
     let counted = testing() == "kill" && Refusals::begin().is_some();
-    let own = sandbox::fingerprint(Process::Master, mode, counted).ok().map(|number| format!("{number:016x}"));
+    let own = sandbox::filter_fingerprint(Process::Master, mode, counted).ok().map(|number| format!("{number:016x}"));
     let inherited = own.is_some() && std::env::var(INHERITED).ok() == own && sandbox::is_filtered();
     if (inherited || filter(Process::Master, mode, counted))
         && let Some(own) = own
@@ -127,7 +127,7 @@ pub fn enter_master(config: &Config) {
     }
     #[cfg(debug_assertions)]
     if testing() == "probe" {
-        probe::run("master", &[]);
+        probe::probe_escapes("master", &[]);
     }
 }
 
@@ -165,19 +165,19 @@ fn tell_what_is_missing(mode: Mode) {
 }
 
 /// Runs in the worker, with the master's privileges.
-pub fn prepare(rules: Option<&Rules>) -> Option<Prepared> {
+pub fn prepare_rules(rules: Option<&PathRules>) -> Option<PreparedRules> {
     let _ = testing();
-    match Prepared::new(rules?) {
+    match PreparedRules::new(rules?) {
         Ok(prepared) => Some(prepared),
         Err(e) => {
-            say!(Alert, "sandbox: Landlock failed {}", os(&e));
+            say!(Alert, "sandbox: Landlock failed {}", os_error(&e));
             None
         }
     }
 }
 
 /// Runs after the user changed and before threads start.
-pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Prepared>) -> Option<Refusals> {
+pub fn enter_worker(config: &Config, rules: Option<&PathRules>, prepared: Option<PreparedRules>) -> Option<Refusals> {
     let core = &config.core;
     let mode = core.sandbox.mode();
     if mode == Mode::Off {
@@ -195,17 +195,17 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
         false => Privileges::Worker { transparent },
     };
     if let Err(e) = sandbox::keep_capabilities(keep) {
-        say!(Alert, "sandbox: capset() failed {}", os(&e));
+        say!(Alert, "sandbox: capset() failed {}", os_error(&e));
     }
     let refusals = if mode == Mode::Log { None } else { Refusals::begin() };
     let mut layers = Layers::default();
     if let (Some(prepared), Some(rules)) = (prepared, rules) {
-        match prepared.own_process().and_then(Prepared::enforce) {
+        match prepared.own_process().and_then(PreparedRules::enforce) {
             Ok(()) => {
-                let restricted = rules.connect != Ports::Any || rules.bind != Ports::Any;
+                let restricted = rules.connect != PortRules::Any || rules.bind != PortRules::Any;
                 (layers.files, layers.ports) = (true, restricted && sandbox::landlock_version() >= LANDLOCK_PORTS);
             }
-            Err(e) => say!(Alert, "sandbox: Landlock failed {}", os(&e)),
+            Err(e) => say!(Alert, "sandbox: Landlock failed {}", os_error(&e)),
         }
     }
     layers.calls = match config.needs.program {
@@ -216,8 +216,8 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
     tell(mode, layers, rules);
     #[cfg(debug_assertions)]
     if testing() == "probe" {
-        probe::run("worker", &SECRETS);
-        let thread = std::thread::spawn(|| probe::run("worker thread", &SECRETS));
+        probe::probe_escapes("worker", &SECRETS);
+        let thread = std::thread::spawn(|| probe::probe_escapes("worker thread", &SECRETS));
         let _ = thread.join();
     }
     refusals
@@ -226,9 +226,9 @@ pub fn enter_worker(config: &Config, rules: Option<&Rules>, prepared: Option<Pre
 /// Configurations with equal confinement share a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyConfinement {
-    user: Option<net::process::Account>,
+    user: Option<net::process::UserAccount>,
     mode: Mode,
-    rules: Rules,
+    rules: PathRules,
     /// Key names with variables: the process loads files during handshakes.
     pub opens: bool,
 }
@@ -239,7 +239,7 @@ impl KeyConfinement {
         let opens = config.needs.keys_at_handshakes();
         // Without a master, the process has its user's permissions.
         let user = user.filter(|_| config.core.master_process);
-        KeyConfinement { user, mode: config.core.sandbox.mode(), rules: Rules::of_keys(&config.needs), opens }
+        KeyConfinement { user, mode: config.core.sandbox.mode(), rules: PathRules::of_keys(&config.needs), opens }
     }
 
     /// Returns `false` if the process must exit.
@@ -247,7 +247,7 @@ impl KeyConfinement {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         let _ = rustix::process::setrlimit(Resource::Core, none);
         let files = matches!(self.mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
-        let prepared = if files { Prepared::new(&self.rules).ok() } else { None };
+        let prepared = if files { PreparedRules::new(&self.rules).ok() } else { None };
         if let Some(user) = &self.user
             && net::process::become_user(&user.name, user.uid, user.gid).is_err()
         {
@@ -295,12 +295,12 @@ pub fn enter_single(config: &Config) -> Option<Refusals> {
     needs.key_paths.clear();
     let logs = config.logs.all().map(|file| file.path.clone());
     for path in logs.chain([config.core.pid.clone()]) {
-        needs.paths.insert((path, sandbox::Access::Write), "logs and pid".into());
+        needs.paths.insert((path, sandbox::PathAccess::Write), "logs and pid".into());
     }
     let mode = config.core.sandbox.mode();
     let restricted = matches!(mode, Mode::On | Mode::Strict) && sandbox::landlock_version() >= LANDLOCK_FILES;
-    let rules = restricted.then(|| Rules::of(&needs, mode));
-    let prepared = prepare(rules.as_ref());
+    let rules = restricted.then(|| PathRules::of(&needs, mode));
+    let prepared = prepare_rules(rules.as_ref());
     enter_worker(config, rules.as_ref(), prepared)
 }
 
@@ -311,13 +311,13 @@ fn filter(process: Process, mode: Mode, counted: bool) -> bool {
     match sandbox::filter_calls(process, mode, counted) {
         Ok(()) => true,
         Err(e) => {
-            say!(Alert, "sandbox: seccomp() failed {}", os(&e));
+            say!(Alert, "sandbox: seccomp() failed {}", os_error(&e));
             false
         }
     }
 }
 
-fn tell(mode: Mode, layers: Layers, rules: Option<&Rules>) {
+fn tell(mode: Mode, layers: Layers, rules: Option<&PathRules>) {
     let word = |on: bool| if on { "yes" } else { "no" };
     let (calls, files, ports) = (word(layers.calls), word(layers.files), word(layers.ports));
     let rules = rules.map_or(0, |rules| rules.paths.len());
@@ -335,7 +335,7 @@ fn explain_keys(config: &Config) -> Vec<String> {
     let mut lines = vec!["sandbox: the key process may sign, and".into()];
     match config.needs.keys_at_handshakes() {
         false => lines.push("  open no file and no connection".into()),
-        true => lines.extend(Rules::of_keys(&config.needs).describe().into_iter().map(|line| format!("  {line}"))),
+        true => lines.extend(PathRules::of_keys(&config.needs).describe().into_iter().map(|line| format!("  {line}"))),
     }
     if let Some(why) = &config.needs.keys_anywhere {
         let words = "begins with a variable: the key process may read everything, and workers what their user may";
@@ -345,7 +345,7 @@ fn explain_keys(config: &Config) -> Vec<String> {
 }
 
 /// Lines for `-t --explain`.
-pub fn explain(config: &Config) -> Vec<String> {
+pub fn explain_rules(config: &Config) -> Vec<String> {
     let mode = config.core.sandbox.mode();
     let mut lines = match mode {
         Mode::Off => return vec!["sandbox: off".into()],
@@ -354,9 +354,9 @@ pub fn explain(config: &Config) -> Vec<String> {
         Mode::On => vec!["sandbox: worker processes may".into()],
         Mode::Strict => vec!["sandbox: worker processes may, strictly,".into()],
     };
-    lines.extend(Rules::of(&config.needs, mode).describe().into_iter().map(|line| format!("  {line}")));
+    lines.extend(PathRules::of(&config.needs, mode).describe().into_iter().map(|line| format!("  {line}")));
     for (access, why) in &config.needs.anywhere {
-        let verb = if *access == sandbox::Access::Read { "read" } else { "write" };
+        let verb = if *access == sandbox::PathAccess::Read { "read" } else { "write" };
         lines.push(format!("  = \"{why}\" begins with a variable: workers may {verb} everything"));
     }
     if let Some(why) = &config.needs.program {

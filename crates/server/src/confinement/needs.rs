@@ -3,9 +3,9 @@
 //! A path with variables counts as the directory before the first variable, or as all files if it begins with one.
 
 use crate::conf::CorePlan;
-use conf_syntax::{Directive, Item, Word, directives};
+use conf_syntax::{Directive, TreeItem, Word, list_directives};
 use http_engine::HttpPlan;
-use sandbox::{Access, Needs, Ports};
+use sandbox::{Needs, PathAccess, PortRules};
 use shared_store::{RedisMode, StoreAddress};
 use std::path::{Path, PathBuf};
 
@@ -34,28 +34,28 @@ const DNS: u16 = 53;
 const OTLP_GRPC: u16 = 4317;
 const OTLP_HTTP: u16 = 4318;
 
-pub fn needs(items: &[Item], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
+pub fn collect_needs(items: &[TreeItem], bases: &Bases<'_>, core: &CorePlan, http: Option<&HttpPlan>) -> Needs {
     let isolated = core.key_isolation;
     let mut walk = Walk { needs: Needs::default(), bases, writes_to_roots: false, roots: Vec::new(), isolated };
     let mut below = |folder: &Path, access, why: &str| {
         walk.needs.paths.entry((folder.to_path_buf(), access)).or_insert_with(|| why.to_string());
     };
     if let Some(http) = http {
-        below(&bases.prefix.join("html"), Access::Read, "root");
+        below(&bases.prefix.join("html"), PathAccess::Read, "root");
         for name in TEMPORARY {
-            below(&bases.prefix.join(name), Access::Write, name);
+            below(&bases.prefix.join(name), PathAccess::Write, name);
         }
         for folder in &http.folders {
-            below(&folder.path, Access::Write, "temporary files and caches");
+            below(&folder.path, PathAccess::Write, "temporary files and caches");
         }
     }
     if let Some(folder) = &core.working_directory {
-        below(folder, Access::Read, "working_directory");
+        below(folder, PathAccess::Read, "working_directory");
     }
     walk.block(items, "");
     if walk.writes_to_roots {
         for (words, why) in std::mem::take(&mut walk.roots) {
-            walk.path(&words, Access::Write, &why, false);
+            walk.path(&words, PathAccess::Write, &why, false);
         }
     }
     walk.needs
@@ -73,8 +73,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn block(&mut self, items: &[Item], around: &str) {
-        for directive in directives(items) {
+    fn block(&mut self, items: &[TreeItem], around: &str) {
+        for directive in list_directives(items) {
             self.directive(directive, around);
             // Lines of a zone begin with host names, which may be those of directives.
             if let Some(block) = directive.block.as_ref().filter(|_| directive.name.bytes != b"dns") {
@@ -95,7 +95,7 @@ impl Walk<'_> {
         let why = || format!("{name} {}", String::from_utf8_lossy(first));
         for word in &d.args {
             if let Some(path) = word.bytes.strip_prefix(b"state=") {
-                self.path(path, Access::Write, &why(), false);
+                self.path(path, PathAccess::Write, &why(), false);
             }
         }
         if self.isolated && self.keys(d, name, &why()) {
@@ -103,36 +103,36 @@ impl Walk<'_> {
         }
         match name {
             "root" | "alias" => {
-                self.path(first, Access::Read, &why(), false);
+                self.path(first, PathAccess::Read, &why(), false);
                 self.roots.push((first.to_vec(), why()));
             }
             "include" => {}
             "dns_hook" => self.needs.program = Some(why()),
             "access_log" if first == b"off" || first.starts_with(b"syslog:") => {}
             // The master opens logs, except those with variables, which workers open.
-            "access_log" if first.contains(&b'$') => self.path(first, Access::Write, &why(), false),
-            "state" | "state_path" | "vhost_traffic_status_dump" => self.path(first, Access::Write, &why(), false),
+            "access_log" if first.contains(&b'$') => self.path(first, PathAccess::Write, &why(), false),
+            "state" | "state_path" | "vhost_traffic_status_dump" => self.path(first, PathAccess::Write, &why(), false),
             "dav_methods" | "dav_ext_methods" => self.writes_to_roots |= first != b"off",
             "shared_store" => {
                 if let Some(folder) = first.strip_prefix(b"file:") {
-                    self.path(folder, Access::Write, &why(), false);
+                    self.path(folder, PathAccess::Write, &why(), false);
                 }
             }
             _ if name.ends_with("_temp_path") || name.ends_with("_cache_path") => {
-                self.path(first, Access::Write, &why(), false);
+                self.path(first, PathAccess::Write, &why(), false);
             }
             _ if name.ends_with("_store") => match first {
                 b"off" => {}
                 b"on" => self.writes_to_roots = true,
-                _ => self.path(first, Access::Write, &why(), false),
+                _ => self.path(first, PathAccess::Write, &why(), false),
             },
             // `document()` reads files beside the stylesheet.
             "xslt_stylesheet" => match first.iter().rposition(|byte| *byte == b'/') {
-                Some(end @ 1..) => self.path(first.get(..end).unwrap_or(first), Access::Read, &why(), false),
-                _ => self.path(first, Access::Read, &why(), true),
+                Some(end @ 1..) => self.path(first.get(..end).unwrap_or(first), PathAccess::Read, &why(), false),
+                _ => self.path(first, PathAccess::Read, &why(), true),
             },
             _ if name.starts_with("geoip") || READ_ENDINGS.iter().any(|end| name.ends_with(end)) => {
-                self.path(first, Access::Read, &why(), true);
+                self.path(first, PathAccess::Read, &why(), true);
             }
             _ => {}
         }
@@ -170,7 +170,7 @@ impl Walk<'_> {
     }
 
     /// `in_conf`: a relative path may also start at the configuration's directory.
-    fn path(&mut self, words: &[u8], access: Access, why: &str, in_conf: bool) {
+    fn path(&mut self, words: &[u8], access: PathAccess, why: &str, in_conf: bool) {
         let schemes: [&[u8]; 4] = [b"data:", b"engine:", b"store:", b"off"];
         if words.is_empty() || schemes.iter().any(|scheme| words.starts_with(scheme)) {
             return;
@@ -203,8 +203,8 @@ impl Walk<'_> {
         let first = d.args.first();
         let on = first.is_some_and(|word| word.bytes != b"off");
         match name {
-            _ if NAMED_ELSEWHERE.contains(&name) && on => self.needs.connect = Ports::Any,
-            "mail" => self.needs.connect = Ports::Any,
+            _ if NAMED_ELSEWHERE.contains(&name) && on => self.needs.connect = PortRules::Any,
+            "mail" => self.needs.connect = PortRules::Any,
             "resolver" => {
                 for word in d.args.iter().filter(|word| !word.bytes.contains(&b'=')) {
                     self.address(&word.text(), DNS);
@@ -212,7 +212,7 @@ impl Walk<'_> {
             }
             "server" if around == "upstream" => {
                 if d.args.iter().any(|word| word.bytes.starts_with(b"service=")) {
-                    self.needs.connect = Ports::Any;
+                    self.needs.connect = PortRules::Any;
                 }
                 self.address(&first.map(Word::text).unwrap_or_default(), HTTP);
             }
@@ -230,7 +230,7 @@ impl Walk<'_> {
                 }
                 // Sentinels and clusters name further servers.
                 Ok(StoreAddress::Redis { mode: RedisMode::Sentinel(_) | RedisMode::Cluster, .. }) => {
-                    self.needs.connect = Ports::Any;
+                    self.needs.connect = PortRules::Any;
                 }
                 _ => {}
             },
@@ -257,7 +257,7 @@ impl Walk<'_> {
         }
         let host = rest.split('/').next().unwrap_or_default();
         if host.contains('$') {
-            self.needs.connect = Ports::Any;
+            self.needs.connect = PortRules::Any;
             return;
         }
         let port =
@@ -268,7 +268,7 @@ impl Walk<'_> {
     /// `proxy_bind ADDRESS[:PORT]`: without a port the kernel chooses one; its rule has port 0.
     fn bind(&mut self, text: &str) {
         if text.contains('$') {
-            self.needs.bind = Ports::Any;
+            self.needs.bind = PortRules::Any;
             return;
         }
         self.needs.bind.add(0);
@@ -282,7 +282,7 @@ impl Walk<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{FileId, parse};
+    use conf_syntax::{FileId, parse_file};
     use std::collections::BTreeSet;
 
     fn walk(text: &str) -> Needs {
@@ -296,26 +296,26 @@ mod tests {
     }
 
     fn walk_isolated(text: &str, isolated: bool) -> Needs {
-        let items = parse(FileId(0), text.as_bytes());
+        let items = parse_file(FileId(0), text.as_bytes());
         let bases = Bases { prefix: Path::new("/p"), conf_prefix: Path::new("/p/conf") };
         let mut walk =
             Walk { needs: Needs::default(), bases: &bases, writes_to_roots: false, roots: Vec::new(), isolated };
         walk.block(&items, "");
         if walk.writes_to_roots {
             for (words, why) in std::mem::take(&mut walk.roots) {
-                walk.path(&words, Access::Write, &why, false);
+                walk.path(&words, PathAccess::Write, &why, false);
             }
         }
         walk.needs
     }
 
-    fn paths(text: &str, access: Access) -> Vec<String> {
+    fn paths(text: &str, access: PathAccess) -> Vec<String> {
         let needs = walk(text);
         needs.paths.keys().filter(|(_, a)| *a == access).map(|(path, _)| path.display().to_string()).collect()
     }
 
-    fn ports(list: &[u16]) -> Ports {
-        Ports::Only(list.iter().copied().collect::<BTreeSet<_>>())
+    fn ports(list: &[u16]) -> PortRules {
+        PortRules::Only(list.iter().copied().collect::<BTreeSet<_>>())
     }
 
     #[test]
@@ -323,8 +323,8 @@ mod tests {
         let text = "http { server { root /srv/www; location / { alias html/; } ssl_certificate c.pem;
             auth_basic_user_file /etc/x/.htpasswd; ssl_certificate_key data:$key; xslt_stylesheet /x/y/a.xslt b=1; } }";
         let want = ["/etc/x/.htpasswd", "/p/c.pem", "/p/conf/c.pem", "/p/html", "/srv/www", "/x/y"];
-        assert_eq!(paths(text, Access::Read), want);
-        assert!(paths(text, Access::Write).is_empty());
+        assert_eq!(paths(text, PathAccess::Read), want);
+        assert!(paths(text, PathAccess::Write).is_empty());
     }
 
     #[test]
@@ -343,11 +343,11 @@ mod tests {
 
     #[test]
     fn variables_leave_the_folder_before_them() {
-        assert_eq!(paths("root /srv/$host/www;", Access::Read), ["/srv"]);
-        assert_eq!(paths("root /srv/site-$host;", Access::Read), ["/srv"]);
-        assert_eq!(paths("access_log logs/$host.log;", Access::Write), ["/p/logs"]);
-        assert!(paths("access_log logs/a.log;", Access::Write).is_empty(), "the master opens it");
-        assert_eq!(walk("root $x;").anywhere.keys().collect::<Vec<_>>(), [&Access::Read]);
+        assert_eq!(paths("root /srv/$host/www;", PathAccess::Read), ["/srv"]);
+        assert_eq!(paths("root /srv/site-$host;", PathAccess::Read), ["/srv"]);
+        assert_eq!(paths("access_log logs/$host.log;", PathAccess::Write), ["/p/logs"]);
+        assert!(paths("access_log logs/a.log;", PathAccess::Write).is_empty(), "the master opens it");
+        assert_eq!(walk("root $x;").anywhere.keys().collect::<Vec<_>>(), [&PathAccess::Read]);
         assert!(walk("auth_basic_user_file $document_root/.users;").anywhere.is_empty());
     }
 
@@ -355,10 +355,10 @@ mod tests {
     fn paths_that_are_written() {
         let text = "proxy_cache_path /c/x keys_zone=a:1m; proxy_temp_path tmp; keyval_zone zone=a:1m state=/s/kv;
             proxy_store /st$uri; upstream u { state /s/up; }";
-        assert_eq!(paths(text, Access::Write), ["/c/x", "/p/tmp", "/s/kv", "/s/up", "/st"]);
-        assert_eq!(paths("root /dav; dav_methods PUT;", Access::Write), ["/dav"]);
-        assert!(paths("root /dav; dav_methods off;", Access::Write).is_empty());
-        assert_eq!(paths("alias /mirror/; proxy_store on;", Access::Write), ["/mirror"]);
+        assert_eq!(paths(text, PathAccess::Write), ["/c/x", "/p/tmp", "/s/kv", "/s/up", "/st"]);
+        assert_eq!(paths("root /dav; dav_methods PUT;", PathAccess::Write), ["/dav"]);
+        assert!(paths("root /dav; dav_methods off;", PathAccess::Write).is_empty());
+        assert_eq!(paths("alias /mirror/; proxy_store on;", PathAccess::Write), ["/mirror"]);
     }
 
     #[test]
@@ -374,11 +374,11 @@ mod tests {
         ] {
             assert_eq!(walk(&format!("otel_exporter {{ endpoint {endpoint}; }}")).connect, ports(want), "{endpoint}");
         }
-        assert_eq!(walk("proxy_pass http://$host;").connect, Ports::Any);
-        assert_eq!(walk("proxy_pass http://a:81$request_uri;").connect, Ports::Any, "what follows may be digits");
+        assert_eq!(walk("proxy_pass http://$host;").connect, PortRules::Any);
+        assert_eq!(walk("proxy_pass http://a:81$request_uri;").connect, PortRules::Any, "what follows may be digits");
         assert_eq!(walk("proxy_pass http://a:81/$uri;").connect, ports(&[81]));
-        assert_eq!(walk("upstream u { server a service=http resolve; }").connect, Ports::Any);
-        assert_eq!(walk("ssl_stapling on;").connect, Ports::Any);
+        assert_eq!(walk("upstream u { server a service=http resolve; }").connect, PortRules::Any);
+        assert_eq!(walk("ssl_stapling on;").connect, PortRules::Any);
         assert_eq!(walk("ssl_stapling off;").connect, ports(&[]));
     }
 
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(walk("proxy_bind 127.0.0.1;").bind, ports(&[0]));
         assert_eq!(walk("proxy_bind 127.0.0.1:4000;").bind, ports(&[0, 4000]));
         assert_eq!(walk("proxy_bind ::1;").bind, ports(&[0]));
-        assert_eq!(walk("proxy_bind $remote_addr transparent;").bind, Ports::Any);
+        assert_eq!(walk("proxy_bind $remote_addr transparent;").bind, PortRules::Any);
         assert_eq!(walk("proxy_bind off;").bind, ports(&[]));
     }
 }

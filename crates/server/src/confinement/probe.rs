@@ -9,11 +9,11 @@ use std::net::{TcpListener, TcpStream};
 const ELSEWHERE: &str = "127.0.0.1:9";
 
 /// Tries every escape and logs the results. `secrets`: paths outside of all rules; none in a master.
-pub fn run(process: &str, secrets: &[&str]) {
+pub fn probe_escapes(process: &str, secrets: &[&str]) {
     attempt(secrets, |what, result| say!(Notice, "{}", words(process, what, result)));
 }
 
-/// As [`run`], for a process whose only way out is the standard error stream.
+/// As [`probe_escapes`], for a process whose only way out is the standard error stream.
 pub fn run_without_log(process: &str, secrets: &[&str]) {
     attempt(secrets, |what, result| {
         let line = format!("{}\n", words(process, what, result));

@@ -3,10 +3,10 @@
 
 use crate::conf::{self, Invocation};
 use base::clock;
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_syntax::Disk;
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use net::Address;
 use observe::log_file::LogFiles;
 use std::io::{ErrorKind, Read, Write};
@@ -65,13 +65,13 @@ impl<'a> Input<'a> {
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn reloads(data: &[u8]) -> usize {
     thread_local! {
-        static SERVINGS: Vec<Serving> = servings();
+        static SERVINGS: Vec<ServeLoop> = servings();
     }
     SERVINGS.with(|plans| course(plans, data))
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
-fn course(plans: &[Serving], data: &[u8]) -> usize {
+fn course(plans: &[ServeLoop], data: &[u8]) -> usize {
     let mut input = Input(data);
     let panics = metrics::process::PANICS.sum();
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
@@ -109,7 +109,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
             (4, _) if !quit => {
                 let serving = plans[input.byte().unwrap_or(0) % plans.len()].clone();
                 let keep = addresses.iter().map(|address| (address.clone(), false)).collect();
-                sim.tell(Command::Serve { serving, listeners: Vec::new(), keep });
+                sim.tell(WorkerCommand::Serve { serving, listeners: Vec::new(), keep });
             }
             (5, _) => {
                 let span = input.byte().unwrap_or(0) as u64;
@@ -127,7 +127,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
             }
             (7, _) if step >> 3 == 31 && !quit => {
                 quit = true;
-                sim.tell(Command::Quit { timeout_ms: input.byte().unwrap_or(0) as u64 * 100 });
+                sim.tell(WorkerCommand::Quit { timeout_ms: input.byte().unwrap_or(0) as u64 * 100 });
             }
             (7, _) if step >> 3 > 15 => sim.turn().expect("a turn"),
             _ => _ = sim.settle().expect("the loop rests"),
@@ -154,7 +154,7 @@ fn course(plans: &[Serving], data: &[u8]) -> usize {
         assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
     }
     if !quit {
-        sim.tell(Command::Quit { timeout_ms: 0 });
+        sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
         sim.settle().expect("the loop rests");
     }
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
@@ -225,7 +225,7 @@ fn address(port: u16) -> Address {
 
 /// Plans whose listeners have other places, and whose protocols, buffers and timeouts differ.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
-fn servings() -> Vec<Serving> {
+fn servings() -> Vec<ServeLoop> {
     let folder = std::env::temp_dir().join(format!("tidegate-fuzz-reloads-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join("big"), vec![b'b'; BIG_BYTES]).expect("a file");
@@ -254,7 +254,7 @@ fn servings() -> Vec<Serving> {
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
-fn serving(text: &str) -> Serving {
+fn serving(text: &str) -> ServeLoop {
     let invocation = Invocation {
         prefix: "/nowhere/".into(),
         conf_file: "/nowhere/n.conf".into(),
@@ -264,9 +264,9 @@ fn serving(text: &str) -> Serving {
         globals: Vec::new(),
         text: Some(text.into()),
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
-    Serving {
+    ServeLoop {
         stream: config.stream,
         mail: config.mail,
         http: config.http,

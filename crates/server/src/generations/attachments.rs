@@ -8,7 +8,7 @@
 use super::candidate::{Candidate, check_name};
 use super::layout::{Digests, is_digest};
 use aws_lc_rs::digest;
-use http_features::{Attachment, Refusal};
+use http_features::{Attachment, ConfigRefusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -39,8 +39,8 @@ impl AttachedContents {
     ///
     /// # Errors
     /// The first name that is not a file below a directory, too many files or bytes, or a digest that is none.
-    pub fn check(all: BTreeMap<String, Attachment>) -> Result<AttachedContents, Refusal> {
-        let too_large = |words: String| Err(Refusal::new(413, "ConfigTooLarge", words));
+    pub fn check(all: BTreeMap<String, Attachment>) -> Result<AttachedContents, ConfigRefusal> {
+        let too_large = |words: String| Err(ConfigRefusal::new(413, "ConfigTooLarge", words));
         if all.len() > ATTACHMENTS_MAX {
             return too_large(format!("more than {ATTACHMENTS_MAX} attachments"));
         }
@@ -52,7 +52,7 @@ impl AttachedContents {
                 Attachment::Stored(digest) if is_digest(&digest) => digest,
                 Attachment::Stored(_) => {
                     let words = format!("the \"sha256\" of the attachment \"{name}\" is not 64 digits of 0-9a-f");
-                    return Err(Refusal::new(400, "ConfigFormatError", words));
+                    return Err(ConfigRefusal::new(400, "ConfigFormatError", words));
                 }
                 Attachment::Sent(contents) => {
                     let Some(rest) = left.checked_sub(contents.len()) else {
@@ -93,18 +93,18 @@ impl AttachedFiles {
     ///
     /// # Errors
     /// The failed call; nothing remains.
-    pub fn write(&self, candidate: &Candidate, contents: &AttachedContents) -> Result<Vec<String>, Refusal> {
+    pub fn write(&self, candidate: &Candidate, contents: &AttachedContents) -> Result<Vec<String>, ConfigRefusal> {
         let mut new = Vec::new();
         let written = self.write_all(candidate, contents, &mut new);
         if let Err((call, path, e)) = written {
             self.remove(&new);
-            let words = format!("{call}() \"{}\" failed {}", path.display(), observe::os(&e));
-            return Err(Refusal::internal(words));
+            let words = format!("{call}() \"{}\" failed {}", path.display(), observe::os_error(&e));
+            return Err(ConfigRefusal::internal(words));
         }
         Ok(new)
     }
 
-    fn write_all(&self, candidate: &Candidate, contents: &AttachedContents, new: &mut Vec<String>) -> Done {
+    fn write_all(&self, candidate: &Candidate, contents: &AttachedContents, new: &mut Vec<String>) -> AttachResult {
         let mut is_changed = false;
         for (name, digest) in &candidate.attached {
             let Some(bytes) = contents.contents.get(name) else { continue };
@@ -140,13 +140,14 @@ impl AttachedFiles {
     ///
     /// # Errors
     /// The failed call.
-    pub fn hand_over(&self, candidate: &Candidate, uid: u32) -> Result<(), Refusal> {
+    pub fn hand_over(&self, candidate: &Candidate, uid: u32) -> Result<(), ConfigRefusal> {
         for name in &candidate.read_at_requests {
             let Some(digest) = candidate.attached.get(name) else { continue };
             let path = self.path(name, digest);
             let given = File::open(&path).and_then(|file| fchown(&file, Some(uid), None));
-            given
-                .map_err(|e| Refusal::internal(format!("chown() \"{}\" failed {}", path.display(), observe::os(&e))))?;
+            given.map_err(|e| {
+                ConfigRefusal::internal(format!("chown() \"{}\" failed {}", path.display(), observe::os_error(&e)))
+            })?;
         }
         Ok(())
     }
@@ -181,10 +182,10 @@ impl AttachedFiles {
     }
 }
 
-type Done = Result<(), (&'static str, PathBuf, io::Error)>;
+type AttachResult = Result<(), (&'static str, PathBuf, io::Error)>;
 
 /// Creates a directory that is not there. Worker processes pass through it to the files that they read, and cannot list it.
-fn make_folder(path: &Path) -> Done {
+fn make_folder(path: &Path) -> AttachResult {
     match DirBuilder::new().mode(0o711).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && fs::symlink_metadata(path).is_ok_and(|m| m.is_dir()) => {
             Ok(())
@@ -194,7 +195,7 @@ fn make_folder(path: &Path) -> Done {
 }
 
 /// Writes a file for its owner only, and moves it to its place.
-fn write_file(unfinished: &Path, path: &Path, contents: &[u8]) -> Done {
+fn write_file(unfinished: &Path, path: &Path, contents: &[u8]) -> AttachResult {
     let _ = fs::remove_file(unfinished);
     let error = |call, path: &Path| {
         let path = path.to_path_buf();

@@ -1,9 +1,9 @@
 //! A configuration that may become active: its texts as they will be on disk, read from memory until then.
 
 use super::layout::{self, Digests, FileWord, Layout, file_words};
-use conf_schema::{Complaint, Level};
-use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, Source, is_pattern, matches};
-use http_features::Refusal;
+use conf_schema::{Complaint, ComplaintLevel};
+use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, TextSource, is_pattern, matches_include};
+use http_features::ConfigRefusal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -38,12 +38,12 @@ pub struct Candidate {
 ///
 /// # Errors
 /// The first name that is not a file below the main file's directory.
-pub fn check(texts: &Texts) -> Result<(), Refusal> {
+pub fn check_texts(texts: &Texts) -> Result<(), ConfigRefusal> {
     if texts.len() > FILES_MAX {
-        return Err(Refusal::new(413, "ConfigTooLarge", format!("more than {FILES_MAX} files")));
+        return Err(ConfigRefusal::new(413, "ConfigTooLarge", format!("more than {FILES_MAX} files")));
     }
     if texts.values().map(Vec::len).sum::<usize>() > BYTES_MAX {
-        return Err(Refusal::new(413, "ConfigTooLarge", format!("more than {BYTES_MAX} bytes")));
+        return Err(ConfigRefusal::new(413, "ConfigTooLarge", format!("more than {BYTES_MAX} bytes")));
     }
     for name in texts.keys() {
         check_name(name)?;
@@ -51,7 +51,7 @@ pub fn check(texts: &Texts) -> Result<(), Refusal> {
         let folder = format!("{name}/");
         if texts.range(folder.clone()..).next().is_some_and(|(next, _)| next.starts_with(&folder)) {
             let words = format!("\"{name}\" is a file and a folder");
-            return Err(Refusal::new(400, "ConfigFormatError", words));
+            return Err(ConfigRefusal::new(400, "ConfigFormatError", words));
         }
     }
     Ok(())
@@ -71,14 +71,14 @@ fn words_of(text: &[u8], attached: &Digests) -> Vec<FileWord> {
 ///
 /// # Errors
 /// `ConfigFormatError`.
-pub fn check_name(name: &str) -> Result<(), Refusal> {
+pub fn check_name(name: &str) -> Result<(), ConfigRefusal> {
     let plain = |part: &str| !part.is_empty() && !part.starts_with('.') && part.len() <= NAME_BYTES_MAX;
     if !name.split('/').all(plain) || name.len() > 4 * NAME_BYTES_MAX || name.contains(|c: char| c.is_control()) {
         let words = format!(
             "\"{name}\" is not a file name below the main file's directory: write it relative to that directory, \
              without \"..\" and without names that begin with a dot"
         );
-        return Err(Refusal::new(400, "ConfigFormatError", words));
+        return Err(ConfigRefusal::new(400, "ConfigFormatError", words));
     }
     Ok(())
 }
@@ -90,11 +90,11 @@ impl Candidate {
     ///
     /// # Errors
     /// The main file is missing, or an argument cannot be moved.
-    pub fn new(layout: &Layout, generation: u64, texts: Texts, attached: &Digests) -> Result<Candidate, Refusal> {
-        check(&texts)?;
+    pub fn new(layout: &Layout, generation: u64, texts: Texts, attached: &Digests) -> Result<Candidate, ConfigRefusal> {
+        check_texts(&texts)?;
         if !texts.contains_key(&layout.name) {
             let words = format!("the main file \"{}\" is missing", layout.name);
-            return Err(Refusal::new(400, "ConfigFormatError", words));
+            return Err(ConfigRefusal::new(400, "ConfigFormatError", words));
         }
         let words: BTreeMap<&str, Vec<FileWord>> =
             texts.iter().map(|(name, text)| (name.as_str(), words_of(text, attached))).collect();
@@ -104,7 +104,7 @@ impl Candidate {
                     "an argument names a kept configuration in {name}:{line}: name the file as in the folder of the main \
                      file, and send it as well"
                 );
-                return Err(Refusal::new(400, "ConfigFormatError", words));
+                return Err(ConfigRefusal::new(400, "ConfigFormatError", words));
             }
         }
         let mut reads = BTreeMap::new();
@@ -126,7 +126,7 @@ impl Candidate {
         let moves = |name: &str| moved.get(name).copied().unwrap_or(false);
         let unmovable = |name: &str, line: u32| {
             let words = format!("the name of a file of the request must be written without escapes in {name}:{line}");
-            Refusal::new(400, "ConfigFormatError", words)
+            ConfigRefusal::new(400, "ConfigFormatError", words)
         };
         let mut files = Texts::new();
         for (name, text) in &texts {
@@ -152,7 +152,7 @@ impl Candidate {
     /// Returns warnings about attachments without a reader.
     pub fn complaints(&self) -> impl Iterator<Item = Complaint> {
         self.unread.iter().map(|name| Complaint {
-            level: Level::Warn,
+            level: ComplaintLevel::Warn,
             hint: Some("attachments are read by directives of TLS and auth_basic_user_file, under their names without variables".into()),
             ..Complaint::emerg(format!("the attachment \"{name}\" is not stored, because no directive reads it"))
         })
@@ -169,7 +169,7 @@ struct Compare<'a> {
 
 impl Compare<'_> {
     fn sent<'b>(&'b self, pattern: &'b str) -> impl Iterator<Item = &'b String> {
-        self.texts.keys().filter(move |name| matches(pattern, name))
+        self.texts.keys().filter(move |name| matches_include(pattern, name))
     }
     fn is_sent(&self, pattern: &str) -> bool {
         self.sent(pattern).next().is_some()
@@ -217,7 +217,7 @@ impl Compare<'_> {
 }
 
 /// The disk as it will be with the candidate.
-impl Source for Candidate {
+impl TextSource for Candidate {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         const ENOENT: i32 = 2;
         if path == self.layout.main {
@@ -235,7 +235,9 @@ impl Source for Candidate {
         let folder = self.layout.files_of(self.generation);
         let prefix = format!("{}/", folder.display());
         match pattern.strip_prefix(&prefix) {
-            Some(pattern) => self.files.keys().filter(|name| matches(pattern, name)).map(|n| folder.join(n)).collect(),
+            Some(pattern) => {
+                self.files.keys().filter(|name| matches_include(pattern, name)).map(|n| folder.join(n)).collect()
+            }
             None => Disk.glob(pattern),
         }
     }
@@ -276,9 +278,9 @@ mod tests {
             ("inner", "i;"),
         ]);
         let candidate = Candidate::new(&layout, 3, all, &Digests::new()).expect("a candidate");
-        let load = conf_syntax::load(&candidate, &layout.main).expect("read");
+        let load = conf_syntax::load_files(&candidate, &layout.main).expect("read");
         let names: Vec<String> =
-            conf_syntax::directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect();
+            conf_syntax::list_directives(&load.items).iter().map(|d| d.name.text().into_owned()).collect();
         assert_eq!(names, ["i", "types"]);
         // Equal files on the disk are read there.
         std::fs::remove_file(dir.0.join("d/old.conf")).expect("removed");

@@ -43,10 +43,10 @@ impl std::fmt::Display for DiskError {
 }
 
 fn failed(call: &str, path: &Path, e: &io::Error) -> DiskError {
-    DiskError(format!("{call}() \"{}\" failed {}", path.display(), observe::os(e)))
+    DiskError(format!("{call}() \"{}\" failed {}", path.display(), observe::os_error(e)))
 }
 
-type Done<T> = Result<T, DiskError>;
+type DiskResult<T> = Result<T, DiskError>;
 
 #[derive(Clone, Debug)]
 pub struct Generations {
@@ -109,7 +109,7 @@ impl Generations {
     ///
     /// # Errors
     /// The failed call; nothing remains.
-    pub fn write(&self, facts: &GenerationFacts, files: &Texts, read: &Texts, attached: &Digests) -> Done<()> {
+    pub fn write(&self, facts: &GenerationFacts, files: &Texts, read: &Texts, attached: &Digests) -> DiskResult<()> {
         let folder = self.folder(facts.generation);
         let unfinished = folder.with_extension(UNFINISHED.trim_start_matches('.'));
         let written = self.write_unfinished(&unfinished, facts, files, read, attached).and_then(|()| {
@@ -129,7 +129,7 @@ impl Generations {
         files: &Texts,
         read: &Texts,
         attached: &Digests,
-    ) -> Done<()> {
+    ) -> DiskResult<()> {
         private_folder(&self.layout.kept())?;
         remove_folder(folder)?;
         private_folder(folder)?;
@@ -161,8 +161,8 @@ impl Generations {
     ///
     /// # Errors
     /// The failed call.
-    pub fn read(&self, generation: u64) -> Done<Texts> {
-        fn visit(folder: &Path, prefix: &str, left: &mut usize, out: &mut Texts) -> Done<()> {
+    pub fn read(&self, generation: u64) -> DiskResult<Texts> {
+        fn visit(folder: &Path, prefix: &str, left: &mut usize, out: &mut Texts) -> DiskResult<()> {
             let entries = match fs::read_dir(folder) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound && prefix.is_empty() => return Ok(()),
                 entries => entries.map_err(|e| failed("opendir", folder, &e))?,
@@ -246,7 +246,7 @@ impl Generations {
     ///
     /// # Errors
     /// The failed call; the old file is unchanged, unless only the synchronization of the directory failed.
-    pub fn place(&self, text: &[u8]) -> Done<()> {
+    pub fn place(&self, text: &[u8]) -> DiskResult<()> {
         let path = self.target().map_err(|e| failed("realpath", &self.layout.main, &e))?;
         let temporary = temporary(&path);
         let written = fs::metadata(&path).map_err(|e| failed("stat", &path, &e)).and_then(|old| {
@@ -284,14 +284,14 @@ fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn private_folder(path: &Path) -> Done<()> {
+fn private_folder(path: &Path) -> DiskResult<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         made => made.map_err(|e| failed("mkdir", path, &e)),
     }
 }
 
-fn remove_folder(path: &Path) -> Done<()> {
+fn remove_folder(path: &Path) -> DiskResult<()> {
     match fs::remove_dir_all(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("rmdir", path, &e)),
         _ => Ok(()),
@@ -299,14 +299,14 @@ fn remove_folder(path: &Path) -> Done<()> {
 }
 
 /// Writes a new file, neither a symbolic link nor an existing file, and waits until the disk has it.
-fn write_file(path: &Path, text: &[u8], mode: u32) -> Done<()> {
+fn write_file(path: &Path, text: &[u8], mode: u32) -> DiskResult<()> {
     let mut file =
         OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(|e| failed("open", path, &e))?;
     file.write_all(text).map_err(|e| failed("write", path, &e))?;
     file.sync_all().map_err(|e| failed("fsync", path, &e))
 }
 
-fn sync_folder(path: &Path) -> Done<()> {
+fn sync_folder(path: &Path) -> DiskResult<()> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(|e| failed("fsync", path, &e))
 }
 

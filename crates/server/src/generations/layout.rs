@@ -5,7 +5,7 @@
 //! name the generation's directory, `.tidegate/N/conf/`, instead of the main file's directory. Directives that read an
 //! attachment name its directory, `.tidegate-files/DIGEST/`.
 
-use conf_syntax::{FileId, Item};
+use conf_syntax::{FileId, TreeItem};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -254,9 +254,9 @@ impl FileWord {
 /// Returns the arguments of a text that name files, in its order.
 pub fn file_words(text: &[u8]) -> Vec<FileWord> {
     // The files of the lines were not read, so that `conf_syntax::directives` would skip patterns.
-    fn visit(items: &[Item], found: &mut Vec<FileWord>) {
+    fn visit(items: &[TreeItem], found: &mut Vec<FileWord>) {
         for item in items {
-            let Item::Directive(d) = item else { continue };
+            let TreeItem::Directive(d) = item else { continue };
             if let Some(block) = &d.block {
                 visit(block, found);
                 continue;
@@ -279,7 +279,7 @@ pub fn file_words(text: &[u8]) -> Vec<FileWord> {
         }
     }
     let mut found = Vec::new();
-    visit(&conf_syntax::parse(FileId(0), text), &mut found);
+    visit(&conf_syntax::parse_file(FileId(0), text), &mut found);
     found
 }
 

@@ -3,7 +3,7 @@
 use super::candidate::Texts;
 use crate::conf;
 use crate::process::codec::{Reader, Writer};
-use http_features::{Attachment, ConfigRequest, Refusal, Terms};
+use http_features::{Attachment, ConfigRefusal, ConfigRequest, Terms};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub const REQUEST_BYTES_MAX: u64 = 25 << 20;
 
 /// The outcome has the same ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Request {
+pub struct ChangeRequest {
     pub ticket: u64,
     pub what: ConfigRequest,
 }
@@ -69,7 +69,7 @@ fn read_attachments(reader: &mut Reader<'_>) -> Option<Option<BTreeMap<String, A
     Some(has.then_some(all))
 }
 
-impl Request {
+impl ChangeRequest {
     pub fn write(&self) -> Writer {
         let mut writer = Writer::default();
         writer.number(self.ticket as usize);
@@ -108,7 +108,7 @@ impl Request {
     }
 
     /// Returns `None` for bytes that are not a request.
-    pub fn read(bytes: &[u8]) -> Option<Request> {
+    pub fn read(bytes: &[u8]) -> Option<ChangeRequest> {
         let mut reader = Reader::new(bytes);
         let ticket = reader.number()? as u64;
         let what = match reader.number()? {
@@ -138,20 +138,20 @@ impl Request {
             }),
             _ => return None,
         };
-        Some(Request { ticket, what })
+        Some(ChangeRequest { ticket, what })
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ChangeOutcome {
     pub ticket: u64,
     /// JSON, or a refusal.
-    pub result: Result<Value, Refusal>,
+    pub result: Result<Value, ConfigRefusal>,
     /// The configuration that a rehearsal read, for a comparison.
-    pub texts: Option<conf::Texts>,
+    pub texts: Option<conf::ConfTexts>,
 }
 
-impl Outcome {
+impl ChangeOutcome {
     pub fn write(&self) -> Writer {
         let mut writer = Writer::default();
         writer.number(self.ticket as usize);
@@ -175,7 +175,7 @@ impl Outcome {
     }
 
     /// Returns `None` for bytes that are not an outcome.
-    pub fn read(bytes: &[u8]) -> Option<Outcome> {
+    pub fn read(bytes: &[u8]) -> Option<ChangeOutcome> {
         let mut reader = Reader::new(bytes);
         let ticket = reader.number()? as u64;
         let result = match reader.number()? {
@@ -183,13 +183,13 @@ impl Outcome {
             status => {
                 let mut text = || Some(String::from_utf8_lossy(reader.string()?).into_owned());
                 let (code, words, complaints) = (text()?, text()?, text()?);
-                let code = Refusal::code(&code);
+                let code = ConfigRefusal::code(&code);
                 let complaints = serde_json::from_str(&complaints).ok();
-                Err(Refusal { status: u16::try_from(status).ok()?, code, text: words, complaints })
+                Err(ConfigRefusal { status: u16::try_from(status).ok()?, code, text: words, complaints })
             }
         };
         let texts = if reader.number()? != 0 { Some(reader.texts()?) } else { None };
-        Some(Outcome { ticket, result, texts })
+        Some(ChangeOutcome { ticket, result, texts })
     }
 }
 
@@ -214,11 +214,11 @@ mod tests {
             ConfigRequest::Level(Some(8)),
             ConfigRequest::Level(None),
         ] {
-            let request = Request { ticket: 5, what };
+            let request = ChangeRequest { ticket: 5, what };
             let bytes = request.write();
-            assert_eq!(Request::read(bytes.bytes()), Some(request));
+            assert_eq!(ChangeRequest::read(bytes.bytes()), Some(request));
             for end in 0..bytes.bytes().len() {
-                assert_eq!(Request::read(&bytes.bytes()[..end]), None, "cut");
+                assert_eq!(ChangeRequest::read(&bytes.bytes()[..end]), None, "cut");
             }
         }
     }
@@ -226,14 +226,14 @@ mod tests {
     #[test]
     fn outcomes_arrive_as_they_were_sent() {
         let complaints = Some(json!([{"line": 1}]));
-        let refusal = Refusal { complaints, ..Refusal::new(400, "ConfigInvalid", "no") };
+        let refusal = ConfigRefusal { complaints, ..ConfigRefusal::new(400, "ConfigInvalid", "no") };
         for result in [Ok(json!({"generation": 3})), Err(refusal)] {
-            let outcome = Outcome { ticket: 1, result: result.clone(), texts: Some(conf::Texts::default()) };
-            let read = Outcome::read(outcome.write().bytes());
+            let outcome = ChangeOutcome { ticket: 1, result: result.clone(), texts: Some(conf::ConfTexts::default()) };
+            let read = ChangeOutcome::read(outcome.write().bytes());
             // (A configuration that was read knows its machine.)
             assert!(read.is_none());
-            let outcome = Outcome { texts: None, ..outcome };
-            assert_eq!(Outcome::read(outcome.write().bytes()).map(|outcome| outcome.result), Some(result));
+            let outcome = ChangeOutcome { texts: None, ..outcome };
+            assert_eq!(ChangeOutcome::read(outcome.write().bytes()).map(|outcome| outcome.result), Some(result));
         }
     }
 }

@@ -13,7 +13,7 @@ pub mod steps;
 
 use crate::conf::source::Matches;
 use candidate::Texts;
-use conf_syntax::{Disk, Files, Source};
+use conf_syntax::{Disk, SourceFiles, TextSource};
 use layout::{Digests, Layout};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 /// Returns the files in the main file's directory, with files of generations under their original names, and these
 /// generations.
-pub fn natural(layout: &Layout, files: &Files) -> (Texts, BTreeSet<u64>) {
+pub fn natural_texts(layout: &Layout, files: &SourceFiles) -> (Texts, BTreeSet<u64>) {
     let (mut texts, mut named) = (Texts::new(), BTreeSet::new());
     for file in &files.all {
         let Some((generation, name)) = layout.natural(&file.path) else { continue };
@@ -35,7 +35,7 @@ pub fn natural(layout: &Layout, files: &Files) -> (Texts, BTreeSet<u64>) {
 }
 
 /// Returns the attachments that a configuration reads.
-pub fn attached(layout: &Layout, files: &Files) -> Digests {
+pub fn attached_digests(layout: &Layout, files: &SourceFiles) -> Digests {
     files.all.iter().flat_map(|file| layout.attached(&file.text)).collect()
 }
 
@@ -50,7 +50,7 @@ pub fn attachments_json(attached: &Digests) -> Value {
 
 /// Returns the files that a configuration reads from directories of generations; a request with a new main file alone
 /// keeps them.
-pub fn moved(layout: &Layout, files: &Files) -> Texts {
+pub fn moved_texts(layout: &Layout, files: &SourceFiles) -> Texts {
     let moved = files.all.iter().filter_map(|file| {
         let (generation, name) = layout.natural(&file.path)?;
         generation.map(|_| (name, layout.unmoved(&file.text)))
@@ -60,7 +60,7 @@ pub fn moved(layout: &Layout, files: &Files) -> Texts {
 
 /// Tells of files in the main file's directory that were edited after the API had replaced them: a configuration that
 /// names a generation does not read them (certbot, for example, edits `conf.d`). Reads the disk.
-pub fn unread_edits(layout: &Layout, files: &Files, matches: &Matches) -> Vec<String> {
+pub fn unread_edits(layout: &Layout, files: &SourceFiles, matches: &Matches) -> Vec<String> {
     let mut words = Vec::new();
     let path_of = |name: &str| layout.folder.join(name);
     for file in &files.all {

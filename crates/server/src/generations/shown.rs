@@ -1,26 +1,26 @@
 //! The active configuration in the API: facts, tree, plan, texts, differences.
 
 use super::layout::Layout;
-use super::{attached, attachments_json, natural};
+use super::{attached_digests, attachments_json, natural_texts};
 use crate::commands::plan;
 use crate::conf::source::Replay;
-use crate::conf::{self, GLOBALS, Invocation, Texts};
-use crate::process::requests::Submitted;
+use crate::conf::{self, ConfTexts, GLOBALS, Invocation};
+use crate::process::requests::SubmittedWork;
 use crate::report::Positions;
 use advisor::diff;
 use advisor::scope::Scopes;
-use conf_syntax::{Files, Item, directives};
-use http_features::{ConfigRequest, Configuration, Refusal, Reply};
+use conf_syntax::{SourceFiles, TreeItem, list_directives};
+use http_features::{ConfigRefusal, ConfigReply, ConfigRequest, Configuration};
 use metrics::Lifecycle;
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use tokio::sync::{mpsc, oneshot};
 
-pub struct Shown {
+pub struct ShownGeneration {
     invocation: Invocation,
     /// Excludes the files that directives name.
-    texts: Texts,
-    sender: mpsc::Sender<Submitted>,
+    texts: ConfTexts,
+    sender: mpsc::Sender<SubmittedWork>,
 }
 
 /// As received.
@@ -28,14 +28,14 @@ fn shown(layout: Option<&Layout>, path: &Path) -> String {
     layout.map_or_else(|| path.display().to_string(), |layout| layout.shown(path))
 }
 
-impl Shown {
-    pub fn new(invocation: &Invocation, texts: &Texts, sender: mpsc::Sender<Submitted>) -> Shown {
-        Shown { invocation: invocation.clone(), texts: without_secrets(texts), sender }
+impl ShownGeneration {
+    pub fn new(invocation: &Invocation, texts: &ConfTexts, sender: mpsc::Sender<SubmittedWork>) -> ShownGeneration {
+        ShownGeneration { invocation: invocation.clone(), texts: without_secrets(texts), sender }
     }
     fn layout(&self) -> Option<Layout> {
         Layout::of(&self.invocation.conf_file)
     }
-    fn load(&self) -> (Files, Vec<Item>) {
+    fn load(&self) -> (SourceFiles, Vec<TreeItem>) {
         loaded(&self.invocation, &self.texts)
     }
     fn generation(&self) -> Value {
@@ -43,18 +43,18 @@ impl Shown {
     }
 }
 
-fn without_secrets(texts: &Texts) -> Texts {
+fn without_secrets(texts: &ConfTexts) -> ConfTexts {
     let (files, matches, came) = (texts.files.clone(), texts.matches.clone(), texts.came.clone());
-    Texts { files, matches, came, ..Texts::default() }
+    ConfTexts { files, matches, came, ..ConfTexts::default() }
 }
 
-fn loaded(invocation: &Invocation, texts: &Texts) -> (Files, Vec<Item>) {
+fn loaded(invocation: &Invocation, texts: &ConfTexts) -> (SourceFiles, Vec<TreeItem>) {
     let replay = Replay { files: &texts.files, matches: &texts.matches };
-    conf::load(&replay, invocation).unwrap_or_default()
+    conf::load_config(&replay, invocation).unwrap_or_default()
 }
 
 /// In the form of the program crossplane.
-fn tree(items: &[Item], files: &Files, layout: Option<&Layout>, positions: &mut Positions) -> Value {
+fn tree(items: &[TreeItem], files: &SourceFiles, layout: Option<&Layout>, positions: &mut Positions) -> Value {
     let one = |d: &&conf_syntax::Directive| {
         let (line, column) = positions.find(files, d.span.file, d.span.start);
         let mut all = Map::new();
@@ -68,10 +68,10 @@ fn tree(items: &[Item], files: &Files, layout: Option<&Layout>, positions: &mut 
         }
         Value::Object(all)
     };
-    directives(items).iter().map(one).collect()
+    list_directives(items).iter().map(one).collect()
 }
 
-impl Configuration for Shown {
+impl Configuration for ShownGeneration {
     fn facts(&self) -> Value {
         let life = Lifecycle::now();
         let layout = self.layout();
@@ -97,26 +97,26 @@ impl Configuration for Shown {
     fn plan(&self) -> Value {
         let (files, items) = self.load();
         let layout = self.layout();
-        let lines = plan::lines(&conf::schema(), &files, &items, &|path| shown(layout.as_ref(), path));
-        let one = |line: plan::Line| json!({ "depth": line.depth, "text": line.text, "place": line.place });
+        let lines = plan::plan_lines(&conf::full_schema(), &files, &items, &|path| shown(layout.as_ref(), path));
+        let one = |line: plan::PlanLine| json!({ "depth": line.depth, "text": line.text, "place": line.place });
         json!({ "generation": self.generation(), "plan": lines.into_iter().map(one).collect::<Vec<_>>() })
     }
 
-    fn files(&self) -> Result<Value, Refusal> {
+    fn files(&self) -> Result<Value, ConfigRefusal> {
         let Some(layout) = self.layout().filter(|_| self.invocation.text.is_none()) else {
-            return Err(Refusal::new(404, "ConfigNotFound", "the configuration has no main file"));
+            return Err(ConfigRefusal::new(404, "ConfigNotFound", "the configuration has no main file"));
         };
-        let (texts, _) = natural(&layout, &self.texts.files);
+        let (texts, _) = natural_texts(&layout, &self.texts.files);
         let mut files = Map::new();
         for (name, text) in texts {
             let Ok(text) = String::from_utf8(text) else {
                 let words = format!("\"{name}\" is not UTF-8, and has no form in JSON");
-                return Err(Refusal::new(409, "ConfigFormatError", words));
+                return Err(ConfigRefusal::new(409, "ConfigFormatError", words));
             };
             files.insert(name, json!(text));
         }
         let mut value = json!({ "generation": self.generation(), "files": files });
-        let attached = attached(&layout, &self.texts.files);
+        let attached = attached_digests(&layout, &self.texts.files);
         if !attached.is_empty() {
             value["attachments"] = attachments_json(&attached);
         }
@@ -124,11 +124,11 @@ impl Configuration for Shown {
     }
 
     fn logs(&self) -> Value {
-        fn visit(items: &[Item], files: &Files, layout: Option<&Layout>, out: &mut Vec<Value>) {
-            for d in directives(items) {
+        fn visit(items: &[TreeItem], files: &SourceFiles, layout: Option<&Layout>, out: &mut Vec<Value>) {
+            for d in list_directives(items) {
                 if d.name.bytes == b"error_log" {
                     let word = |at: usize| d.args.get(at).map(|word| word.text().into_owned());
-                    let names = observe::Level::ALL.map(observe::Level::name);
+                    let names = observe::Severity::ALL.map(observe::Severity::name);
                     let level = word(1).filter(|level| names.contains(&level.as_str()));
                     out.push(json!({
                         "target": word(0),
@@ -143,25 +143,27 @@ impl Configuration for Shown {
         let (files, items) = self.load();
         let mut all = Vec::new();
         visit(&items, &files, self.layout().as_ref(), &mut all);
-        json!({ "level": observe::level_of_all().map(observe::Level::name), "error_logs": all })
+        json!({ "level": observe::level_of_all().map(observe::Severity::name), "error_logs": all })
     }
 
-    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<Reply>, Refusal> {
+    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<ConfigReply>, ConfigRefusal> {
         let (end, receiver) = oneshot::channel();
         match self.sender.try_send((what, end)) {
             Ok(()) => Ok(receiver),
-            Err(_) => Err(Refusal::new(503, "ConfigUnavailable", "too many requests wait for the master process")),
+            Err(_) => {
+                Err(ConfigRefusal::new(503, "ConfigUnavailable", "too many requests wait for the master process"))
+            }
         }
     }
 }
 
 /// Returns the comparison of two configurations, to be run elsewhere.
-pub fn diff(invocation: Invocation, old: &Texts, new: Texts) -> Box<dyn FnOnce() -> Value + Send> {
+pub fn diff_texts(invocation: Invocation, old: &ConfTexts, new: ConfTexts) -> Box<dyn FnOnce() -> Value + Send> {
     let old = without_secrets(old);
     Box::new(move || {
-        let schema = conf::schema();
+        let schema = conf::full_schema();
         let (old, new) = (loaded(&invocation, &old), loaded(&invocation, &new));
-        let changes = diff::diff(&Scopes::new(&schema, &old.0, &old.1), &Scopes::new(&schema, &new.0, &new.1));
+        let changes = diff::diff_scopes(&Scopes::new(&schema, &old.0, &old.1), &Scopes::new(&schema, &new.0, &new.1));
         let mut value = diff::json(&changes);
         if let Some(layout) = Layout::of(&invocation.conf_file) {
             name_files(&mut value, &layout);

@@ -8,7 +8,7 @@ use crate::{conf::Config, say};
 use conf_schema::store::KeyReader;
 use metrics::Lifecycle;
 use net::process::{Fork, fork};
-use observe::os;
+use observe::os_error;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -38,7 +38,7 @@ pub enum KeyProcessEnd {
 }
 
 #[derive(Debug, Default)]
-pub struct Keeper(Mutex<State>);
+pub struct Keeper(Mutex<KeeperState>);
 
 #[derive(Debug)]
 struct Door {
@@ -48,26 +48,26 @@ struct Door {
 }
 
 #[derive(Debug)]
-struct Running {
+struct KeeperProcess {
     pid: i32,
     control: OwnedFd,
     started: Instant,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldKeys {
     ids: Vec<KeyId>,
     /// `None` in a process that serves.
     keys: Option<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeeperState {
     door: Option<Door>,
-    running: Option<Running>,
+    running: Option<KeeperProcess>,
     /// `None` while the first configuration is read: its user and rules are not known yet.
     confinement: Option<KeyConfinement>,
-    held: Vec<Held>,
+    held: Vec<HeldKeys>,
     /// Keys of the configuration that is being read, and of the one that serves.
     read: BTreeSet<KeyId>,
     current: BTreeSet<KeyId>,
@@ -81,7 +81,7 @@ struct State {
 }
 
 impl Keeper {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KeeperState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,7 +148,7 @@ impl Keeper {
         let Some(running) = &state.running else { return };
         for ids in gone.chunks(IDS_MAX) {
             // A process that has ended starts without them.
-            let _ = wire::send(&running.control, &[&[FORGET], &ids.concat()[..]].concat(), &[]);
+            let _ = wire::send_packet(&running.control, &[&[FORGET], &ids.concat()[..]].concat(), &[]);
         }
     }
 
@@ -162,7 +162,7 @@ impl Keeper {
 
     /// Closes everything, in a child of the fork that is no key process.
     pub fn leave(&self) {
-        *self.state() = State::default();
+        *self.state() = KeeperState::default();
     }
 
     /// Takes note of a child that ended.
@@ -233,18 +233,18 @@ impl KeyReader for Keeper {
             && !state.held.iter().any(|held| held.ids == ids)
         {
             let keys = (!state.serves).then_some(keys);
-            state.held.push(Held { ids, keys });
+            state.held.push(HeldKeys { ids, keys });
         }
         Ok(text.into())
     }
 }
 
-impl State {
+impl KeeperState {
     /// Starts a process and gives it all keys.
     fn restart(&mut self) {
         self.stop();
         if let Err(e) = self.start_with_held() {
-            say!(Alert, "fork() failed while spawning \"key process\" {}", os(&e));
+            say!(Alert, "fork() failed while spawning \"key process\" {}", os_error(&e));
             self.restart_at = Some(Instant::now() + PAUSE);
         }
     }
@@ -255,26 +255,26 @@ impl State {
         self.give_held();
         if let Some(running) = &self.running {
             // A process that has ended is followed by another.
-            let _ = wire::send(&running.control, &[ADMIT], &[]);
+            let _ = wire::send_packet(&running.control, &[ADMIT], &[]);
         }
         Ok(())
     }
 
     fn start(&mut self) -> io::Result<()> {
         if self.door.is_none() {
-            let (inside, outside) = wire::pair()?;
+            let (inside, outside) = wire::socket_pair()?;
             self.door = Some(Door { inside, outside });
         }
-        let (control, theirs) = wire::pair()?;
+        let (control, theirs) = wire::socket_pair()?;
         let Some(door) = &self.door else { return Ok(()) };
         let inside = door.inside.try_clone()?;
         match fork()? {
-            Fork::Child => net::process::run_alone([theirs, inside], &self.confinement, process::run),
+            Fork::Child => net::process::run_alone([theirs, inside], &self.confinement, process::run_keeper),
             Fork::Parent(pid) => {
                 if self.confinement.is_some() {
                     say!(Notice, "start key process {pid}");
                 }
-                self.running = Some(Running { pid, control, started: Instant::now() });
+                self.running = Some(KeeperProcess { pid, control, started: Instant::now() });
                 Ok(())
             }
         }
@@ -282,7 +282,7 @@ impl State {
 
     fn stop(&mut self) {
         self.restart_at = None;
-        let Some(Running { pid, control, .. }) = self.running.take() else { return };
+        let Some(KeeperProcess { pid, control, .. }) = self.running.take() else { return };
         // Workers ask the next process again.
         let Some(pid) = Pid::from_raw(pid) else { return };
         let _ = kill_process(pid, Signal::KILL);
@@ -294,12 +294,12 @@ impl State {
     /// Has the process take a file over. Returns its keys' ids and memory files.
     fn ask(&self, files: &[BorrowedFd<'_>]) -> io::Result<(Vec<KeyId>, std::vec::IntoIter<OwnedFd>)> {
         let running = self.running.as_ref().ok_or(io::ErrorKind::UnexpectedEof)?;
-        wire::send(&running.control, &[LOAD], files)?;
-        if !wire::readable(&running.control, Instant::now() + LOAD_PATIENCE) {
+        wire::send_packet(&running.control, &[LOAD], files)?;
+        if !wire::await_readable(&running.control, Instant::now() + LOAD_PATIENCE) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut packet = vec![0; wire::PACKET_MAX];
-        let (length, files) = match wire::receive(&running.control, &mut packet, false) {
+        let (length, files) = match wire::receive_packet(&running.control, &mut packet, false) {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(io::ErrorKind::UnexpectedEof.into()),
             other => other?,
         };
@@ -314,7 +314,7 @@ impl State {
     fn give_held(&mut self) {
         for keys in self.held.iter().filter_map(|held| held.keys.as_ref()) {
             if let Err(e) = self.ask(&[keys.as_fd()]) {
-                say!(Alert, "the key process did not take over a key {}", os(&e));
+                say!(Alert, "the key process did not take over a key {}", os_error(&e));
                 return;
             }
         }

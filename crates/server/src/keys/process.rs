@@ -4,7 +4,7 @@
 use crate::confinement::KeyConfinement;
 use crate::keys::wire::{self, ADMIT, FILE_MAX, FORGET, KeyResponse, LOAD, PACKET_MAX, Request};
 use crate::say;
-use observe::os;
+use observe::os_error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,18 +26,18 @@ const EPERM: i32 = 1;
 const EFBIG: i32 = 27;
 const EINVAL: i32 = 22;
 
-type Key = Arc<dyn isolation::SigningKey>;
+type KeyHandle = Arc<dyn isolation::SigningKey>;
 
 #[derive(Default)]
-struct Table {
-    fixed: HashMap<KeyId, Key>,
+struct KeyTable {
+    fixed: HashMap<KeyId, KeyHandle>,
     /// Keys of files that variables name, with the number of their loading.
-    dynamic: HashMap<KeyId, (Key, u64)>,
+    dynamic: HashMap<KeyId, (KeyHandle, u64)>,
     loads: u64,
 }
 
 struct Keys {
-    table: RwLock<Table>,
+    table: RwLock<KeyTable>,
     channels: AtomicUsize,
     /// The master has given all keys: until then, requests of workers wait at the door.
     admits: AtomicBool,
@@ -46,13 +46,13 @@ struct Keys {
 }
 
 /// Runs in the child of the fork until neither master nor worker is left; the exit code.
-pub fn run([control, door]: [OwnedFd; 2], confinement: &Option<KeyConfinement>, closed: io::Result<()>) -> i32 {
+pub fn run_keeper([control, door]: [OwnedFd; 2], confinement: &Option<KeyConfinement>, closed: io::Result<()>) -> i32 {
     net::process::set_name(c"tidegate keys");
-    net::title::set(&format!("{}: key process", crate::voice::name()));
+    net::title::set(&format!("{}: key process", crate::voice::program_name()));
     if let Err(e) = closed {
-        say!(Alert, "close_range() failed in the key process {}", os(&e));
+        say!(Alert, "close_range() failed in the key process {}", os_error(&e));
     }
-    isolation::prepare();
+    isolation::prepare_library();
     // The allocator looks at the machine's memory with the first thread.
     let _ = std::thread::spawn(|| drop(Vec::<u8>::with_capacity(PACKET_MAX))).join();
     if let Some(confinement) = confinement
@@ -95,7 +95,7 @@ impl Keys {
     fn orders(&self, control: &OwnedFd) -> bool {
         let mut packet = vec![0; 4096];
         loop {
-            let (length, files) = match wire::receive(control, &mut packet, false) {
+            let (length, files) = match wire::receive_packet(control, &mut packet, false) {
                 Ok((0, _)) => return false,
                 Ok(received) => received,
                 Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
@@ -109,7 +109,7 @@ impl Keys {
                     };
                     let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
                     // A master that has ended asks no more.
-                    let _ = wire::send(control, &answer.bytes(), &files);
+                    let _ = wire::send_packet(control, &answer.bytes(), &files);
                 }
                 Some(&FORGET) => {
                     let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -128,10 +128,12 @@ impl Keys {
         let mut files = files.into_iter().map(File::from);
         let text = whole(files.next().ok_or(io::Error::from_raw_os_error(EINVAL))?)?;
         let passwords = match files.next() {
-            Some(file) => session_engine::tls::passwords(&whole(file)?).ok_or(io::Error::from_raw_os_error(EINVAL))?,
+            Some(file) => {
+                session_engine::tls::split_passwords(&whole(file)?).ok_or(io::Error::from_raw_os_error(EINVAL))?
+            }
             None => Vec::new(),
         };
-        let found = isolation::extract(&text, &passwords, None);
+        let found = isolation::extract_keys(&text, &passwords, None);
         let mut out = vec![memory("tidegate-certificates", &found.text)?];
         if !found.keys.is_empty() {
             let pem: String = found.keys.iter().map(|key| key.pem.as_str()).collect();
@@ -147,7 +149,7 @@ impl Keys {
     fn visitors(self: &Arc<Self>, door: &OwnedFd) -> bool {
         loop {
             let mut packet = [0; 8];
-            let sockets = match wire::receive(door, &mut packet, false) {
+            let sockets = match wire::receive_packet(door, &mut packet, false) {
                 Ok((0, _)) => return false,
                 Ok((_, sockets)) => sockets,
                 Err(e) => return e.kind() == io::ErrorKind::WouldBlock,
@@ -176,7 +178,7 @@ impl Keys {
     fn serve(&self, socket: &OwnedFd) {
         let mut packet = vec![0; PACKET_MAX];
         loop {
-            let length = match wire::receive(socket, &mut packet, true) {
+            let length = match wire::receive_packet(socket, &mut packet, true) {
                 Ok((0, _)) | Err(_) => return,
                 Ok((length, _)) => length,
             };
@@ -189,7 +191,7 @@ impl Keys {
                 },
                 None => return,
             };
-            if wire::send(socket, &answer.bytes(), &[]).is_err() {
+            if wire::send_packet(socket, &answer.bytes(), &[]).is_err() {
                 return;
             }
         }
@@ -210,7 +212,7 @@ impl Keys {
         }
     }
 
-    fn key(&self, id: &KeyId) -> Option<Key> {
+    fn key(&self, id: &KeyId) -> Option<KeyHandle> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.fixed.get(id).or_else(|| table.dynamic.get(id).map(|(key, _)| key)).cloned()
     }
@@ -226,7 +228,7 @@ impl Keys {
         if !file.metadata()?.is_file() {
             return Err(io::Error::from_raw_os_error(EINVAL));
         }
-        let found = isolation::extract(&whole(file)?, &[], Some(path));
+        let found = isolation::extract_keys(&whole(file)?, &[], Some(path));
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for ExtractedKey { id, key, .. } in found.keys {
             table.loads += 1;

@@ -26,19 +26,19 @@ thread_local! {
 }
 
 #[derive(Debug)]
-struct Service {
+struct DoorService {
     door: OwnedFd,
     began: Instant,
     /// Milliseconds from `began` until the next probe of a key process that does not answer; 0: it answers.
     silent_until: AtomicU64,
 }
 
-pub fn install(door: OwnedFd) {
-    let service = Service { door, began: Instant::now(), silent_until: AtomicU64::new(0) };
-    isolation::install(Arc::new(service));
+pub fn install_keys(door: OwnedFd) {
+    let service = DoorService { door, began: Instant::now(), silent_until: AtomicU64::new(0) };
+    isolation::install_service(Arc::new(service));
 }
 
-impl KeyService for Service {
+impl KeyService for DoorService {
     fn sign(&self, id: &KeyId, origin: Option<&str>, scheme: u16, message: &[u8]) -> Result<Vec<u8>, String> {
         let request = Request::Sign { id: *id, scheme, origin: origin.unwrap_or_default(), message };
         let result = self.ask(&request).and_then(KeyResponse::done);
@@ -59,7 +59,7 @@ impl KeyService for Service {
     }
 }
 
-impl Service {
+impl DoorService {
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
@@ -116,13 +116,13 @@ impl Service {
                 Some(channel) => channel,
                 None => self.dial(patience)?,
             };
-            match wire::send(&channel, packet, &[]) {
+            match wire::send_packet(&channel, packet, &[]) {
                 Ok(()) => {}
                 // The key process has ended, or takes no more channels.
                 Err(_) if Instant::now() < until => continue,
                 Err(e) => return Err(e),
             }
-            match wire::receive(&channel, buffer, true) {
+            match wire::receive_packet(&channel, buffer, true) {
                 Ok((length, _)) if length > 0 => {
                     CHANNEL.set(Some(channel));
                     return Ok(KeyResponse::read(buffer.get(..length).unwrap_or_default()));
@@ -139,10 +139,10 @@ impl Service {
 
     /// Opens a channel of this thread. The door queues it if the key process is just starting.
     fn dial(&self, patience: Duration) -> io::Result<OwnedFd> {
-        let (ours, theirs) = wire::pair()?;
+        let (ours, theirs) = wire::socket_pair()?;
         // One system call less for each signature than a wait of its own.
         rustix::net::sockopt::set_socket_timeout(&ours, rustix::net::sockopt::Timeout::Recv, Some(patience))?;
-        wire::send(&self.door, b"c", &[theirs.as_fd()])?;
+        wire::send_packet(&self.door, b"c", &[theirs.as_fd()])?;
         KEY_CHANNELS.up();
         Ok(ours)
     }
@@ -153,13 +153,13 @@ mod tests {
     use super::*;
     use std::thread;
 
-    fn service() -> (Service, OwnedFd) {
-        let (inside, outside) = wire::pair().expect("a pair");
-        (Service { door: outside, began: Instant::now(), silent_until: AtomicU64::new(0) }, inside)
+    fn service() -> (DoorService, OwnedFd) {
+        let (inside, outside) = wire::socket_pair().expect("a pair");
+        (DoorService { door: outside, began: Instant::now(), silent_until: AtomicU64::new(0) }, inside)
     }
 
     fn visitor(door: &OwnedFd) -> OwnedFd {
-        let (_, mut sockets) = wire::receive(door, &mut [0; 8], true).expect("a channel");
+        let (_, mut sockets) = wire::receive_packet(door, &mut [0; 8], true).expect("a channel");
         sockets.pop().expect("a socket")
     }
 
@@ -170,20 +170,20 @@ mod tests {
             let mut buffer = vec![0; PACKET_MAX];
             // The first key process reads the request and ends.
             let first = visitor(&door);
-            wire::receive(&first, &mut buffer, true).expect("a request");
+            wire::receive_packet(&first, &mut buffer, true).expect("a request");
             drop(first);
             let second = visitor(&door);
             for answer in [KeyResponse::Done(b"signature".to_vec()), KeyResponse::Words("no".into())] {
-                let (length, _) = wire::receive(&second, &mut buffer, true).expect("a request");
+                let (length, _) = wire::receive_packet(&second, &mut buffer, true).expect("a request");
                 assert!(matches!(Request::read(&buffer[..length]), Some(Request::Sign { scheme: 0x0804, .. })));
-                wire::send(&second, &answer.bytes(), &[]).expect("sent");
+                wire::send_packet(&second, &answer.bytes(), &[]).expect("sent");
             }
             // Ends between two requests.
             drop(second);
             let third = visitor(&door);
-            let (length, _) = wire::receive(&third, &mut buffer, true).expect("a request");
+            let (length, _) = wire::receive_packet(&third, &mut buffer, true).expect("a request");
             assert_eq!(Request::read(&buffer[..length]), Some(Request::Open { path: "/x" }));
-            wire::send(&third, &KeyResponse::Errno(2).bytes(), &[]).expect("sent");
+            wire::send_packet(&third, &KeyResponse::Errno(2).bytes(), &[]).expect("sent");
         });
         assert_eq!(service.sign(&[1; 32], None, 0x0804, b"m"), Ok(b"signature".to_vec()));
         assert_eq!(service.sign(&[1; 32], None, 0x0804, b"m"), Err("no".into()));
@@ -198,18 +198,18 @@ mod tests {
         let until = service.silent_until.load(Ordering::Relaxed);
         assert!(until > 0);
         // Until the next probe no thread waits: not even a channel is opened.
-        let before = std::iter::from_fn(|| wire::receive(&door, &mut [0; 8], false).ok()).count();
+        let before = std::iter::from_fn(|| wire::receive_packet(&door, &mut [0; 8], false).ok()).count();
         assert_eq!(before, 1);
         assert_eq!(service.sign(&[1; 32], None, 1, b"m"), Err("it does not answer".into()));
-        assert!(wire::receive(&door, &mut [0; 8], false).is_err());
+        assert!(wire::receive_packet(&door, &mut [0; 8], false).is_err());
         // The probe finds it alive.
         let peer = thread::spawn(move || {
             loop {
                 let channel = visitor(&door);
-                let request = wire::receive(&channel, &mut vec![0; PACKET_MAX], true);
-                if request.is_ok() && wire::send(&channel, &KeyResponse::Done(vec![7]).bytes(), &[]).is_ok() {
+                let request = wire::receive_packet(&channel, &mut vec![0; PACKET_MAX], true);
+                if request.is_ok() && wire::send_packet(&channel, &KeyResponse::Done(vec![7]).bytes(), &[]).is_ok() {
                     // Until the service has read it.
-                    let _ = wire::receive(&channel, &mut [0; 8], true);
+                    let _ = wire::receive_packet(&channel, &mut [0; 8], true);
                 }
             }
         });
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// Asks until a probe gets its answer: a busy machine may take longer than one waits.
-    fn wait_for_probe(service: &Service) {
+    fn wait_for_probe(service: &DoorService) {
         for _ in 0..1000 {
             service.silent_until.store(1, Ordering::Relaxed);
             if service.sign(&[1; 32], None, 1, b"m").is_ok() {

@@ -127,7 +127,7 @@ impl KeyResponse {
     }
 }
 
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
@@ -135,7 +135,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 ///
 /// # Errors
 /// As `sendmsg`: among others, the peer has ended or its queue is full.
-pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send_packet(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -154,7 +154,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
 ///
 /// # Errors
 /// As `recvmsg`.
-pub fn receive(socket: impl AsFd, buffer: &mut [u8], wait: bool) -> io::Result<(usize, Vec<OwnedFd>)> {
+pub fn receive_packet(socket: impl AsFd, buffer: &mut [u8], wait: bool) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
@@ -174,7 +174,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8], wait: bool) -> io::Result<(
 }
 
 /// Waits until a socket has something to read. False after the time.
-pub fn readable(socket: impl AsFd, until: Instant) -> bool {
+pub fn await_readable(socket: impl AsFd, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
@@ -223,17 +223,17 @@ mod tests {
 
     #[test]
     fn descriptors_travel_and_ends_are_told() {
-        let (a, b) = pair().expect("a pair");
-        let (c, d) = pair().expect("a pair");
-        send(&a, b"x", &[c.as_fd()]).expect("sent");
+        let (a, b) = socket_pair().expect("a pair");
+        let (c, d) = socket_pair().expect("a pair");
+        send_packet(&a, b"x", &[c.as_fd()]).expect("sent");
         let mut buffer = [0; 8];
-        let (length, descriptors) = receive(&b, &mut buffer, true).expect("received");
+        let (length, descriptors) = receive_packet(&b, &mut buffer, true).expect("received");
         assert_eq!((&buffer[..length], descriptors.len()), (&b"x"[..], 1));
-        send(&descriptors[0], b"y", &[]).expect("sent");
-        assert_eq!(receive(&d, &mut buffer, false).expect("received").0, 1);
-        assert!(!readable(&b, Instant::now()));
+        send_packet(&descriptors[0], b"y", &[]).expect("sent");
+        assert_eq!(receive_packet(&d, &mut buffer, false).expect("received").0, 1);
+        assert!(!await_readable(&b, Instant::now()));
         drop(a);
-        assert!(readable(&b, Instant::now()));
-        assert_eq!(receive(&b, &mut buffer, false).expect("the end").0, 0);
+        assert!(await_readable(&b, Instant::now()));
+        assert_eq!(receive_packet(&b, &mut buffer, false).expect("the end").0, 0);
     }
 }

@@ -25,7 +25,7 @@ fn work(config: &Config) -> Vec<Box<dyn Work>> {
 }
 
 /// Finishes the tasks of a configuration when the process ends.
-pub async fn finish(config: &Config, limit: Duration) {
+pub async fn finish_tasks(config: &Config, limit: Duration) {
     let mut all = JoinSet::new();
     for one in work(config).iter().filter_map(|work| work.finish(limit)) {
         all.spawn_local(one);
@@ -34,7 +34,7 @@ pub async fn finish(config: &Config, limit: Duration) {
 }
 
 /// Runs the initial work (name resolution) within a time limit.
-pub async fn prepare(config: &Config, patience: Duration) {
+pub async fn prepare_tasks(config: &Config, patience: Duration) {
     let work = work(config);
     if work.is_empty() {
         return;
@@ -48,8 +48,8 @@ pub async fn prepare(config: &Config, patience: Duration) {
 }
 
 /// For `-t`: runs the initial work, and warns about parts that a start would not finish.
-pub fn settle(config: &Config) -> Vec<String> {
-    if runtime::run(prepare(config, START_PATIENCE)).is_err() {
+pub fn settle_tasks(config: &Config) -> Vec<String> {
+    if runtime::run_future(prepare_tasks(config, START_PATIENCE)).is_err() {
         return Vec::new();
     }
     work(config).iter().flat_map(|work| work.unsettled()).collect()

@@ -1,11 +1,11 @@
 //! The socket pair between master and worker: orders of the master, messages of the worker. Descriptors are passed
 //! along (SCM_RIGHTS), long texts in a memory file.
 
-use crate::conf::Texts;
-use crate::generations::message::{Outcome, REQUEST_BYTES_MAX, Request};
+use crate::conf::ConfTexts;
+use crate::generations::message::{ChangeOutcome, ChangeRequest, REQUEST_BYTES_MAX};
 use crate::process::codec::{Reader, Writer};
 use crate::process::listeners::SocketAssignment;
-use runtime::io::Watched;
+use runtime::io::WatchedSocket;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
@@ -45,7 +45,7 @@ const SETTLED: u8 = b'e';
 const CONFIRMED: u8 = b'y';
 
 #[derive(Debug)]
-pub enum Order {
+pub enum ChannelOrder {
     /// `followed`: another worker process serves the same sockets, or is about to.
     Quit {
         followed: bool,
@@ -62,13 +62,13 @@ pub enum Order {
     /// Asks for [`Message::Confirmed`].
     Confirm,
     /// Reply to a request about configurations.
-    Outcome(Box<Outcome>),
+    Outcome(Box<ChangeOutcome>),
 }
 
 /// A configuration, to be built from its texts.
 #[derive(Debug)]
 pub struct Reload {
-    pub texts: Texts,
+    pub texts: ConfTexts,
     /// Sockets that the worker's threads lack.
     pub assignments: Vec<(SocketAssignment, OwnedFd)>,
     pub logs: Vec<(PathBuf, OwnedFd)>,
@@ -82,10 +82,10 @@ pub enum Message {
     Started,
     /// No plan of an earlier configuration is in use.
     Settled,
-    /// All threads have executed the orders before [`Order::Confirm`].
+    /// All threads have executed the orders before [`ChannelOrder::Confirm`].
     Confirmed,
     /// A request about configurations; `None`: it is malformed.
-    Request(Option<Box<Request>>),
+    Request(Option<Box<ChangeRequest>>),
 }
 
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub struct Commander {
 
 #[derive(Debug)]
 pub struct Channel {
-    socket: Watched<OwnedFd>,
+    socket: WatchedSocket<OwnedFd>,
     partial: RefCell<Option<Partial>>,
 }
 
@@ -111,7 +111,7 @@ struct Partial {
 ///
 /// # Errors
 /// Those of `socketpair`.
-pub fn pair() -> io::Result<(Commander, OwnedFd)> {
+pub fn channel_pair() -> io::Result<(Commander, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     Ok((Commander { socket: ours }, theirs))
@@ -152,7 +152,7 @@ impl Commander {
 
     pub fn reload(
         &self,
-        texts: &Texts,
+        texts: &ConfTexts,
         assignments: &[(SocketAssignment, OwnedFd)],
         logs: &[(PathBuf, OwnedFd)],
     ) -> io::Result<()> {
@@ -164,7 +164,7 @@ impl Commander {
         self.order(RELOAD, &writer, fds.collect())
     }
 
-    pub fn outcome(&self, outcome: &Outcome) -> io::Result<()> {
+    pub fn outcome(&self, outcome: &ChangeOutcome) -> io::Result<()> {
         self.order(OUTCOME, &outcome.write(), Vec::new())
     }
 
@@ -243,14 +243,14 @@ fn memory(payload: &Writer) -> io::Result<std::fs::File> {
 }
 
 /// Reads a worker's request of bounded length from a regular file, so that the worker cannot make the master wait.
-fn read_request(memory: OwnedFd) -> Option<Request> {
+fn read_request(memory: OwnedFd) -> Option<ChangeRequest> {
     let file = std::fs::File::from(memory);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
     file.take(REQUEST_BYTES_MAX + 1).read_to_end(&mut bytes).ok()?;
-    if bytes.len() as u64 > REQUEST_BYTES_MAX { None } else { Request::read(&bytes) }
+    if bytes.len() as u64 > REQUEST_BYTES_MAX { None } else { ChangeRequest::read(&bytes) }
 }
 
 impl AsFd for Commander {
@@ -265,11 +265,11 @@ impl Channel {
     /// # Errors
     /// When the runtime cannot watch the socket.
     pub fn new(socket: OwnedFd) -> io::Result<Channel> {
-        Ok(Channel { socket: Watched::new(socket)?, partial: RefCell::new(None) })
+        Ok(Channel { socket: WatchedSocket::new(socket)?, partial: RefCell::new(None) })
     }
 
     /// Returns the next complete order, or `None` if the master has ended. Cancellation loses no data.
-    pub async fn next_order(&self) -> Option<Order> {
+    pub async fn next_order(&self) -> Option<ChannelOrder> {
         loop {
             self.socket.readable().await;
             match self.packet() {
@@ -297,7 +297,7 @@ impl Channel {
         let _ = send(self.socket.get_ref(), &[SETTLED], &[]);
     }
 
-    /// Responds to [`Order::Confirm`].
+    /// Responds to [`ChannelOrder::Confirm`].
     pub fn confirmed(&self) {
         let _ = send(self.socket.get_ref(), &[CONFIRMED], &[]);
     }
@@ -306,13 +306,13 @@ impl Channel {
     ///
     /// # Errors
     /// The master has ended, or has too many unread requests.
-    pub fn ask(&self, request: &Request) -> io::Result<()> {
+    pub fn ask(&self, request: &ChangeRequest) -> io::Result<()> {
         let file = memory(&request.write())?;
         send(self.socket.get_ref(), &[REQUEST], &[file.as_fd()])
     }
 
     /// Reads one packet. Returns an order if the packet completes one.
-    fn packet(&self) -> io::Result<Option<Order>> {
+    fn packet(&self) -> io::Result<Option<ChannelOrder>> {
         let mut bytes = [0; ORDER_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(PACKET_DESCRIPTORS_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -331,14 +331,16 @@ impl Channel {
         let truncated = got.flags.contains(ReturnFlags::CTRUNC);
         let mut partial = self.partial.borrow_mut();
         match bytes[0] {
-            kind @ (QUIT | QUIT_FOLLOWED) => return Ok(Some(Order::Quit { followed: kind == QUIT_FOLLOWED })),
-            TERMINATE => return Ok(Some(Order::Terminate)),
-            REFUSED => return Ok(Some(Order::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned()))),
+            kind @ (QUIT | QUIT_FOLLOWED) => return Ok(Some(ChannelOrder::Quit { followed: kind == QUIT_FOLLOWED })),
+            TERMINATE => return Ok(Some(ChannelOrder::Terminate)),
+            REFUSED => {
+                return Ok(Some(ChannelOrder::Refused(String::from_utf8_lossy(&bytes[1..got.bytes]).into_owned())));
+            }
             KEYS_RESPAWNED => {
                 let number = bytes.get(1..9).and_then(|number| number.try_into().ok()).map_or(0, u64::from_le_bytes);
-                return Ok(Some(Order::KeysRespawned(number)));
+                return Ok(Some(ChannelOrder::KeysRespawned(number)));
             }
-            CONFIRM => return Ok(Some(Order::Confirm)),
+            CONFIRM => return Ok(Some(ChannelOrder::Confirm)),
             kind @ (REOPEN | RELOAD | OUTCOME) => {
                 let wanted = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]) as usize;
                 *partial = Some(Partial { kind, wanted: wanted.min(ORDER_DESCRIPTORS_MAX), descriptors });
@@ -372,40 +374,40 @@ impl Channel {
     }
 }
 
-fn assemble(whole: Partial) -> Option<Order> {
+fn assemble(whole: Partial) -> Option<ChannelOrder> {
     let mut descriptors = whole.descriptors.into_iter();
     let mut payload = Vec::new();
     std::fs::File::from(descriptors.next()?).read_to_end(&mut payload).ok()?;
     let mut reader = Reader::new(&payload);
     if whole.kind == OUTCOME {
-        return Outcome::read(&payload).map(|outcome| Order::Outcome(Box::new(outcome)));
+        return ChangeOutcome::read(&payload).map(|outcome| ChannelOrder::Outcome(Box::new(outcome)));
     }
     if whole.kind == REOPEN {
         let paths = reader.paths()?;
-        return Some(Order::Reopen { logs: paths.into_iter().zip(descriptors).collect() });
+        return Some(ChannelOrder::Reopen { logs: paths.into_iter().zip(descriptors).collect() });
     }
     let texts = reader.texts()?;
     let assignments = reader.assignments()?;
     let paths = reader.paths()?;
     let assignments: Vec<_> = assignments.into_iter().zip(descriptors.by_ref()).collect();
     let logs = paths.into_iter().zip(descriptors).collect();
-    Some(Order::Reload(Box::new(Reload { texts, assignments, logs })))
+    Some(ChannelOrder::Reload(Box::new(Reload { texts, assignments, logs })))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::store::Machine;
+    use conf_schema::store::MachineFacts;
     use conf_syntax::SourceFile;
     use http_features::{ConfigRequest, Terms};
 
     #[test]
     fn orders_arrive_whole_with_many_descriptors() {
         runtime::block_on(async {
-            let (commander, theirs) = pair().expect("pair");
+            let (commander, theirs) = channel_pair().expect("pair");
             let channel = Channel::new(theirs).expect("channel");
-            let mut texts = Texts::default();
-            let machine = Machine { superuser: true, cpus: 3 };
+            let mut texts = ConfTexts::default();
+            let machine = MachineFacts { superuser: true, cpus: 3 };
             texts.store.machine = Some(machine);
             texts.files.all.push(SourceFile { path: "/n.conf".into(), text: vec![b'#'; 300_000] });
             texts.store.files.insert("/key".into(), Ok(b"secret"[..].into()));
@@ -418,7 +420,7 @@ mod tests {
             commander.reload(&texts, &assignments, &logs).expect("sent");
             commander.quit().expect("sent");
             commander.quit_followed().expect("sent");
-            let Some(Order::Reload(order)) = channel.next_order().await else { panic!("a reload") };
+            let Some(ChannelOrder::Reload(order)) = channel.next_order().await else { panic!("a reload") };
             assert_eq!(order.texts.files.all[0].text.len(), 300_000);
             assert_eq!(order.texts.store.files, texts.store.files);
             assert_eq!(order.texts.matches, texts.matches);
@@ -431,26 +433,26 @@ mod tests {
                 order.assignments.iter().enumerate().all(|(n, (got, fd))| *got == assignment(n) && device(fd) == null)
             );
             assert_eq!(order.logs[0].0, PathBuf::from("/log"));
-            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: false })));
-            assert!(matches!(channel.next_order().await, Some(Order::Quit { followed: true })));
+            assert!(matches!(channel.next_order().await, Some(ChannelOrder::Quit { followed: false })));
+            assert!(matches!(channel.next_order().await, Some(ChannelOrder::Quit { followed: true })));
             commander.refused(&"why ".repeat(1000)).expect("sent");
-            let Some(Order::Refused(why)) = channel.next_order().await else { panic!("a reason") };
+            let Some(ChannelOrder::Refused(why)) = channel.next_order().await else { panic!("a reason") };
             assert!(why.starts_with("why why ") && why.len() == ORDER_BYTES_MAX - 1);
             commander.keys_respawned(1 << 40).expect("sent");
-            assert!(matches!(channel.next_order().await, Some(Order::KeysRespawned(n)) if n == 1 << 40));
+            assert!(matches!(channel.next_order().await, Some(ChannelOrder::KeysRespawned(n)) if n == 1 << 40));
             channel.answer(Some("no"));
             assert_eq!(commander.message().expect("alive"), Some(Message::Answer(Err("no".into()))));
             assert_eq!(commander.message().expect("alive"), None);
-            let request = Request { ticket: 7, what: ConfigRequest::Main(vec![b'#'; 300_000], Terms::default()) };
+            let request = ChangeRequest { ticket: 7, what: ConfigRequest::Main(vec![b'#'; 300_000], Terms::default()) };
             channel.ask(&request).expect("sent");
             channel.started();
             channel.settled();
             assert_eq!(commander.message().expect("alive"), Some(Message::Request(Some(Box::new(request)))));
             assert_eq!(commander.message().expect("alive"), Some(Message::Started));
             assert_eq!(commander.message().expect("alive"), Some(Message::Settled));
-            let outcome = Outcome { ticket: 7, result: Ok(serde_json::json!({"a": 1})), texts: Some(texts) };
+            let outcome = ChangeOutcome { ticket: 7, result: Ok(serde_json::json!({"a": 1})), texts: Some(texts) };
             commander.outcome(&outcome).expect("sent");
-            let Some(Order::Outcome(read)) = channel.next_order().await else { panic!("an outcome") };
+            let Some(ChannelOrder::Outcome(read)) = channel.next_order().await else { panic!("an outcome") };
             assert_eq!((read.ticket, read.result), (7, outcome.result));
             assert!(read.texts.is_some_and(|texts| texts.files.all.len() == 1));
             drop(commander);

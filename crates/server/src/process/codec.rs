@@ -1,12 +1,12 @@
 //! Encoding of an order's payload: 8-byte numbers, and byte strings preceded by their length.
 
-use crate::conf::Texts;
+use crate::conf::ConfTexts;
 use crate::conf::source::Matches;
 use crate::generations::kept::GenerationFacts;
 use crate::process::listeners::SocketAssignment;
-use conf_schema::Store;
-use conf_schema::store::Machine;
-use conf_syntax::{Files, SourceFile};
+use conf_schema::TextStore;
+use conf_schema::store::MachineFacts;
+use conf_syntax::{SourceFile, SourceFiles};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ impl Writer {
             self.number(usize::from(assignment.shared));
         }
     }
-    pub fn texts(&mut self, texts: &Texts) {
+    pub fn texts(&mut self, texts: &ConfTexts) {
         self.number(texts.files.all.len());
         for file in &texts.files.all {
             self.string(file.path.as_os_str().as_bytes());
@@ -113,9 +113,9 @@ impl<'a> Reader<'a> {
         };
         (0..count).map(assignment).collect()
     }
-    pub fn texts(&mut self) -> Option<Texts> {
-        let store = Store { replay: true, ..Store::default() };
-        let mut texts = Texts { files: Files::default(), store, matches: Matches::new(), came: None };
+    pub fn texts(&mut self) -> Option<ConfTexts> {
+        let store = TextStore { replay: true, ..TextStore::default() };
+        let mut texts = ConfTexts { files: SourceFiles::default(), store, matches: Matches::new(), came: None };
         for _ in 0..self.number()? {
             let (path, text) = (self.path()?, self.string()?.to_vec());
             texts.files.all.push(SourceFile { path, text });
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
             };
             texts.store.files.insert(path, contents);
         }
-        texts.store.machine = Some(Machine { superuser: self.number()? != 0, cpus: self.number()? });
+        texts.store.machine = Some(MachineFacts { superuser: self.number()? != 0, cpus: self.number()? });
         let generation = self.number()? as u64;
         if generation > 0 {
             let (at, by) = (self.number()? as u64, String::from_utf8_lossy(self.string()?).into_owned());

@@ -5,20 +5,20 @@ use crate::commands::explain;
 use crate::conf::{Config, Invocation};
 use crate::confinement::Refusals;
 use crate::process::background::{self, Tasks};
-use crate::process::channel::{Channel, Order};
+use crate::process::channel::{Channel, ChannelOrder};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::process::reload;
 use crate::process::requests::Requests;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
-use crate::process::threads::{Ended, Threads, copies, new_seats};
+use crate::process::threads::{EndedThread, Threads, new_seats, socket_copies};
 use crate::process::worker;
 use crate::{report, say, voice};
 use base::clock;
-use conn::thread::Command;
-use net::process::{Received, Signals};
-use observe::os;
-use runtime::io::Watched;
+use conn::thread::WorkerCommand;
+use net::process::{ReceivedSignal, Signals};
+use observe::os_error;
+use runtime::io::WatchedSocket;
 use runtime::time::sleep_until;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -48,7 +48,7 @@ enum Supervisor {
     Absent(Single),
 }
 
-pub struct Control {
+pub struct ControlThread {
     pub invocation: Invocation,
     pub config: Config,
     pub listeners: Listeners,
@@ -58,34 +58,34 @@ pub struct Control {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum ProcessEnd {
     Not,
     Graceful,
     Now,
 }
 
 /// Serves until told to stop; returns the process's exit code.
-pub fn run(control: Control) -> i32 {
+pub fn run_control(control: ControlThread) -> i32 {
     let signals = match Signals::block(WORKER) {
         Ok(signals) => signals,
         Err(e) => {
-            say!(Emerg, "signalfd() failed {}", os(&e));
+            say!(Emerg, "signalfd() failed {}", os_error(&e));
             return FATAL;
         }
     };
-    let served = runtime::run(async {
-        http_features::explain_with(explain::of(&control.invocation, &control.config));
-        background::prepare(&control.config, background::START_PATIENCE).await;
+    let served = runtime::run_future(async {
+        http_features::explain_with(explain::active_explainer(&control.invocation, &control.config));
+        background::prepare_tasks(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
             Err(e) => {
-                say!(Emerg, "starting the worker threads failed {}", os(&e));
+                say!(Emerg, "starting the worker threads failed {}", os_error(&e));
                 FATAL
             }
         }
     });
     served.unwrap_or_else(|e| {
-        say!(Emerg, "the control thread's event queue failed {}", os(&e));
+        say!(Emerg, "the control thread's event queue failed {}", os_error(&e));
         FATAL
     })
 }
@@ -97,22 +97,22 @@ struct Loop {
     supervisor: Supervisor,
     /// Set after the master was killed; the worker continues to serve.
     orphan: bool,
-    signals: Watched<Signals>,
+    signals: WatchedSocket<Signals>,
     threads: Threads,
-    ended: UnboundedReceiver<Ended>,
-    ending: Ending,
+    ended: UnboundedReceiver<EndedThread>,
+    ending: ProcessEnd,
     retired_pause: Duration,
     background: Tasks,
-    refusals: Option<Watched<Refusals>>,
+    refusals: Option<WatchedSocket<Refusals>>,
     requests: Requests,
 }
 
 impl Loop {
-    fn start(control: Control, signals: Signals) -> std::io::Result<Loop> {
-        let Control { invocation, config, mut listeners, orders, refusals } = control;
+    fn start(control: ControlThread, signals: Signals) -> std::io::Result<Loop> {
+        let ControlThread { invocation, config, mut listeners, orders, refusals } = control;
         // Opens this thread's descriptors before connections can use up the limit.
-        let signals = Watched::new(signals)?;
-        let refusals = refusals.map(Watched::new).transpose()?;
+        let signals = WatchedSocket::new(signals)?;
+        let refusals = refusals.map(WatchedSocket::new).transpose()?;
         let supervisor = match orders {
             Orders::Master(socket) => Supervisor::Master(Channel::new(socket)?),
             Orders::Signals(single) => {
@@ -123,7 +123,7 @@ impl Loop {
         let requests = Requests::default();
         requests.show(&invocation, &config);
         let (mut threads, ended) = Threads::new();
-        let assignments = copies(&listeners, &listeners.assignments(config.core.workers))?;
+        let assignments = socket_copies(&listeners, &listeners.assignments(config.core.workers))?;
         threads.serve(&config, &listeners, assignments);
         if matches!(supervisor, Supervisor::Master(_)) {
             // The master keeps its own copies. Copies here would keep addresses open that a reload removes.
@@ -143,7 +143,7 @@ impl Loop {
             signals,
             threads,
             ended,
-            ending: Ending::Not,
+            ending: ProcessEnd::Not,
             retired_pause: RETIRED_FIRST,
             background,
             refusals,
@@ -155,7 +155,7 @@ impl Loop {
         let mut give_up_at = None;
         let mut look_at = None;
         loop {
-            if self.ending == Ending::Now && give_up_at.is_none() {
+            if self.ending == ProcessEnd::Now && give_up_at.is_none() {
                 give_up_at = Some(clock::now().plus(TERMINATE_PATIENCE));
             }
             if self.threads.any_retired() && look_at.is_none() {
@@ -195,12 +195,12 @@ impl Loop {
                     break;
                 }
             }
-            if self.ending != Ending::Not && !self.threads.any_left() {
+            if self.ending != ProcessEnd::Not && !self.threads.any_left() {
                 break;
             }
         }
-        let limit = if self.ending == Ending::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
-        background::finish(&self.config, limit).await;
+        let limit = if self.ending == ProcessEnd::Now { TERMINATE_FLUSH_MAX } else { QUIT_FLUSH_MAX };
+        background::finish_tasks(&self.config, limit).await;
         // Of health checks, which run on this thread.
         upstream::mux::h3::close_all();
         say!(Notice, "exiting");
@@ -212,7 +212,7 @@ impl Loop {
     }
 
     /// Returns `false` if the process cannot continue without the thread.
-    fn thread_ended(&mut self, ended: Ended) -> bool {
+    fn thread_ended(&mut self, ended: EndedThread) -> bool {
         if !self.threads.ended(ended) {
             say!(Alert, "a worker thread failed");
             // Aborts, so that the master starts a new process as after a crash.
@@ -224,10 +224,10 @@ impl Loop {
         true
     }
 
-    async fn signal(&mut self, received: Received) {
+    async fn signal(&mut self, received: ReceivedSignal) {
         let (action, ending) =
             signals::worker_action(received.signal, matches!(self.supervisor, Supervisor::Absent(_)));
-        signals::note(received, action);
+        signals::note_signal(received, action);
         match ending {
             signals::Action::Terminate => self.terminate(),
             signals::Action::Quit => self.quit(),
@@ -253,25 +253,25 @@ impl Loop {
     }
 
     fn quit(&mut self) {
-        if self.ending != Ending::Not {
+        if self.ending != ProcessEnd::Not {
             return;
         }
         say!(Notice, "gracefully shutting down");
         if matches!(self.supervisor, Supervisor::Master(_)) {
-            net::title::set(&format!("{}: worker process is shutting down", crate::voice::name()));
+            net::title::set(&format!("{}: worker process is shutting down", crate::voice::program_name()));
         }
-        self.ending = Ending::Graceful;
+        self.ending = ProcessEnd::Graceful;
         metrics::Lifecycle::note_ending();
         let timeout_ms = self.config.core.shutdown_timeout_ms;
         self.listeners.let_go();
-        self.threads.tell(|| Command::Quit { timeout_ms });
+        self.threads.tell(|| WorkerCommand::Quit { timeout_ms });
     }
 
     fn terminate(&mut self) {
-        if self.ending != Ending::Now {
-            self.ending = Ending::Now;
+        if self.ending != ProcessEnd::Now {
+            self.ending = ProcessEnd::Now;
             self.listeners.let_go();
-            self.threads.tell(|| Command::Terminate);
+            self.threads.tell(|| WorkerCommand::Terminate);
         }
     }
 
@@ -292,15 +292,15 @@ impl Loop {
         let prepared = single.reload(&self.invocation, &self.config, &self.listeners);
         let Ok((config, listeners)) = prepared else { return };
         let assignments = new_seats(&self.listeners, self.config.core.workers, &listeners, config.core.workers);
-        match copies(&listeners, &assignments) {
+        match socket_copies(&listeners, &assignments) {
             Ok(assignments) => self.swap(config, listeners, assignments).await,
-            Err(e) => say!(Emerg, "dup() failed {}; the old configuration stays", os(&e)),
+            Err(e) => say!(Emerg, "dup() failed {}; the old configuration stays", os_error(&e)),
         }
     }
 
     async fn swap(&mut self, config: Config, listeners: Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
         worker::say_what_is_missing(&config);
-        background::prepare(&config, background::RELOAD_PATIENCE).await;
+        background::prepare_tasks(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
         // Precedes the threads, whose first request may use the API.
@@ -311,7 +311,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
-        http_features::explain_with(explain::of(&self.invocation, &self.config));
+        http_features::explain_with(explain::active_explainer(&self.invocation, &self.config));
         observe::set_level(None);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
@@ -319,41 +319,41 @@ impl Loop {
         self.retired_pause = RETIRED_FIRST;
     }
 
-    async fn order(&mut self, order: Option<Order>) {
+    async fn order(&mut self, order: Option<ChannelOrder>) {
         match order {
             None => {
                 self.orphan = true;
                 self.requests.give_up();
             }
-            Some(Order::Outcome(outcome)) => {
+            Some(ChannelOrder::Outcome(outcome)) => {
                 // All threads serve the configuration of the outcome.
                 self.threads.settled().await;
                 self.requests.done(*outcome, &self.invocation, &self.config);
             }
-            Some(Order::Quit { followed }) => {
+            Some(ChannelOrder::Quit { followed }) => {
                 if followed {
                     conn::relay::expect_next();
                 }
                 self.quit();
             }
-            Some(Order::Terminate) => self.terminate(),
-            Some(Order::Refused(why)) => reload::note_refused(&why),
-            Some(Order::KeysRespawned(number)) => metrics::Lifecycle::set_key_processes_respawned(number),
-            Some(Order::Confirm) => {
+            Some(ChannelOrder::Terminate) => self.terminate(),
+            Some(ChannelOrder::Refused(why)) => reload::note_refused(&why),
+            Some(ChannelOrder::KeysRespawned(number)) => metrics::Lifecycle::set_key_processes_respawned(number),
+            Some(ChannelOrder::Confirm) => {
                 self.threads.settled().await;
                 if let Supervisor::Master(channel) = &self.supervisor {
                     channel.confirmed();
                 }
             }
-            Some(Order::Reopen { logs }) => {
+            Some(ChannelOrder::Reopen { logs }) => {
                 // Pending log lines belong to the old files.
                 self.threads.flush().await;
                 say!(Notice, "reopening logs");
                 reload::hand_over(&self.config.logs, logs);
             }
-            Some(Order::Reload(order)) => {
+            Some(ChannelOrder::Reload(order)) => {
                 let Supervisor::Master(channel) = &self.supervisor else { return };
-                let done = reload::rebuild(*order, &self.invocation, &self.config);
+                let done = reload::rebuild_config(*order, &self.invocation, &self.config);
                 channel.answer(done.as_ref().err().map(String::as_str));
                 if let Err(why) = &done {
                     reload::note_refused(why);
@@ -368,7 +368,7 @@ impl Loop {
 }
 
 /// Waits until the sandbox refuses a system call.
-async fn refused(refusals: Option<&Watched<Refusals>>) {
+async fn refused(refusals: Option<&WatchedSocket<Refusals>>) {
     match refusals {
         Some(refusals) => refusals.readable().await,
         None => std::future::pending().await,
@@ -376,7 +376,7 @@ async fn refused(refusals: Option<&Watched<Refusals>>) {
 }
 
 /// Returns the master's next order, or `None` when the master has ended.
-async fn next_order(supervisor: &Supervisor, orphan: bool) -> Option<Order> {
+async fn next_order(supervisor: &Supervisor, orphan: bool) -> Option<ChannelOrder> {
     match supervisor {
         Supervisor::Master(channel) if !orphan => channel.next_order().await,
         _ => std::future::pending().await,

@@ -2,16 +2,16 @@
 //! is confined, and reads them when metrics are gathered.
 
 use base::clock;
-use metrics::{Lifecycle, Zone, reload, worker_process as row};
+use metrics::{Lifecycle, MetricZone, reload, worker_process as row};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 
-static KEPT: OnceLock<(Zone<row::Of>, Zone<reload::Of>)> = OnceLock::new();
+static KEPT: OnceLock<(MetricZone<row::Of>, MetricZone<reload::Of>)> = OnceLock::new();
 
 /// Open files of /proc; `None` without /proc.
-struct Files {
+struct OpenFiles {
     memory: Option<OwnedFd>,
     descriptors: Option<OwnedFd>,
     /// Page size in bytes, queried before the process is confined.
@@ -19,14 +19,14 @@ struct Files {
 }
 
 /// Registers the metrics; called once by a serving process before it is confined.
-pub fn install() {
+pub fn install_metrics() {
     clock::update();
     Lifecycle::note_begin(clock::unix_millis());
     let open = |path: &str, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty()).ok();
     let memory = open("/proc/self/statm", OFlags::RDONLY);
     let descriptors = open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY);
-    let files = Files { memory, descriptors, page_bytes: rustix::param::page_size() as u64 };
-    let process = Zone::named(&[]);
+    let files = OpenFiles { memory, descriptors, page_bytes: rustix::param::page_size() as u64 };
+    let process = MetricZone::named(&[]);
     process.ask(move |values| {
         let life = Lifecycle::now();
         values.set(row::BEGAN, Lifecycle::began_at() * 1000);
@@ -37,7 +37,7 @@ pub fn install() {
         values.set_count(row::RESPAWNED, life.respawned_ever);
         values.set_count(row::KEYS_RESPAWNED, life.key_processes_respawned);
     });
-    let reloads = Zone::named(&[]);
+    let reloads = MetricZone::named(&[]);
     reloads.ask(|values| {
         let life = Lifecycle::now();
         values.set_count_at(reload::RELOADS, 0, life.loads.saturating_sub(1));
@@ -49,7 +49,7 @@ pub fn install() {
     let _ = KEPT.set((process, reloads));
 }
 
-impl Files {
+impl OpenFiles {
     /// Bytes of resident memory (proc(5): the second number of `statm`, in pages).
     fn resident(&self) -> Option<u64> {
         let mut text = [0; 128];
@@ -84,13 +84,13 @@ mod tests {
     fn facts_of_this_process() {
         let open = |path: &str| rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
         let (memory, descriptors) = (open("/proc/self/statm"), open("/proc/self/fd"));
-        let files = Files { memory, descriptors, page_bytes: 4096 };
+        let files = OpenFiles { memory, descriptors, page_bytes: 4096 };
         assert!(files.resident().expect("/proc") > 1 << 20);
         let before = files.open_descriptors().expect("/proc");
         let more: Vec<_> = (0..50).map(|_| std::fs::File::open("/dev/null").expect("a file")).collect();
         // Other tests open and close descriptors, too.
         assert!(files.open_descriptors().expect("/proc") + 25 > before + more.len() as u64);
-        let none = Files { memory: None, descriptors: None, page_bytes: 4096 };
+        let none = OpenFiles { memory: None, descriptors: None, page_bytes: 4096 };
         assert_eq!((none.resident(), none.open_descriptors()), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use crate::say;
 use net::Address;
 use net::listen::ListenSpec;
 use net::listen::options;
-use observe::os;
+use observe::os_error;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(500);
 const EADDRINUSE: i32 = 98;
 
 #[derive(Clone, Debug)]
-pub struct Listener {
+pub struct ListenSocket {
     pub spec: ListenSpec,
     /// One socket, or one per thread. The first one was bound first.
     pub sockets: Vec<Arc<OwnedFd>>,
@@ -35,7 +35,7 @@ pub struct Listener {
 /// All addresses of a configuration in the plan's order.
 #[derive(Clone, Debug, Default)]
 pub struct Listeners {
-    pub all: Vec<Listener>,
+    pub all: Vec<ListenSocket>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,16 +56,21 @@ pub enum Purpose {
 
 /// The operation failed; the error has been logged.
 #[derive(Debug)]
-pub struct Failed;
+pub struct ListenFailure;
 
 impl Listeners {
     /// Opens every address of a configuration. Reuses sockets of `old` with equal addresses.
-    pub fn open(specs: &[ListenSpec], threads: usize, old: &Listeners, purpose: Purpose) -> Result<Listeners, Failed> {
-        let mut all: Vec<Option<Listener>> = specs
+    pub fn open(
+        specs: &[ListenSpec],
+        threads: usize,
+        old: &Listeners,
+        purpose: Purpose,
+    ) -> Result<Listeners, ListenFailure> {
+        let mut all: Vec<Option<ListenSocket>> = specs
             .iter()
             .map(|spec| {
                 let known = old.all.iter().find(|l| same_place(&l.spec, spec))?;
-                Some(Listener { spec: spec.clone(), ..known.clone() })
+                Some(ListenSocket { spec: spec.clone(), ..known.clone() })
             })
             .collect();
         let bound = bind_missing(specs, &mut all, purpose);
@@ -73,7 +78,7 @@ impl Listeners {
         if bound.is_err() {
             // Sockets that were bound before the failure have no process that accepts.
             listeners.remove_paths(old);
-            return Err(Failed);
+            return Err(ListenFailure);
         }
         for listener in &mut listeners.all {
             let was = old.all.iter().find(|l| same_place(&l.spec, &listener.spec)).map(|l| l.spec.clone());
@@ -92,7 +97,7 @@ impl Listeners {
 
     /// Returns addresses without sockets, for workers whose threads own the sockets.
     pub fn of_specs(specs: &[ListenSpec]) -> Listeners {
-        let listener = |spec: &ListenSpec| Listener { spec: spec.clone(), sockets: Vec::new(), inherited: false };
+        let listener = |spec: &ListenSpec| ListenSocket { spec: spec.clone(), sockets: Vec::new(), inherited: false };
         Listeners { all: specs.iter().map(listener).collect() }
     }
 
@@ -107,7 +112,7 @@ impl Listeners {
     pub fn inherit(numbers: &[i32]) -> Listeners {
         let mut listeners = Listeners::default();
         for number in numbers {
-            let found = net::process::inherit(*number).and_then(|fd| {
+            let found = net::process::inherit_descriptor(*number).and_then(|fd| {
                 let socket = SockRef::from(&fd);
                 let datagram = socket.r#type()? == Type::DGRAM;
                 let address = socket.local_addr()?;
@@ -122,9 +127,9 @@ impl Listeners {
             match found {
                 Ok((fd, spec)) => match listeners.all.iter_mut().find(|l| same_place(&l.spec, &spec)) {
                     Some(listener) => listener.sockets.push(Arc::new(fd)),
-                    None => listeners.all.push(Listener { spec, sockets: vec![Arc::new(fd)], inherited: true }),
+                    None => listeners.all.push(ListenSocket { spec, sockets: vec![Arc::new(fd)], inherited: true }),
                 },
-                Err(e) => say!(Crit, "the inherited socket #{number} cannot be used {}", os(&e)),
+                Err(e) => say!(Crit, "the inherited socket #{number} cannot be used {}", os_error(&e)),
             }
         }
         listeners
@@ -158,7 +163,7 @@ impl Listeners {
         for listener in datagrams {
             for socket in &listener.sockets {
                 if let Err(e) = options::set_messages(&**socket, on) {
-                    say!(Alert, "setsockopt() {} failed {}, ignored", listener.spec.address, os(&e));
+                    say!(Alert, "setsockopt() {} failed {}, ignored", listener.spec.address, os_error(&e));
                 }
             }
         }
@@ -166,7 +171,7 @@ impl Listeners {
 
     /// Returns the addresses without a socket in `old`.
     pub fn new_addresses(&self, old: &Listeners) -> Vec<Address> {
-        let is_new = |listener: &&Listener| !old.all.iter().any(|l| same_place(&l.spec, &listener.spec));
+        let is_new = |listener: &&ListenSocket| !old.all.iter().any(|l| same_place(&l.spec, &listener.spec));
         self.all.iter().filter(is_new).map(|listener| listener.spec.address.clone()).collect()
     }
 
@@ -177,7 +182,7 @@ impl Listeners {
 }
 
 /// Binds the addresses without a socket. Those that were bound before a failure stay in `all`.
-fn bind_missing(specs: &[ListenSpec], all: &mut [Option<Listener>], purpose: Purpose) -> Result<(), Failed> {
+fn bind_missing(specs: &[ListenSpec], all: &mut [Option<ListenSocket>], purpose: Purpose) -> Result<(), ListenFailure> {
     for round in 1..=BIND_TRIES {
         let mut in_use = false;
         for (slot, spec) in all.iter_mut().zip(specs).filter(|(slot, _)| slot.is_none()) {
@@ -187,16 +192,16 @@ fn bind_missing(specs: &[ListenSpec], all: &mut [Option<Listener>], purpose: Pur
             match bind(spec, spec.reuseport && purpose == Purpose::Serve) {
                 Ok(socket) => {
                     let sockets = vec![Arc::new(OwnedFd::from(socket))];
-                    *slot = Some(Listener { spec: spec.clone(), sockets, inherited: false });
+                    *slot = Some(ListenSocket { spec: spec.clone(), sockets, inherited: false });
                 }
                 Err((call, e)) => {
                     let busy = e.raw_os_error() == Some(EADDRINUSE);
                     if busy && purpose == Purpose::Test {
                         continue;
                     }
-                    say!(Emerg, "{call} failed {}", os(&e));
+                    say!(Emerg, "{call} failed {}", os_error(&e));
                     if !busy {
-                        return Err(Failed);
+                        return Err(ListenFailure);
                     }
                     in_use = true;
                 }
@@ -209,13 +214,13 @@ fn bind_missing(specs: &[ListenSpec], all: &mut [Option<Listener>], purpose: Pur
         std::thread::sleep(BIND_PAUSE);
         if round == BIND_TRIES {
             say!(Emerg, "still could not bind()");
-            return Err(Failed);
+            return Err(ListenFailure);
         }
     }
     Ok(())
 }
 
-impl Listener {
+impl ListenSocket {
     fn remove_path(&self) {
         remove_path(&self.spec.address);
     }
@@ -227,7 +232,7 @@ impl Listener {
         }
         for socket in &self.sockets {
             if let Err(e) = SockRef::from(&**socket).set_reuse_port(true) {
-                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os(&e));
+                say!(Alert, "setsockopt(SO_REUSEPORT) {} failed {}, ignored", self.spec.address, os_error(&e));
                 return;
             }
         }
@@ -236,7 +241,7 @@ impl Listener {
                 Ok(socket) => self.sockets.push(Arc::new(socket.into())),
                 Err((call, e)) => {
                     // Threads share the existing sockets, which is slower.
-                    say!(Warn, "{call} once more failed {}; threads share the socket", os(&e));
+                    say!(Warn, "{call} once more failed {}; threads share the socket", os_error(&e));
                     return;
                 }
             }
@@ -257,7 +262,7 @@ impl Listener {
             let socket_ref = SockRef::from(&**socket);
             let note = |option: &str, done: io::Result<()>| {
                 if let Err(e) = done {
-                    say!(Alert, "setsockopt({option}) {} failed {}, ignored", spec.address, os(&e));
+                    say!(Alert, "setsockopt({option}) {} failed {}, ignored", spec.address, os_error(&e));
                 }
             };
             if let Some(size) = spec.receive_buffer {
@@ -295,7 +300,12 @@ impl Listener {
             if was.is_some_and(|was| was.backlog != spec.backlog) || self.inherited {
                 let backlog = spec.backlog.unwrap_or(BACKLOG);
                 if let Err(e) = rustix::net::listen(socket.as_fd(), backlog.min(i32::MAX as u32) as i32) {
-                    say!(Alert, "listen() to {}, backlog {backlog} failed {}, ignored", spec.address, os(&e.into()));
+                    say!(
+                        Alert,
+                        "listen() to {}, backlog {backlog} failed {}, ignored",
+                        spec.address,
+                        os_error(&e.into())
+                    );
                 }
             }
         }
@@ -332,13 +342,13 @@ fn bind(spec: &ListenSpec, reuse_port: bool) -> Result<Socket, (String, io::Erro
     if domain == Domain::IPV6
         && let Err(e) = socket.set_only_v6(spec.ipv6_only)
     {
-        say!(Emerg, "setsockopt(IPV6_V6ONLY) {} failed {}, ignored", spec.address, os(&e));
+        say!(Emerg, "setsockopt(IPV6_V6ONLY) {} failed {}, ignored", spec.address, os_error(&e));
     }
     socket.bind(&address).map_err(|e| (named("bind() to"), e))?;
     if let Address::Unix(path) = &spec.address
         && let Err(e) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
     {
-        say!(Emerg, "chmod() \"{}\" failed {}", path.display(), os(&e));
+        say!(Emerg, "chmod() \"{}\" failed {}", path.display(), os_error(&e));
     }
     if !spec.datagram {
         let backlog = spec.backlog.unwrap_or(BACKLOG);
@@ -354,7 +364,7 @@ pub fn remove_path(address: &Address) {
         && let Err(e) = std::fs::remove_file(path)
         && e.kind() != io::ErrorKind::NotFound
     {
-        say!(Emerg, "unlink() {} failed {}", path.display(), os(&e));
+        say!(Emerg, "unlink() {} failed {}", path.display(), os_error(&e));
     }
 }
 

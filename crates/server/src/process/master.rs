@@ -15,19 +15,19 @@ use crate::process::control_api::ControlApi;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::Neighbours;
 use crate::process::signals as sig;
-use crate::process::threads::{copies, new_seats};
+use crate::process::threads::{new_seats, socket_copies};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker};
 use crate::{report, say, voice};
 use calls::{AskedReload, ShownConfiguration};
-use changes::Change;
+use changes::PendingChange;
 use judging::Judgement;
-use net::process::{Fork, Received, Signals, fork};
-use observe::{Level, os};
-use replacing::Replaced;
+use net::process::{Fork, ReceivedSignal, Signals, fork};
+use observe::{Severity, os_error};
+use replacing::ReplacedWorker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
-use sandbox::Rules;
+use sandbox::PathRules;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,7 +46,7 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const MESSAGES_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Standing {
+pub struct MasterStanding {
     /// Process id of the parent at start.
     pub parent: i32,
     /// The listening sockets were inherited from an older binary.
@@ -55,7 +55,7 @@ pub struct Standing {
     pub daemonized: bool,
 }
 
-enum Step {
+enum MasterStep {
     Go,
     Exit(i32),
 }
@@ -71,7 +71,7 @@ struct Worker {
 }
 
 /// Activation of a prepared configuration.
-enum Served {
+enum ServeOutcome {
     /// The worker process was asked, and will report.
     Asked,
     /// A new worker process serves the configuration.
@@ -85,13 +85,13 @@ struct Master {
     neighbours: Neighbours,
     signals: Signals,
     program: Program,
-    standing: Standing,
+    standing: MasterStanding,
     workers: Vec<Worker>,
     /// A configuration that was sent to the worker, which has not reported yet.
     pending: Option<(Config, Listeners)>,
     answer_by: Option<Instant>,
     /// A change by the API that is not active yet.
-    change: Option<Change>,
+    change: Option<PendingChange>,
     /// A change by the API that a child judges.
     judgement: Option<Judgement>,
     /// Such children that have not ended.
@@ -101,7 +101,7 @@ struct Master {
     /// Replaces the worker with a new process.
     replace: bool,
     /// A replaced worker serves until its successor does.
-    replaced: Option<Replaced>,
+    replaced: Option<ReplacedWorker>,
     back_off: Duration,
     restart_at: Option<Instant>,
     kill_at: Option<Instant>,
@@ -111,7 +111,7 @@ struct Master {
     idle: bool,
     new_binary: Option<i32>,
     /// Rules of the most recent worker process.
-    rules: Option<Rules>,
+    rules: Option<PathRules>,
     keeper: Arc<Keeper>,
     control_api: Option<ControlApi>,
     /// Requests of the control API for the next reload.
@@ -124,14 +124,14 @@ struct Master {
 }
 
 /// Returns the process's exit code.
-pub fn run(
+pub fn run_master(
     invocation: Invocation,
     config: Config,
     listeners: Listeners,
     neighbours: Neighbours,
     signals: Signals,
     program: Program,
-    standing: Standing,
+    standing: MasterStanding,
     keeper: Arc<Keeper>,
     control_api: Option<ControlApi>,
 ) -> i32 {
@@ -169,7 +169,7 @@ pub fn run(
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
-    net::title::set(&format!("{}: master process {}", crate::voice::name(), words.join(" ")));
+    net::title::set(&format!("{}: master process {}", crate::voice::program_name(), words.join(" ")));
     confinement::enter_master(&master.config);
     master.keeper.adopt(&master.config);
     master.config.texts.came = master.keep(&master.config, "start");
@@ -181,7 +181,7 @@ pub fn run(
     loop {
         master.wait();
         while let Some(received) = master.signals.next() {
-            if let Step::Exit(code) = master.signal(received) {
+            if let MasterStep::Exit(code) = master.signal(received) {
                 return code;
             }
         }
@@ -235,20 +235,20 @@ impl Master {
     /// Forks a worker. Does not return in the child; the error is the child's exit code.
     fn start_worker(mut self) -> Result<Master, i32> {
         say!(Notice, "start worker processes");
-        let (commander, theirs) = match channel::pair() {
+        let (commander, theirs) = match channel::channel_pair() {
             Ok(pair) => pair,
             Err(e) => {
-                say!(Alert, "socketpair() failed while spawning \"worker process\" {}", os(&e));
+                say!(Alert, "socketpair() failed while spawning \"worker process\" {}", os_error(&e));
                 self.restart_at = Some(Instant::now() + BACK_OFF_LAST);
                 return Ok(self);
             }
         };
         let place = self.neighbours.place();
         let door = self.keeper.door().unwrap_or_else(|e| {
-            say!(Alert, "dup() failed while spawning \"worker process\" {}", os(&e));
+            say!(Alert, "dup() failed while spawning \"worker process\" {}", os_error(&e));
             None
         });
-        self.rules = confinement::rules(&self.config);
+        self.rules = confinement::worker_rules(&self.config);
         match fork() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
@@ -277,11 +277,11 @@ impl Master {
                 // Signals stay blocked, so that one that arrives before the control thread listens is not lost.
                 drop((neighbours, signals, workers, commander, pending, judgement, control_api));
                 keeper.leave();
-                conn::relay::set(place);
-                Err(worker::run(invocation, config, listeners, rules, theirs, door))
+                conn::relay::set_relay(place);
+                Err(worker::run_worker(invocation, config, listeners, rules, theirs, door))
             }
             Err(e) => {
-                say!(Alert, "fork() failed while spawning \"worker process\" {}", os(&e));
+                say!(Alert, "fork() failed while spawning \"worker process\" {}", os_error(&e));
                 self.restart_at = Some(Instant::now() + BACK_OFF_LAST);
                 Ok(self)
             }
@@ -317,14 +317,14 @@ impl Master {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    fn signal(&mut self, received: Received) -> Step {
+    fn signal(&mut self, received: ReceivedSignal) -> MasterStep {
         match received.signal {
             sig::CHLD => {
-                sig::note(received, "");
+                sig::note_signal(received, "");
                 return self.reap();
             }
             sig::TERM | sig::INT => {
-                sig::note(received, ", exiting");
+                sig::note_signal(received, ", exiting");
                 self.announce_end();
                 self.terminating = true;
                 self.restart_at = None;
@@ -333,7 +333,7 @@ impl Master {
                 self.kill_at = self.kill_at.or(Some(Instant::now() + TERMINATE_PATIENCE));
             }
             sig::QUIT => {
-                sig::note(received, ", shutting down");
+                sig::note_signal(received, ", shutting down");
                 self.announce_end();
                 self.quitting = true;
                 self.restart_at = None;
@@ -342,7 +342,7 @@ impl Master {
                 self.close_listeners();
             }
             sig::HUP => {
-                sig::note(received, ", reconfiguring");
+                sig::note_signal(received, ", reconfiguring");
                 if self.new_binary.is_some() {
                     // The old binary's master takes over again, with its configuration.
                     if self.workers.iter().all(|w| w.exiting) {
@@ -353,28 +353,28 @@ impl Master {
                 }
             }
             sig::USR1 => {
-                sig::note(received, ", reopening logs");
+                sig::note_signal(received, ", reopening logs");
                 self.reopen();
             }
             sig::USR2 => self.change_binary(received),
             sig::WINCH if self.standing.daemonized => {
-                sig::note(received, ", stop accepting connections");
+                sig::note_signal(received, ", stop accepting connections");
                 self.idle = true;
                 self.restart_at = None;
                 self.abandon_reload();
                 self.quit_workers();
             }
-            _ => sig::note(received, ""),
+            _ => sig::note_signal(received, ""),
         }
-        Step::Go
+        MasterStep::Go
     }
 
     /// Tells the service manager which process is the main one from now on, or that the service ends.
     fn announce_end(&self) {
         match self.new_binary {
-            Some(pid) => supervisor::tell(&format!("MAINPID={pid}")),
+            Some(pid) => supervisor::tell_supervisor(&format!("MAINPID={pid}")),
             None if self.old_binary_lives() => {}
-            None => supervisor::tell("STOPPING=1"),
+            None => supervisor::tell_supervisor("STOPPING=1"),
         }
     }
 
@@ -401,7 +401,7 @@ impl Master {
             return self.try_reload();
         }
         let tickets = std::mem::take(&mut self.reload_tickets);
-        let ((), messages) = voice::heard(Level::Warn, || {
+        let ((), messages) = voice::collect_messages(Severity::Warn, || {
             self.asked_reload = Some(AskedReload::new(tickets));
             self.try_reload();
         });
@@ -412,7 +412,7 @@ impl Master {
 
     fn try_reload(&mut self) {
         say!(Notice, "reconfiguring");
-        let prepared = reload::prepare(&self.invocation, &self.config, &self.listeners, &self.keeper);
+        let prepared = reload::prepare_reload(&self.invocation, &self.config, &self.listeners, &self.keeper);
         let Ok((mut config, listeners)) = prepared else {
             self.refuse_asked_reload();
             return self.tell_refused();
@@ -433,23 +433,23 @@ impl Master {
     ///
     /// # Errors
     /// The reason, which has been logged; the old configuration stays active.
-    fn install(&mut self, config: Config, listeners: Listeners) -> Result<Served, String> {
+    fn install(&mut self, config: Config, listeners: Listeners) -> Result<ServeOutcome, String> {
         self.keeper.ready(&config);
         if config.core.pid != self.config.core.pid {
-            if !pidfile::write(&config.core.pid) {
+            if !pidfile::write_pid(&config.core.pid) {
                 return Err("the pid file could not be written; the error log has the reason".into());
             }
-            pidfile::remove(&self.config.core.pid);
+            pidfile::remove_pidfile(&self.config.core.pid);
         }
         if !self.config.core.same_process(&config.core) {
             say!(Notice, "a setting of the process has changed: the worker process is replaced");
             self.replace_worker(config, listeners);
-            return Ok(Served::Replacing);
+            return Ok(ServeOutcome::Replacing);
         }
-        if !confinement::fits(self.rules.as_ref(), &config) {
+        if !confinement::rules_fit(self.rules.as_ref(), &config) {
             say!(Notice, "sandbox: the configuration needs more than the worker process may do: it is replaced");
             self.replace_worker(config, listeners);
-            return Ok(Served::Replacing);
+            return Ok(ServeOutcome::Replacing);
         }
         let (old_threads, new_threads) = (self.config.core.workers, config.core.workers);
         let assignments = new_seats(&self.listeners, old_threads, &listeners, new_threads);
@@ -457,20 +457,20 @@ impl Master {
             // No worker runs: the next one starts with the new configuration.
             drop(self.commit(config, listeners));
             self.restart_at = Some(Instant::now());
-            return Ok(Served::Replacing);
+            return Ok(ServeOutcome::Replacing);
         };
-        let sent = copies(&listeners, &assignments).and_then(|assignments| {
+        let sent = socket_copies(&listeners, &assignments).and_then(|assignments| {
             worker.commander.reload(&config.texts, &assignments, &reload::log_copies(&config.logs))
         });
         match sent {
             Ok(()) => {
                 self.pending = Some((config, listeners));
                 self.answer_by = Some(Instant::now() + ANSWER_PATIENCE);
-                Ok(Served::Asked)
+                Ok(ServeOutcome::Asked)
             }
             Err(e) => {
-                say!(Alert, "the worker process cannot be reached {}; the old configuration stays", os(&e));
-                Err(format!("the worker process cannot be reached {}", os(&e)))
+                say!(Alert, "the worker process cannot be reached {}; the old configuration stays", os_error(&e));
+                Err(format!("the worker process cannot be reached {}", os_error(&e)))
             }
         }
     }
@@ -629,22 +629,22 @@ impl Master {
         crate::process::start::redirect_stderr(&self.config.error_log);
         for worker in &self.workers {
             if let Err(e) = worker.commander.reopen(&reload::log_copies(&self.config.logs)) {
-                say!(Alert, "the worker process cannot be reached {}; it writes to the old logs", os(&e));
+                say!(Alert, "the worker process cannot be reached {}; it writes to the old logs", os_error(&e));
             }
         }
     }
 
-    fn change_binary(&mut self, received: Received) {
+    fn change_binary(&mut self, received: ReceivedSignal) {
         let parent = parent();
         if self.quitting || self.terminating {
-            sig::note(received, ", ignoring");
+            sig::note_signal(received, ", ignoring");
             say!(Crit, "the changing binary signal is ignored: the server is shutting down");
             return;
         }
         // A master that leaves the foreground would end its service, unless the service manager is told.
         let is_bound = parent == self.standing.parent && (self.standing.is_heir || !supervisor::accepts_successor());
         if self.new_binary.is_some() || is_bound {
-            sig::note(received, ", ignoring");
+            sig::note_signal(received, ", ignoring");
             say!(
                 Crit,
                 "the changing binary signal is ignored: you should shutdown or terminate before either old or new \
@@ -652,9 +652,9 @@ impl Master {
             );
             return;
         }
-        sig::note(received, ", changing binary");
+        sig::note_signal(received, ", changing binary");
         say!(Notice, "changing binary");
-        self.new_binary = upgrade::start(
+        self.new_binary = upgrade::start_program(
             &self.program,
             &self.config.core,
             &self.listeners,
@@ -663,13 +663,13 @@ impl Master {
         );
     }
 
-    fn reap(&mut self) -> Step {
+    fn reap(&mut self) -> MasterStep {
         while let Ok(Some((pid, status))) = waitpid(None, WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
             if self.new_binary == Some(pid) {
                 note_end("new binary process", pid, status);
                 self.new_binary = None;
-                upgrade::restore(&self.config.core, &self.listeners, "the end of the");
+                upgrade::restore_program(&self.config.core, &self.listeners, "the end of the");
                 if self.idle {
                     self.restart_at = Some(Instant::now());
                 }
@@ -705,13 +705,13 @@ impl Master {
             }
             if status.exit_status() == Some(FATAL) {
                 say!(Alert, "worker process {pid} exited with fatal code {FATAL} and cannot be respawned");
-                return Step::Exit(self.clean_up(1));
+                return MasterStep::Exit(self.clean_up(1));
             }
             metrics::Lifecycle::note_respawn();
             let pause = self.pause_after(&worker, status);
             self.restart_at = Some(Instant::now() + pause);
         }
-        Step::Go
+        MasterStep::Go
     }
 
     /// Restarts a repeatedly crashing worker with increasing delays.
@@ -750,8 +750,8 @@ impl Master {
     fn clean_up(&mut self, code: i32) -> i32 {
         let pid_file = &self.config.core.pid;
         match self.new_binary {
-            Some(_) => pidfile::remove(&pidfile::old_path(pid_file)),
-            None => pidfile::remove(pid_file),
+            Some(_) => pidfile::remove_pidfile(&pidfile::old_path(pid_file)),
+            None => pidfile::remove_pidfile(pid_file),
         }
         self.keeper.stop();
         if let Some(api) = &self.control_api

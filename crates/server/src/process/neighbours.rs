@@ -3,7 +3,7 @@
 
 use crate::say;
 use conn::relay::Relay;
-use observe::os;
+use observe::os_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -27,7 +27,7 @@ impl Neighbours {
     pub fn inherited() -> Neighbours {
         let alone = || Neighbours { generation: 0, key: net::random::bytes16(), older: None };
         let Ok(number) = std::env::var(VARIABLE) else { return alone() };
-        let found = number.parse().ok().and_then(|number| net::process::inherit(number).ok());
+        let found = number.parse().ok().and_then(|number| net::process::inherit_descriptor(number).ok());
         let Some(older) = found else {
             say!(Warn, "invalid socket number \"{number}\" in {VARIABLE} environment variable, ignored");
             return alone();
@@ -60,7 +60,11 @@ impl Neighbours {
                 Some(newer)
             }
             Err(e) => {
-                say!(Alert, "socketpair() failed {}, QUIC connections end with their worker process", os(&e.into()));
+                say!(
+                    Alert,
+                    "socketpair() failed {}, QUIC connections end with their worker process",
+                    os_error(&e.into())
+                );
                 None
             }
         };

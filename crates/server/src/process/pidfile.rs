@@ -1,7 +1,7 @@
 //! The pid file, and the `-s` signals, which are sent to the process in it.
 
 use crate::say;
-use observe::os;
+use observe::os_error;
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,7 +12,7 @@ const OLD: &str = ".oldbin";
 
 /// A failure that has been logged.
 #[derive(Debug)]
-pub struct Logged;
+pub struct LoggedFailure;
 
 pub fn old_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -29,7 +29,7 @@ fn created() -> std::fs::OpenOptions {
 }
 
 /// Returns `false` after a logged failure.
-pub fn write(path: &Path) -> bool {
+pub fn write_pid(path: &Path) -> bool {
     let write = || {
         let text = format!("{}\n", std::process::id());
         let mut file = created().truncate(false).write(true).open(path)?;
@@ -40,18 +40,18 @@ pub fn write(path: &Path) -> bool {
     match write() {
         Ok(()) => true,
         Err(e) => {
-            say!(Emerg, "open() \"{}\" failed {}", path.display(), os(&e));
+            say!(Emerg, "open() \"{}\" failed {}", path.display(), os_error(&e));
             false
         }
     }
 }
 
 /// `-t`: tests that the file can be written.
-pub fn test(path: &Path) -> bool {
+pub fn test_pidfile(path: &Path) -> bool {
     match created().append(true).open(path) {
         Ok(_) => true,
         Err(e) => {
-            say!(Emerg, "open() \"{}\" failed {}", path.display(), os(&e));
+            say!(Emerg, "open() \"{}\" failed {}", path.display(), os_error(&e));
             false
         }
     }
@@ -62,17 +62,17 @@ pub fn is_special(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file())
 }
 
-pub fn remove(path: &Path) {
+pub fn remove_pidfile(path: &Path) {
     if is_special(path) {
         return;
     }
     if let Err(e) = std::fs::remove_file(path) {
-        say!(Alert, "unlink() \"{}\" failed {}", path.display(), os(&e));
+        say!(Alert, "unlink() \"{}\" failed {}", path.display(), os_error(&e));
     }
 }
 
 /// Returns the process in a pid file, if the file can be read and contains a number.
-pub fn read(path: &Path) -> Option<Pid> {
+pub fn read_pid(path: &Path) -> Option<Pid> {
     number(&text(path).ok()?)
 }
 
@@ -89,18 +89,18 @@ fn number(text: &str) -> Option<Pid> {
 ///
 /// # Errors
 /// The reason, which has been logged in nginx's words.
-pub fn running(path: &Path) -> Result<Pid, Logged> {
+pub fn running_pid(path: &Path) -> Result<Pid, LoggedFailure> {
     let text = match text(path) {
         Ok(text) => text,
         Err(e) => {
-            say!(Error, "open() \"{}\" failed {}", path.display(), os(&e));
-            return Err(Logged);
+            say!(Error, "open() \"{}\" failed {}", path.display(), os_error(&e));
+            return Err(LoggedFailure);
         }
     };
     number(&text).ok_or_else(|| {
         let text = text.trim_end_matches(['\r', '\n']);
         say!(Error, "invalid PID number \"{text}\" in \"{}\"", path.display());
-        Logged
+        LoggedFailure
     })
 }
 
@@ -108,22 +108,22 @@ pub fn running(path: &Path) -> Result<Pid, Logged> {
 ///
 /// # Errors
 /// The reason, which has been logged in nginx's words.
-pub fn send(pid: Pid, signal: Signal) -> Result<(), Logged> {
+pub fn send_signal(pid: Pid, signal: Signal) -> Result<(), LoggedFailure> {
     kill_process(pid, signal).map_err(|e| {
-        say!(Alert, "kill({}, {}) failed {}", pid.as_raw_nonzero(), signal.as_raw(), os(&e.into()));
-        Logged
+        say!(Alert, "kill({}, {}) failed {}", pid.as_raw_nonzero(), signal.as_raw(), os_error(&e.into()));
+        LoggedFailure
     })
 }
 
 /// Sends the signal of a `-s` command to the process in a pid file; returns the exit code.
-pub fn signal(path: &Path, command: &str) -> i32 {
+pub fn signal_command(path: &Path, command: &str) -> i32 {
     let signal = match command {
         "stop" => Signal::TERM,
         "quit" => Signal::QUIT,
         "reopen" => Signal::USR1,
         _ => Signal::HUP,
     };
-    i32::from(running(path).and_then(|pid| send(pid, signal)).is_err())
+    i32::from(running_pid(path).and_then(|pid| send_signal(pid, signal)).is_err())
 }
 
 #[cfg(test)]
@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn written_read_and_refused() {
         let path = std::env::temp_dir().join(format!("tidegate-pid-{}", std::process::id()));
-        assert!(write(&path));
+        assert!(write_pid(&path));
         assert_eq!(std::fs::read_to_string(&path).expect("read"), format!("{}\n", std::process::id()));
         std::fs::write(&path, "x\n").expect("write");
-        assert_eq!(signal(&path, "reload"), 1);
-        remove(&path);
-        assert_eq!(signal(&path, "reload"), 1);
-        assert!(!write(Path::new("/none/such/pid")));
+        assert_eq!(signal_command(&path, "reload"), 1);
+        remove_pidfile(&path);
+        assert_eq!(signal_command(&path, "reload"), 1);
+        assert!(!write_pid(Path::new("/none/such/pid")));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         std::fs::create_dir_all(&path).expect("a directory");
         let link = path.join("link");
         std::os::unix::fs::symlink("/dev/null", &link).expect("a link");
-        remove(&link);
+        remove_pidfile(&link);
         assert!(link.symlink_metadata().is_ok(), "a link to a device is kept");
         std::fs::remove_dir_all(&path).expect("removed");
     }

@@ -1,16 +1,16 @@
 //! Prepares a new configuration beside the running one: every step that can fail comes before the first change.
 
 use crate::conf::source::Replay;
-use crate::conf::{self, Config, Failure, Invocation};
+use crate::conf::{self, ConfFailure, Config, Invocation};
 use crate::keys::Keeper;
 use crate::process::channel::Reload;
-use crate::process::listeners::{Failed, Listeners, Purpose, SocketAssignment};
+use crate::process::listeners::{ListenFailure, Listeners, Purpose, SocketAssignment};
 use crate::{report, say, voice};
-use conf_schema::{Complaint, Store};
-use conf_syntax::{Disk, Source};
+use conf_schema::{Complaint, TextStore};
+use conf_syntax::{Disk, TextSource};
 use http_engine::plan::{Folder, NewFile};
-use net::process::Account;
-use observe::{Level, LogFile, LogFiles, os};
+use net::process::UserAccount;
+use observe::{LogFile, LogFiles, Severity, os_error};
 use rustix::fs::{Mode, OFlags};
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -25,48 +25,48 @@ const FILES_HANDED_MAX: usize = 10_000;
 /// With the descriptors that they get on success.
 pub type OpenLogs = Vec<(Arc<LogFile>, OwnedFd)>;
 
-pub struct Unprepared {
+pub struct ReloadFailure {
     /// One line.
     pub why: String,
     /// Files and complaints, unless logs, folders or sockets are the reason.
-    pub failure: Option<Failure>,
+    pub failure: Option<ConfFailure>,
 }
 
 /// Reads and checks the configuration, opens its logs and sockets. Failures have been logged.
-pub fn prepare(
+pub fn prepare_reload(
     invocation: &Invocation,
     old: &Config,
     sockets: &Listeners,
     keeper: &Arc<Keeper>,
-) -> Result<(Config, Listeners), Failed> {
+) -> Result<(Config, Listeners), ListenFailure> {
     let prepared = prepare_from(&Disk, invocation, old, sockets, Purpose::Serve, keeper);
     let (config, listeners, warnings) = prepared.map_err(|unprepared| {
         if let Some(failure) = &unprepared.failure {
             report::log_failure(failure);
         }
         note_refused(&unprepared.why);
-        Failed
+        ListenFailure
     })?;
     report::log_warnings(&warnings, &config.texts.files);
     Ok((config, listeners))
 }
 
-/// [`prepare`] from any source. `Purpose::Test` is a rehearsal without effects.
+/// [`prepare_reload`] from any source. `Purpose::Test` is a rehearsal without effects.
 pub fn prepare_from(
-    source: &dyn Source,
+    source: &dyn TextSource,
     invocation: &Invocation,
     old: &Config,
     sockets: &Listeners,
     purpose: Purpose,
     keeper: &Arc<Keeper>,
-) -> Result<(Config, Listeners, Vec<Complaint>), Unprepared> {
+) -> Result<(Config, Listeners, Vec<Complaint>), ReloadFailure> {
     keeper.begin();
-    let store = Store { key_reader: Some(keeper.clone()), ..Store::default() };
-    let reading = conf::read(source, store, invocation, old.logs.clone());
+    let store = TextStore { key_reader: Some(keeper.clone()), ..TextStore::default() };
+    let reading = conf::read_config(source, store, invocation, old.logs.clone());
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => {
-            return Err(Unprepared { why: report::first_line(&failure), failure: Some(failure) });
+            return Err(ReloadFailure { why: report::first_line(&failure), failure: Some(failure) });
         }
     };
     let opened = || {
@@ -77,8 +77,8 @@ pub fn prepare_from(
         let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, purpose)?;
         Ok((logs, listeners))
     };
-    let (result, errors) = voice::heard(Level::Emerg, opened);
-    let (logs, listeners) = result.map_err(|_: Failed| Unprepared {
+    let (result, errors) = voice::collect_messages(Severity::Emerg, opened);
+    let (logs, listeners) = result.map_err(|_: ListenFailure| ReloadFailure {
         why: errors
             .into_iter()
             .next()
@@ -106,12 +106,12 @@ pub fn note_refused(why: &str) {
 }
 
 /// Opens all log files without activating them.
-pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
+pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, ListenFailure> {
     let open = |file: &Arc<LogFile>| match file.descriptor() {
         Ok(fd) => Ok((file.clone(), fd)),
         Err(e) => {
-            say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));
-            Err(Failed)
+            say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os_error(&e));
+            Err(ListenFailure)
         }
     };
     files.all().map(open).collect()
@@ -121,7 +121,7 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, Failed> {
 ///
 /// # Errors
 /// A directory could not be created, which has been logged.
-pub fn make_folders(config: &Config) -> Result<(), Failed> {
+pub fn make_folders(config: &Config) -> Result<(), ListenFailure> {
     let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
     for Folder { path, needed, is_state } in config.http.iter().flat_map(|http| &http.folders) {
         if let Some(parent) = path.parent().filter(|parent| *is_state && !parent.exists()) {
@@ -146,10 +146,10 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
         });
         if let Err((what, e)) = owned {
             if *needed {
-                say!(Emerg, "{what}() \"{}\" failed {}", path.display(), os(&e));
-                return Err(Failed);
+                say!(Emerg, "{what}() \"{}\" failed {}", path.display(), os_error(&e));
+                return Err(ListenFailure);
             }
-            say!(Warn, "{what}() \"{}\" failed {}", path.display(), os(&e));
+            say!(Warn, "{what}() \"{}\" failed {}", path.display(), os_error(&e));
         }
     }
     make_files(config)
@@ -159,7 +159,7 @@ pub fn make_folders(config: &Config) -> Result<(), Failed> {
 ///
 /// # Errors
 /// A directory that a start needs cannot be created, which has been logged.
-pub fn test_folders(config: &Config) -> Result<(), Failed> {
+pub fn test_folders(config: &Config) -> Result<(), ListenFailure> {
     let folders = config.http.iter().flat_map(|http| &http.folders);
     // A start creates missing parents of state.
     let tested = folders.filter(|folder| !folder.is_state || has_parent(&folder.path));
@@ -168,10 +168,10 @@ pub fn test_folders(config: &Config) -> Result<(), Failed> {
             Ok(()) => drop(std::fs::remove_dir(path)),
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(e) if *needed => {
-                say!(Emerg, "mkdir() \"{}\" failed {}", path.display(), os(&e));
-                return Err(Failed);
+                say!(Emerg, "mkdir() \"{}\" failed {}", path.display(), os_error(&e));
+                return Err(ListenFailure);
             }
-            Err(e) => say!(Warn, "mkdir() \"{}\" failed {}", path.display(), os(&e)),
+            Err(e) => say!(Warn, "mkdir() \"{}\" failed {}", path.display(), os_error(&e)),
         }
     }
     Ok(())
@@ -183,19 +183,19 @@ fn has_parent(path: &Path) -> bool {
 
 /// Gives the files of a folder to the worker's account, before the folder itself: state that another server, or another account, has left
 /// there. Only files of the folder's owner, each with one name: none that could be put there to be given away.
-fn hand_files_over(folder: &Path, owner: u32, user: &Account) {
+fn hand_files_over(folder: &Path, owner: u32, user: &UserAccount) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten().take(FILES_HANDED_MAX) {
         let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()).map(std::fs::File::from) else { continue };
         let own = file.metadata().is_ok_and(|found| found.is_file() && found.uid() == owner && found.nlink() == 1);
         if own && let Err(e) = std::os::unix::fs::fchown(&file, Some(user.uid), None) {
-            say!(Warn, "chown(\"{}\", {}) failed {}", entry.path().display(), user.uid, os(&e));
+            say!(Warn, "chown(\"{}\", {}) failed {}", entry.path().display(), user.uid, os_error(&e));
         }
     }
 }
 
 /// Creates the files that the configuration names and that do not exist or are empty, readable by the owner of their folder alone.
-fn make_files(config: &Config) -> Result<(), Failed> {
+fn make_files(config: &Config) -> Result<(), ListenFailure> {
     for NewFile { path, content } in config.http.iter().flat_map(|http| &http.new_files) {
         let mut temporary = path.clone().into_os_string();
         temporary.push(format!(".{}", std::process::id()));
@@ -219,8 +219,8 @@ fn make_files(config: &Config) -> Result<(), Failed> {
             Ok(()) => say!(Notice, "created \"{}\"", path.display()),
             Err(e) => {
                 let _ = std::fs::remove_file(&temporary);
-                say!(Emerg, "cannot create \"{}\" {}", path.display(), os(&e));
-                return Err(Failed);
+                say!(Emerg, "cannot create \"{}\" {}", path.display(), os_error(&e));
+                return Err(ListenFailure);
             }
         }
     }
@@ -235,19 +235,19 @@ pub fn commit_logs(logs: OpenLogs) {
 
 /// USR1: reopens every log file. A file that cannot be opened keeps its old descriptor. As in nginx, the worker's user
 /// becomes the owner.
-pub fn reopen_logs(files: &LogFiles, user: Option<&Account>) {
+pub fn reopen_logs(files: &LogFiles, user: Option<&UserAccount>) {
     for file in files.all() {
         let fd = match file.descriptor() {
             Ok(fd) => fd,
             Err(e) => {
-                say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os(&e));
+                say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os_error(&e));
                 continue;
             }
         };
         if let Some(user) = user
             && let Err(e) = std::os::unix::fs::fchown(&fd, Some(user.uid), None)
         {
-            say!(Emerg, "chown(\"{}\", {}) failed {}", file.path.display(), user.uid, os(&e));
+            say!(Emerg, "chown(\"{}\", {}) failed {}", file.path.display(), user.uid, os_error(&e));
         }
         file.set(fd);
     }
@@ -270,7 +270,7 @@ pub fn hand_over(files: &LogFiles, descriptors: Vec<(PathBuf, OwnedFd)>) {
 ///
 /// # Errors
 /// The reason in one line. Rare, because the master has checked the same texts.
-pub fn rebuild(
+pub fn rebuild_config(
     order: Reload,
     invocation: &Invocation,
     old: &Config,
@@ -278,7 +278,7 @@ pub fn rebuild(
     let Reload { texts, assignments, logs } = order;
     let came = texts.came.clone();
     let replay = Replay { files: &texts.files, matches: &texts.matches };
-    let reading = conf::read(&replay, texts.store, invocation, old.logs.clone());
+    let reading = conf::read_config(&replay, texts.store, invocation, old.logs.clone());
     let mut config = reading.config.map_err(|failure| report::first_line(&failure))?;
     config.texts.came = came;
     hand_over(&config.logs, logs);

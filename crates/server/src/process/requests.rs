@@ -1,10 +1,10 @@
 //! Requests of the API to the master, in the worker. A ticket identifies each until its outcome arrives.
 
 use crate::conf::{Config, Invocation};
-use crate::generations::message::{Outcome, Request};
-use crate::generations::shown::{self, Shown};
+use crate::generations::message::{ChangeOutcome, ChangeRequest};
+use crate::generations::shown::{self, ShownGeneration};
 use crate::process::channel::Channel;
-use http_features::{ConfigRequest, Refusal, Reply};
+use http_features::{ConfigRefusal, ConfigReply, ConfigRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -12,12 +12,12 @@ use tokio::sync::{mpsc, oneshot};
 /// Maximum number of requests that wait for the master.
 const UNDER_WAY_MAX: usize = 16;
 
-pub type Submitted = (ConfigRequest, oneshot::Sender<Reply>);
+pub type SubmittedWork = (ConfigRequest, oneshot::Sender<ConfigReply>);
 
 pub struct Requests {
-    sender: mpsc::Sender<Submitted>,
-    receiver: mpsc::Receiver<Submitted>,
-    under_way: HashMap<u64, Submitted>,
+    sender: mpsc::Sender<SubmittedWork>,
+    receiver: mpsc::Receiver<SubmittedWork>,
+    under_way: HashMap<u64, SubmittedWork>,
     last_ticket: u64,
 }
 
@@ -33,36 +33,36 @@ impl Requests {
         let has_api = config.http.as_ref().is_some_and(|http| http_features::has_api(http));
         http_features::serve_configuration(has_api.then(|| {
             let shown: Arc<dyn http_features::Configuration> =
-                Arc::new(Shown::new(invocation, &config.texts, self.sender.clone()));
+                Arc::new(ShownGeneration::new(invocation, &config.texts, self.sender.clone()));
             shown
         }));
     }
 
-    pub async fn next(&mut self) -> Option<Submitted> {
+    pub async fn next(&mut self) -> Option<SubmittedWork> {
         self.receiver.recv().await
     }
 
-    pub fn ask(&mut self, submitted: Option<Submitted>, channel: Option<&Channel>) {
+    pub fn ask(&mut self, submitted: Option<SubmittedWork>, channel: Option<&Channel>) {
         let Some((what, end)) = submitted else { return };
-        let refuse = |end: oneshot::Sender<Reply>, refusal| {
-            let _ = end.send(Reply { result: Err(refusal), diff: None });
+        let refuse = |end: oneshot::Sender<ConfigReply>, refusal| {
+            let _ = end.send(ConfigReply { result: Err(refusal), diff: None });
         };
         let Some(channel) = channel else {
             if let ConfigRequest::Level(level) = what {
                 observe::set_level(level);
-                let _ = end.send(Reply { result: Ok(serde_json::Value::Null), diff: None });
+                let _ = end.send(ConfigReply { result: Ok(serde_json::Value::Null), diff: None });
                 return;
             }
-            return refuse(end, Refusal::new(503, "ConfigUnavailable", "there is no master process"));
+            return refuse(end, ConfigRefusal::new(503, "ConfigUnavailable", "there is no master process"));
         };
         if self.under_way.len() >= UNDER_WAY_MAX {
             return refuse(
                 end,
-                Refusal::new(503, "ConfigUnavailable", "too many requests wait for the master process"),
+                ConfigRefusal::new(503, "ConfigUnavailable", "too many requests wait for the master process"),
             );
         }
         self.last_ticket += 1;
-        let request = Request { ticket: self.last_ticket, what };
+        let request = ChangeRequest { ticket: self.last_ticket, what };
         match channel.ask(&request) {
             Ok(()) => {
                 // The texts are no longer needed.
@@ -73,19 +73,19 @@ impl Requests {
                 self.under_way.insert(self.last_ticket, (what, end));
             }
             Err(e) => {
-                let words = format!("the request to the master process failed {}", observe::os(&e));
-                refuse(end, Refusal::new(503, "ConfigUnavailable", words));
+                let words = format!("the request to the master process failed {}", observe::os_error(&e));
+                refuse(end, ConfigRefusal::new(503, "ConfigUnavailable", words));
             }
         }
     }
 
-    pub fn done(&mut self, outcome: Outcome, invocation: &Invocation, config: &Config) {
+    pub fn done(&mut self, outcome: ChangeOutcome, invocation: &Invocation, config: &Config) {
         let Some((what, end)) = self.under_way.remove(&outcome.ticket) else { return };
         if let (ConfigRequest::Level(level), Ok(_)) = (what, &outcome.result) {
             observe::set_level(level);
         }
-        let diff = outcome.texts.map(|new| shown::diff(invocation.clone(), &config.texts, new));
-        let _ = end.send(Reply { result: outcome.result, diff });
+        let diff = outcome.texts.map(|new| shown::diff_texts(invocation.clone(), &config.texts, new));
+        let _ = end.send(ConfigReply { result: outcome.result, diff });
     }
 
     /// The master has ended; outcomes will not arrive.

@@ -1,7 +1,7 @@
 //! Signals: their meaning and their log messages (nginx: `ngx_process.c`).
 
 use crate::say;
-use net::process::Received;
+use net::process::ReceivedSignal;
 
 pub const HUP: i32 = libc::SIGHUP;
 pub const INT: i32 = libc::SIGINT;
@@ -40,7 +40,7 @@ pub fn worker_action(signal: i32, alone: bool) -> (&'static str, Action) {
     }
 }
 
-pub fn name(signal: i32) -> &'static str {
+pub fn signal_name(signal: i32) -> &'static str {
     match signal {
         HUP => "SIGHUP",
         INT => "SIGINT",
@@ -56,11 +56,11 @@ pub fn name(signal: i32) -> &'static str {
     }
 }
 
-pub fn note(received: Received, action: &str) {
-    let Received { signal, sender } = received;
+pub fn note_signal(received: ReceivedSignal, action: &str) {
+    let ReceivedSignal { signal, sender } = received;
     if sender > 0 {
-        say!(Notice, "signal {signal} ({}) received from {sender}{action}", name(signal));
+        say!(Notice, "signal {signal} ({}) received from {sender}{action}", signal_name(signal));
     } else {
-        say!(Notice, "signal {signal} ({}) received{action}", name(signal));
+        say!(Notice, "signal {signal} ({}) received{action}", signal_name(signal));
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::conf::{Config, Invocation};
 use crate::keys::Keeper;
-use crate::process::listeners::{Failed, Listeners};
+use crate::process::listeners::{ListenFailure, Listeners};
 use crate::process::{pidfile, reload};
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ impl Single {
         invocation: &Invocation,
         config: &Config,
         listeners: &Listeners,
-    ) -> Result<(Config, Listeners), Failed> {
-        let prepared = reload::prepare(invocation, config, listeners, &self.keeper)?;
+    ) -> Result<(Config, Listeners), ListenFailure> {
+        let prepared = reload::prepare_reload(invocation, config, listeners, &self.keeper)?;
         if self.pid_file && prepared.0.core.pid != config.core.pid {
-            if !pidfile::write(&prepared.0.core.pid) {
-                return Err(Failed);
+            if !pidfile::write_pid(&prepared.0.core.pid) {
+                return Err(ListenFailure);
             }
-            pidfile::remove(&config.core.pid);
+            pidfile::remove_pidfile(&config.core.pid);
         }
         self.keeper.adopt(&prepared.0);
         Ok(prepared)
@@ -37,7 +37,7 @@ impl Single {
         // The key process ends with its last worker thread.
         self.keeper.leave();
         if self.pid_file {
-            pidfile::remove(&config.core.pid);
+            pidfile::remove_pidfile(&config.core.pid);
         }
         listeners.remove_paths(&Listeners::default());
     }

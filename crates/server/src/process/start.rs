@@ -4,20 +4,20 @@ use crate::conf::{self, Config, Invocation};
 use crate::confinement;
 use crate::keys::Keeper;
 use crate::process::background;
-use crate::process::control::{self, Control, Orders};
+use crate::process::control::{self, ControlThread, Orders};
 use crate::process::control_api::ControlApi;
-use crate::process::listeners::{Failed, Listeners, Purpose, remove_path};
+use crate::process::listeners::{ListenFailure, Listeners, Purpose, remove_path};
 use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker};
 use crate::{commands, report, say, voice};
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_schema::store::KeyReader;
 use conf_syntax::Disk;
 use net::Address;
 use net::process::{Fork, Signals};
-use observe::{ErrorLog, Level, LogFiles, Sink, Target, os};
+use observe::{ErrorLog, LogFiles, LogTarget, Severity, Sink, os_error};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -35,19 +35,20 @@ pub enum Task {
 
 /// Returns the exit code.
 /// `control_api` is the address of `-l`, which a test of the configuration does not open.
-pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_api: Option<&str>) -> i32 {
+pub fn start_process(invocation: Invocation, task: Task, arguments: &[OsString], control_api: Option<&str>) -> i32 {
     let test = matches!(task, Task::Test { .. });
     let unopened = open_first_log(&invocation, test);
     if let Some(words) = unopened.as_ref().filter(|_| !test || invocation.error_log_said) {
-        eprintln!("{}: {words}", voice::name());
+        eprintln!("{}: {words}", voice::program_name());
     }
     voice::report_bugs();
-    let inherited = if test { None } else { upgrade::inherited() };
+    let inherited = if test { None } else { upgrade::inherited_listeners() };
     let neighbours = Neighbours::inherited();
     let keeper = Arc::new(Keeper::default());
     // The process of `-t` ends at once, so it reads keys itself.
     let key_reader = (!test).then(|| keeper.clone() as Arc<dyn KeyReader>);
-    let reading = conf::read(&Disk, Store { key_reader, ..Store::default() }, &invocation, LogFiles::default());
+    let reading =
+        conf::read_config(&Disk, TextStore { key_reader, ..TextStore::default() }, &invocation, LogFiles::default());
     let style = report::Style::new(matches!(task, Task::Test { explain: true, .. }));
     report::print_warnings(&reading, style);
     let name = invocation.conf_file.display().to_string();
@@ -57,7 +58,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_a
             let quiet = !matches!(task, Task::Test { quiet: false, .. });
             report::print_failure(&failure, style, (!quiet && failure.syntax_ok).then_some(name.as_str()));
             if test {
-                eprintln!("{}: configuration file {name} test failed", voice::name());
+                eprintln!("{}: configuration file {name} test failed", voice::program_name());
             }
             return 1;
         }
@@ -68,11 +69,11 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_a
             if let (Some(words), Some(path)) = (unopened.filter(|_| !invocation.error_log_said), &invocation.error_log)
                 && config.logs.all().any(|file| file.path == *path)
             {
-                eprintln!("{}: {words}", voice::name());
+                eprintln!("{}: {words}", voice::program_name());
             }
             // As nginx's "-q": errors alone.
             if !quiet {
-                for words in commands::doctor::warnings(&invocation, &config) {
+                for words in commands::doctor::limit_warnings(&invocation, &config) {
                     say!(Warn, "{words}");
                 }
             }
@@ -85,7 +86,7 @@ pub fn run(invocation: Invocation, task: Task, arguments: &[OsString], control_a
 /// Opens the log of `-e` or its default, which is used until the configuration names another one. Returns nginx's
 /// message if that fails.
 pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
-    let level = if test { Level::Info } else { Level::Notice };
+    let level = if test { Severity::Info } else { Severity::Notice };
     let sink = match &invocation.error_log {
         None => Sink::Stderr,
         Some(path) => {
@@ -94,13 +95,16 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
                 Ok(()) => Sink::File(file),
                 Err(e) => {
                     let path = path.display();
-                    return Some(format!("[alert] could not open error log file: open() \"{path}\" failed {}", os(&e)));
+                    return Some(format!(
+                        "[alert] could not open error log file: open() \"{path}\" failed {}",
+                        os_error(&e)
+                    ));
                 }
             }
         }
     };
     if !matches!(sink, Sink::Stderr) {
-        voice::set_log(Arc::new(ErrorLog::new(vec![Target { level, sink, format: observe::LineFormat::Text }])));
+        voice::set_log(Arc::new(ErrorLog::new(vec![LogTarget { level, sink, format: observe::LineFormat::Text }])));
     }
     None
 }
@@ -108,33 +112,33 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
 /// `-t`: does all steps of a start and reverts them.
 fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: bool) -> i32 {
     if !quiet {
-        eprintln!("{}: the configuration file {name} syntax is ok", voice::name());
+        eprintln!("{}: the configuration file {name} syntax is ok", voice::program_name());
     }
     let works = || {
-        if !pidfile::test(&config.core.pid) {
-            return Err(Failed);
+        if !pidfile::test_pidfile(&config.core.pid) {
+            return Err(ListenFailure);
         }
         reload::test_folders(config)?;
         reload::open_logs(&config.logs)?;
         Listeners::open(&config.specs(), 1, &Listeners::default(), Purpose::Test)
     };
     if works().is_err() {
-        eprintln!("{}: configuration file {name} test failed", voice::name());
+        eprintln!("{}: configuration file {name} test failed", voice::program_name());
         return 1;
     }
-    for words in background::settle(config) {
-        eprintln!("{}: [warn] {words}", voice::name());
+    for words in background::settle_tasks(config) {
+        eprintln!("{}: [warn] {words}", voice::program_name());
     }
     if !quiet {
-        eprintln!("{}: configuration file {name} test is successful", voice::name());
+        eprintln!("{}: configuration file {name} test is successful", voice::program_name());
     }
     if explain {
-        for line in confinement::explain(config) {
+        for line in confinement::explain_rules(config) {
             eprintln!("{line}");
         }
     }
     if dump {
-        report::dump(&config.texts.files);
+        report::dump_files(&config.texts.files);
     }
     0
 }
@@ -191,12 +195,12 @@ fn serve(
             }
             Ok(Background::Child(parent)) => waiting = Some(parent),
             Err((call, e)) => {
-                say!(Emerg, "{call} failed {}", os(&e));
+                say!(Emerg, "{call} failed {}", os_error(&e));
                 return 1;
             }
         }
     }
-    if !pidfile::write(&config.core.pid) {
+    if !pidfile::write_pid(&config.core.pid) {
         return 1;
     }
     // A service manager reads the pid file when the first process ends.
@@ -204,26 +208,36 @@ fn serve(
     new_paths.0.clear();
     // A service manager supervises a new binary from the end of the old one, which tells it.
     if !is_heir {
-        supervisor::tell(&format!("READY=1\nMAINPID={}", std::process::id()));
+        supervisor::tell_supervisor(&format!("READY=1\nMAINPID={}", std::process::id()));
     }
     redirect_stderr(&config.error_log);
     voice::leave_terminal();
     report::debug_points(config.core.debug_points);
     if config.core.master_process {
-        let standing = master::Standing { parent, is_heir, daemonized: daemon || is_heir };
-        return master::run(invocation, config, listeners, neighbours, signals, program, standing, keeper, control_api);
+        let standing = master::MasterStanding { parent, is_heir, daemonized: daemon || is_heir };
+        return master::run_master(
+            invocation,
+            config,
+            listeners,
+            neighbours,
+            signals,
+            program,
+            standing,
+            keeper,
+            control_api,
+        );
     }
     drop(signals);
     keeper.adopt(&config);
     keeper.begin_to_serve();
     if let Ok(Some(door)) = keeper.door() {
-        crate::keys::service::install(door);
+        crate::keys::service::install_keys(door);
     }
     let single = Single { pid_file: true, keeper };
-    crate::process::facts::install();
+    crate::process::facts::install_metrics();
     net::process::watch_memory();
     let refusals = confinement::enter_single(&config);
-    control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals })
+    control::run_control(ControlThread { invocation, config, listeners, orders: Orders::Signals(single), refusals })
 }
 
 fn block_signals(config: &Config) -> Option<Signals> {
@@ -231,7 +245,7 @@ fn block_signals(config: &Config) -> Option<Signals> {
     match Signals::block(wanted) {
         Ok(signals) => Some(signals),
         Err(e) => {
-            say!(Emerg, "signalfd() failed {}", os(&e));
+            say!(Emerg, "signalfd() failed {}", os_error(&e));
             None
         }
     }
@@ -301,6 +315,6 @@ pub fn redirect_stderr(log: &ErrorLog) {
     if let Some(fd) = file
         && let Err(e) = rustix::stdio::dup2_stderr(&*fd)
     {
-        say!(Alert, "dup2() of the standard error stream failed {}", os(&e.into()));
+        say!(Alert, "dup2() of the standard error stream failed {}", os_error(&e.into()));
     }
 }

@@ -19,7 +19,7 @@ pub fn for_new_binary() -> Option<(&'static str, OsString)> {
 }
 
 /// Sends a state such as `READY=1` to the service manager, if there is one.
-pub fn tell(state: &str) {
+pub fn tell_supervisor(state: &str) {
     let Some(name) = std::env::var_os(VARIABLE) else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(abstract_name) => SocketAddr::from_abstract_name(abstract_name),

@@ -3,7 +3,7 @@
 use crate::conf::{Config, CorePlan};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::say;
-use conn::thread::{Bound, Command, Serving, ThreadInit};
+use conn::thread::{BoundSocket, ServeLoop, ThreadInit, WorkerCommand};
 use session_engine::area::AreaPlan;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,15 +13,15 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// A thread ended: its `id` (never reused), and a flag for a regular end (`false`: panic).
 #[derive(Clone, Copy, Debug)]
-pub struct Ended {
+pub struct EndedThread {
     pub id: u64,
     pub in_order: bool,
 }
 
 pub struct Threads {
-    all: Vec<Running>,
+    all: Vec<RunningThread>,
     next_id: u64,
-    ended: UnboundedSender<Ended>,
+    ended: UnboundedSender<EndedThread>,
     /// Replaced plans that may still be in use, with their numbers.
     retired: Vec<(u64, Vec<Weak<dyn AreaPlan>>)>,
     current: Vec<Arc<dyn AreaPlan>>,
@@ -34,17 +34,17 @@ const FLUSH_PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 /// Maximum time that an outcome of the API waits for busy threads.
 const SETTLE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
-struct Running {
+struct RunningThread {
     id: u64,
     /// Index of the thread. A leaving thread may share it with its successor.
     index: usize,
     leaving: bool,
-    commands: UnboundedSender<Command>,
+    commands: UnboundedSender<WorkerCommand>,
     handle: JoinHandle<()>,
 }
 
 impl Threads {
-    pub fn new() -> (Threads, UnboundedReceiver<Ended>) {
+    pub fn new() -> (Threads, UnboundedReceiver<EndedThread>) {
         let (ended, receiver) = unbounded_channel();
         (
             Threads { all: Vec::new(), next_id: 0, ended, retired: Vec::new(), current: Vec::new(), generation: 0 },
@@ -61,8 +61,8 @@ impl Threads {
             self.retired.push((self.generation - 1, replaced));
         }
         self.current = config.areas();
-        upstream::scope::retire(config.scopes);
-        let serving = Serving {
+        upstream::scope::retire_scopes(config.scopes);
+        let serving = ServeLoop {
             http: config.http.clone(),
             stream: config.stream.clone(),
             mail: config.mail.clone(),
@@ -73,18 +73,18 @@ impl Threads {
             stall_threshold_ms: config.core.stall_threshold_ms,
         };
         let keep: Vec<_> = listeners.all.iter().map(|l| (l.spec.address.clone(), l.spec.datagram)).collect();
-        let mut bound: Vec<Vec<Bound>> = (0..config.core.workers).map(|_| Vec::new()).collect();
+        let mut bound: Vec<Vec<BoundSocket>> = (0..config.core.workers).map(|_| Vec::new()).collect();
         for (assignment, fd) in assignments {
             if let (Some(list), Some(listener)) =
                 (bound.get_mut(assignment.thread), listeners.all.get(assignment.listener))
             {
-                list.push(Bound { spec: listener.spec.clone(), fd, shared: assignment.shared });
+                list.push(BoundSocket { spec: listener.spec.clone(), fd, shared: assignment.shared });
             }
         }
         for (index, listeners) in bound.into_iter().enumerate() {
             match self.all.iter().find(|thread| thread.index == index && !thread.leaving) {
                 Some(thread) => {
-                    let command = Command::Serve { serving: serving.clone(), listeners, keep: keep.clone() };
+                    let command = WorkerCommand::Serve { serving: serving.clone(), listeners, keep: keep.clone() };
                     let _ = thread.commands.send(command);
                 }
                 None => self.start(index, serving.clone(), listeners, &config.core),
@@ -92,32 +92,33 @@ impl Threads {
         }
         for thread in self.all.iter_mut().filter(|t| t.index >= config.core.workers && !t.leaving) {
             thread.leaving = true;
-            let _ = thread.commands.send(Command::Quit { timeout_ms: config.core.shutdown_timeout_ms });
+            let _ = thread.commands.send(WorkerCommand::Quit { timeout_ms: config.core.shutdown_timeout_ms });
         }
     }
 
-    fn start(&mut self, index: usize, serving: Serving, listeners: Vec<Bound>, core: &CorePlan) {
+    fn start(&mut self, index: usize, serving: ServeLoop, listeners: Vec<BoundSocket>, core: &CorePlan) {
         let (commands, receiver) = unbounded_channel();
         let cpus = core.affinity.as_ref().and_then(|affinity| affinity.cpus(index));
         let init = ThreadInit { index, serving, listeners, commands: receiver, cpus };
         let (ended, id) = (self.ended.clone(), self.next_id);
         self.next_id += 1;
         let body = move || {
-            let in_order = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| conn::thread::run(init))).is_ok();
-            let _ = ended.send(Ended { id, in_order });
+            let in_order =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| conn::thread::run_thread(init))).is_ok();
+            let _ = ended.send(EndedThread { id, in_order });
         };
         match std::thread::Builder::new().name(format!("worker {index}")).spawn(body) {
-            Ok(handle) => self.all.push(Running { id, index, leaving: false, commands, handle }),
+            Ok(handle) => self.all.push(RunningThread { id, index, leaving: false, commands, handle }),
             Err(e) => {
-                say!(Alert, "starting worker thread {index} failed {}", observe::os(&e));
-                let _ = self.ended.send(Ended { id, in_order: false });
+                say!(Alert, "starting worker thread {index} failed {}", observe::os_error(&e));
+                let _ = self.ended.send(EndedThread { id, in_order: false });
             }
         }
     }
 
-    pub fn tell(&mut self, command: impl Fn() -> Command) {
+    pub fn tell(&mut self, command: impl Fn() -> WorkerCommand) {
         for thread in &mut self.all {
-            thread.leaving |= !matches!(command(), Command::Serve { .. });
+            thread.leaving |= !matches!(command(), WorkerCommand::Serve { .. });
             let _ = thread.commands.send(command());
         }
     }
@@ -126,7 +127,7 @@ impl Threads {
     pub async fn flush(&self) {
         let (done, mut all_done) = unbounded_channel();
         for thread in &self.all {
-            let _ = thread.commands.send(Command::Flush(done.clone()));
+            let _ = thread.commands.send(WorkerCommand::Flush(done.clone()));
         }
         drop(done);
         // The channel closes when the last thread drops its sender.
@@ -137,14 +138,14 @@ impl Threads {
     pub async fn settled(&self) {
         let (done, mut all_done) = unbounded_channel();
         for thread in &self.all {
-            let _ = thread.commands.send(Command::Flush(done.clone()));
+            let _ = thread.commands.send(WorkerCommand::Flush(done.clone()));
         }
         drop(done);
         let _ = runtime::time::timeout(SETTLE_PATIENCE, all_done.recv()).await;
     }
 
     /// Records the end of a thread. Returns `true` if it was told to end.
-    pub fn ended(&mut self, ended: Ended) -> bool {
+    pub fn ended(&mut self, ended: EndedThread) -> bool {
         let Some(at) = self.all.iter().position(|thread| thread.id == ended.id) else { return false };
         let thread = self.all.swap_remove(at);
         let _ = thread.handle.join();
@@ -173,7 +174,7 @@ impl Threads {
     }
 }
 
-pub fn copies(
+pub fn socket_copies(
     listeners: &Listeners,
     assignments: &[SocketAssignment],
 ) -> std::io::Result<Vec<(SocketAssignment, OwnedFd)>> {

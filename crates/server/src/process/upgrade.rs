@@ -9,7 +9,7 @@ use crate::process::listeners::Listeners;
 use crate::process::neighbours::{self, Neighbours};
 use crate::process::{pidfile, supervisor, worker};
 use crate::say;
-use observe::os;
+use observe::os_error;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ impl Program {
 }
 
 /// Returns the sockets that the previous program left open, if any.
-pub fn inherited() -> Option<Listeners> {
+pub fn inherited_listeners() -> Option<Listeners> {
     let text = std::env::var(VARIABLE).ok()?;
     say!(Notice, "using inherited sockets from \"{text}\"");
     let mut numbers = Vec::new();
@@ -57,7 +57,7 @@ pub fn inherited() -> Option<Listeners> {
 }
 
 /// Starts the new program with the sockets; returns its process id.
-pub fn start(
+pub fn start_program(
     program: &Program,
     core: &CorePlan,
     listeners: &Listeners,
@@ -74,7 +74,7 @@ pub fn start(
             "rename() {} to {} failed before executing new binary process \"{name}\" {}",
             pid_file.display(),
             old.display(),
-            os(&e)
+            os_error(&e)
         );
         return None;
     }
@@ -96,7 +96,7 @@ pub fn start(
     let spawned = std::process::Command::new(&program.path)
         .args(program.arguments.iter().skip(1))
         .env_clear()
-        .envs(worker::environment(core))
+        .envs(worker::keep_environment(core))
         .env(VARIABLE, numbers)
         .envs(crate::confinement::for_new_binary())
         .envs(supervisor::for_new_binary())
@@ -111,15 +111,15 @@ pub fn start(
             i32::try_from(child.id()).ok()
         }
         Err(e) => {
-            say!(Alert, "execve() failed while executing new binary process \"{name}\" {}", os(&e));
-            restore(core, listeners, "an attempt to execute");
+            say!(Alert, "execve() failed while executing new binary process \"{name}\" {}", os_error(&e));
+            restore_program(core, listeners, "an attempt to execute");
             None
         }
     }
 }
 
 /// The new program has ended: restores the pid file and the sockets.
-pub fn restore(core: &CorePlan, listeners: &Listeners, after: &str) {
+pub fn restore_program(core: &CorePlan, listeners: &Listeners, after: &str) {
     listeners.set_messages(true);
     let old = pidfile::old_path(&core.pid);
     if !pidfile::is_special(&core.pid)
@@ -130,7 +130,7 @@ pub fn restore(core: &CorePlan, listeners: &Listeners, after: &str) {
             "rename() {} back to {} failed after {after} new binary process {}",
             old.display(),
             core.pid.display(),
-            os(&e)
+            os_error(&e)
         );
     }
 }

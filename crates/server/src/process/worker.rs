@@ -3,66 +3,66 @@
 
 use crate::conf::{Config, CorePlan, Invocation};
 use crate::confinement;
-use crate::process::control::{self, Control, FATAL, Orders};
+use crate::process::control::{self, ControlThread, FATAL, Orders};
 use crate::process::facts;
 use crate::process::listeners::Listeners;
 use crate::say;
-use observe::os;
+use observe::os_error;
 use rustix::process::{Resource, Rlimit};
-use sandbox::Rules;
+use sandbox::PathRules;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 
 /// Runs in the child of the fork; returns the exit code.
-pub fn run(
+pub fn run_worker(
     invocation: Invocation,
     config: Config,
     listeners: Listeners,
-    rules: Option<Rules>,
+    rules: Option<PathRules>,
     channel: OwnedFd,
     keys: Option<OwnedFd>,
 ) -> i32 {
     if let Some(door) = keys {
-        crate::keys::service::install(door);
+        crate::keys::service::install_keys(door);
     }
     net::process::set_name(c"tidegate worker");
-    net::title::set(&format!("{}: worker process", crate::voice::name()));
+    net::title::set(&format!("{}: worker process", crate::voice::program_name()));
     let transparent = config.transparent();
-    let prepared = confinement::prepare(rules.as_ref());
+    let prepared = confinement::prepare_rules(rules.as_ref());
     net::process::watch_memory();
     if !become_worker(&config.core, transparent) {
         return FATAL;
     }
-    facts::install();
+    facts::install_metrics();
     let refusals = confinement::enter_worker(&config, rules.as_ref(), prepared);
-    control::run(Control { invocation, config, listeners, orders: Orders::Master(channel), refusals })
+    control::run_control(ControlThread { invocation, config, listeners, orders: Orders::Master(channel), refusals })
 }
 
 /// Returns `false` after a logged error, after which the process must exit.
 fn become_worker(core: &CorePlan, transparent: bool) -> bool {
-    if let Err(e) = net::process::set_environment(&environment(core)) {
-        say!(Emerg, "setting the environment failed {}", os(&e));
+    if let Err(e) = net::process::set_environment(&keep_environment(core)) {
+        say!(Emerg, "setting the environment failed {}", os_error(&e));
         return false;
     }
     if core.priority != 0
         && let Err(e) = rustix::process::setpriority_process(None, core.priority)
     {
-        say!(Alert, "setpriority({}) failed {}", core.priority, os(&e.into()));
+        say!(Alert, "setpriority({}) failed {}", core.priority, os_error(&e.into()));
     }
-    limits(core);
+    set_limits(core);
     if rustix::process::geteuid().is_root()
         && let Some(user) = &core.user
     {
         if transparent && let Err(e) = rustix::thread::set_keep_capabilities(true) {
-            say!(Emerg, "prctl(PR_SET_KEEPCAPS, 1) failed {}", os(&e.into()));
+            say!(Emerg, "prctl(PR_SET_KEEPCAPS, 1) failed {}", os_error(&e.into()));
             return false;
         }
         if let Err((call, e)) = net::process::become_user(&user.name, user.uid, user.gid) {
-            say!(Emerg, "{call} failed {}", os(&e));
+            say!(Emerg, "{call} failed {}", os_error(&e));
             return false;
         }
         if transparent && let Err(e) = keep_net_raw() {
-            say!(Emerg, "capset() failed {}", os(&e));
+            say!(Emerg, "capset() failed {}", os_error(&e));
             return false;
         }
     }
@@ -71,7 +71,7 @@ fn become_worker(core: &CorePlan, transparent: bool) -> bool {
     if let Some(directory) = &core.working_directory
         && let Err(e) = std::env::set_current_dir(directory)
     {
-        say!(Alert, "chdir(\"{}\") failed {}", directory.display(), os(&e));
+        say!(Alert, "chdir(\"{}\") failed {}", directory.display(), os_error(&e));
         return false;
     }
     true
@@ -99,10 +99,10 @@ pub fn say_what_is_missing(config: &Config) {
 }
 
 /// Sets the limits of the process. nginx's descriptor limit applies to a worker, of which this process has several.
-pub fn limits(core: &CorePlan) {
+pub fn set_limits(core: &CorePlan) {
     let set = |resource, name: &str, value: u64, rlimit: Rlimit| {
         if let Err(e) = rustix::process::setrlimit(resource, rlimit) {
-            say!(Alert, "setrlimit({name}, {value}) failed {}", os(&e.into()));
+            say!(Alert, "setrlimit({name}, {value}) failed {}", os_error(&e.into()));
         }
     };
     let equal = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
@@ -134,7 +134,7 @@ pub fn raise_descriptor_limit() {
 }
 
 /// Keeps TZ and the variables of `env`; removes all others.
-pub fn environment(core: &CorePlan) -> Vec<(OsString, OsString)> {
+pub fn keep_environment(core: &CorePlan) -> Vec<(OsString, OsString)> {
     let mut out = Vec::new();
     let listed = &core.environment.0;
     let zone = (!listed.iter().any(|(name, _)| name == "TZ")).then(|| (OsString::from("TZ"), None));

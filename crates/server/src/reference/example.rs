@@ -7,7 +7,7 @@
 //! Completion puts each line into the innermost permitted block, and adds required lines: certificates, the protocol of
 //! a mail server, the server to pass a request to.
 
-use conf_schema::{Area, Known, vocabulary};
+use conf_schema::{ContextArea, KnownDirective, vocabulary};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -29,17 +29,17 @@ const CERTIFICATE: &str = "ssl_certificate example.crt;";
 const KEY: &str = "ssl_certificate_key example.key;";
 
 /// Returns the example of a directive as a complete configuration, without `events { }` where it stands elsewhere.
-pub fn of(known: &Known) -> Option<String> {
+pub fn directive_example(known: &KnownDirective) -> Option<String> {
     let lines = texts().get(&(known.area(), known.name.to_string()))?;
     Some(complete(known, lines))
 }
 
-type Texts = HashMap<(Area, String), Vec<String>>;
+type ExampleTexts = HashMap<(ContextArea, String), Vec<String>>;
 
-fn texts() -> &'static Texts {
-    static TEXTS: OnceLock<Texts> = OnceLock::new();
+fn texts() -> &'static ExampleTexts {
+    static TEXTS: OnceLock<ExampleTexts> = OnceLock::new();
     TEXTS.get_or_init(|| {
-        let mut texts = Texts::new();
+        let mut texts = ExampleTexts::new();
         for (area, name, lines) in parsed(TEXT) {
             for (name, lines) in members(area, &name, &lines) {
                 texts.entry((area, name)).or_insert(lines);
@@ -50,8 +50,8 @@ fn texts() -> &'static Texts {
 }
 
 /// Splits the file into examples: area, name, lines.
-fn parsed(text: &str) -> Vec<(Area, String, Vec<String>)> {
-    let mut examples: Vec<(Area, String, Vec<String>)> = Vec::new();
+fn parsed(text: &str) -> Vec<(ContextArea, String, Vec<String>)> {
+    let mut examples: Vec<(ContextArea, String, Vec<String>)> = Vec::new();
     let mut area = None;
     let mut is_headed = false;
     for line in text.lines().filter(|line| !line.is_empty()) {
@@ -75,14 +75,14 @@ fn parsed(text: &str) -> Vec<(Area, String, Vec<String>)> {
     examples
 }
 
-fn area_of(name: &str) -> Option<Area> {
+fn area_of(name: &str) -> Option<ContextArea> {
     Some(match name {
-        "main" => Area::Main,
-        "http" => Area::Http,
-        "upstream" => Area::HttpUpstream,
-        "stream" => Area::Stream,
-        "stream upstream" => Area::StreamUpstream,
-        "mail" => Area::Mail,
+        "main" => ContextArea::Main,
+        "http" => ContextArea::Http,
+        "upstream" => ContextArea::HttpUpstream,
+        "stream" => ContextArea::Stream,
+        "stream upstream" => ContextArea::StreamUpstream,
+        "mail" => ContextArea::Mail,
         _ => return None,
     })
 }
@@ -92,7 +92,7 @@ fn first_word(line: &str) -> &str {
 }
 
 /// Expands an example with `*_` to one per module that has the directive.
-fn members(area: Area, name: &str, lines: &[String]) -> Vec<(String, Vec<String>)> {
+fn members(area: ContextArea, name: &str, lines: &[String]) -> Vec<(String, Vec<String>)> {
     let Some(rest) = name.strip_prefix("*_") else { return vec![(name.to_string(), lines.to_vec())] };
     let of_family = |(prefix, _): &(&str, &str)| {
         let prefix = format!("{prefix}_");
@@ -105,28 +105,28 @@ fn members(area: Area, name: &str, lines: &[String]) -> Vec<(String, Vec<String>
     FAMILIES.iter().filter_map(of_family).collect()
 }
 
-fn known_in(area: Area, name: &str) -> Option<&'static Known> {
-    vocabulary::find(name).iter().copied().find(|known| known.area() == area)
+fn known_in(area: ContextArea, name: &str) -> Option<&'static KnownDirective> {
+    vocabulary::find_directives(name).iter().copied().find(|known| known.area() == area)
 }
 
-fn is_known(area: Area, line: &str) -> bool {
+fn is_known(area: ContextArea, line: &str) -> bool {
     known_in(area, first_word(line)).is_some()
 }
 
 /// The blocks of an area, from the outermost to the innermost, with the names of their contexts.
-fn blocks(area: Area) -> &'static [(&'static str, &'static str)] {
+fn blocks(area: ContextArea) -> &'static [(&'static str, &'static str)] {
     match area {
-        Area::Main => &[("", "main"), ("events", "events")],
-        Area::Http => &[("", "main"), ("http", "http"), ("server", "server"), ("location /", "location")],
-        Area::HttpUpstream => &[("", "main"), ("http", "http"), ("upstream app", "upstream")],
-        Area::Stream => &[("", "main"), ("stream", "stream"), ("server", "stream server")],
-        Area::StreamUpstream => &[("", "main"), ("stream", "stream"), ("upstream databases", "stream upstream")],
-        Area::Mail => &[("", "main"), ("mail", "mail"), ("server", "mail server")],
+        ContextArea::Main => &[("", "main"), ("events", "events")],
+        ContextArea::Http => &[("", "main"), ("http", "http"), ("server", "server"), ("location /", "location")],
+        ContextArea::HttpUpstream => &[("", "main"), ("http", "http"), ("upstream app", "upstream")],
+        ContextArea::Stream => &[("", "main"), ("stream", "stream"), ("server", "stream server")],
+        ContextArea::StreamUpstream => &[("", "main"), ("stream", "stream"), ("upstream databases", "stream upstream")],
+        ContextArea::Mail => &[("", "main"), ("mail", "mail"), ("server", "mail server")],
     }
 }
 
 /// Returns the depths of the blocks of an area that may hold a directive, the outermost first.
-fn depths(area: Area, name: &str) -> Vec<usize> {
+fn depths(area: ContextArea, name: &str) -> Vec<usize> {
     let Some(known) = known_in(area, name) else { return vec![0] };
     let allowed = known.contexts.to_string();
     let allowed: Vec<&str> = allowed.split(", ").collect();
@@ -135,7 +135,7 @@ fn depths(area: Area, name: &str) -> Vec<usize> {
 }
 
 /// Returns the depth of the block that shows a directive: the innermost one.
-fn depth(area: Area, name: &str) -> usize {
+fn depth(area: ContextArea, name: &str) -> usize {
     let depths = depths(area, name);
     // A location belongs into its server, not into the example's `location /`.
     let found = if name == "location" { depths.first() } else { depths.last() };
@@ -143,7 +143,7 @@ fn depth(area: Area, name: &str) -> usize {
 }
 
 /// Returns the depth for a line of an example: that of the documented directive, if permitted.
-fn depth_beside(area: Area, name: &str, shown: usize) -> usize {
+fn depth_beside(area: ContextArea, name: &str, shown: usize) -> usize {
     let depths = depths(area, name);
     if name == "location" {
         return depths.first().copied().unwrap_or(0);
@@ -152,7 +152,7 @@ fn depth_beside(area: Area, name: &str, shown: usize) -> usize {
     outside.or(depths.first()).copied().unwrap_or(0)
 }
 
-fn complete(known: &Known, lines: &[String]) -> String {
+fn complete(known: &KnownDirective, lines: &[String]) -> String {
     let area = known.area();
     let mut held: Vec<Vec<String>> = vec![Vec::new(); blocks(area).len()];
     let shown = depth(area, known.name);
@@ -171,13 +171,13 @@ fn complete(known: &Known, lines: &[String]) -> String {
 }
 
 /// Adds required lines that the example omits.
-fn add_needed(known: &Known, held: &mut [Vec<String>]) {
+fn add_needed(known: &KnownDirective, held: &mut [Vec<String>]) {
     let area = known.area();
     let name = known.name;
     let has = |held: &[Vec<String>], word: &str| held.iter().flatten().any(|line| first_word(line) == word);
     let Some(innermost) = held.len().checked_sub(1) else { return };
     match area {
-        Area::Http => {
+        ContextArea::Http => {
             let family = FAMILIES.iter().find(|(prefix, _)| name.starts_with(&format!("{prefix}_")));
             if let Some((prefix, pass)) = family
                 && depth(area, name) == innermost
@@ -195,7 +195,7 @@ fn add_needed(known: &Known, held: &mut [Vec<String>]) {
                 held[innermost - 1].insert(3, "http2 on;".to_string());
             }
         }
-        Area::Stream if !lines_are_a_block(held, innermost) => {
+        ContextArea::Stream if !lines_are_a_block(held, innermost) => {
             if name.starts_with("ssl_") && name != "ssl_preread" {
                 add_certificate(held, "listen 127.0.0.1:5432 ssl;");
             } else if !has(held, "listen") {
@@ -205,7 +205,7 @@ fn add_needed(known: &Known, held: &mut [Vec<String>]) {
                 held[innermost].push("proxy_pass 127.0.0.1:15432;".to_string());
             }
         }
-        Area::Mail if !lines_are_a_block(held, innermost) => {
+        ContextArea::Mail if !lines_are_a_block(held, innermost) => {
             if name.starts_with("ssl_") {
                 add_certificate(held, "listen 127.0.0.1:993 ssl;");
             }

@@ -3,14 +3,14 @@
 use super::*;
 use crate::conf::{self, Invocation};
 use crate::reference::{Entry, Support};
-use advisor::lint::{self, Level};
-use conf_schema::Store;
+use advisor::lint::{self, LintLevel};
+use conf_schema::TextStore;
 use observe::LogFiles;
 use std::path::{Path, PathBuf};
 
 struct NoFiles;
 
-impl conf_syntax::Source for NoFiles {
+impl conf_syntax::TextSource for NoFiles {
     fn read(&self, _: &Path) -> std::io::Result<Vec<u8>> {
         Err(std::io::ErrorKind::NotFound.into())
     }
@@ -20,15 +20,15 @@ impl conf_syntax::Source for NoFiles {
 }
 
 /// A folder with certificates, keys, lists and databases under the names that examples use; removed at the end.
-struct Folder(PathBuf);
+struct ExampleFolder(PathBuf);
 
-impl Drop for Folder {
+impl Drop for ExampleFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-fn folder(name: &str) -> Folder {
+fn folder(name: &str) -> ExampleFolder {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut parameters = rcgen::CertificateParams::new(vec!["example.com".to_string()]).expect("parameters");
     parameters.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -73,7 +73,7 @@ fn folder(name: &str) -> Folder {
         files.push((name, key.clone().into_bytes()));
     }
     files.push(("dhparam.pem", b"-----BEGIN DH PARAMETERS-----\nMAYCAQcCAQI=\n-----END DH PARAMETERS-----\n".to_vec()));
-    let folder = Folder(std::env::temp_dir().join(format!("tidegate-examples-{name}-{}", std::process::id())));
+    let folder = ExampleFolder(std::env::temp_dir().join(format!("tidegate-examples-{name}-{}", std::process::id())));
     std::fs::create_dir_all(&folder.0).expect("a folder");
     for (name, bytes) in files {
         std::fs::write(folder.0.join(name), bytes).expect("a file");
@@ -118,7 +118,7 @@ fn invocation(text: &str, folder: &Path) -> Invocation {
 /// Reads a text as `-t` does. Returns messages of errors, or the warnings.
 fn tested(text: &str, folder: &Path) -> Result<Vec<String>, Vec<String>> {
     let invocation = invocation(text, folder);
-    let reading = conf::read(&NoFiles, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&NoFiles, TextStore::default(), &invocation, LogFiles::default());
     match reading.config {
         Ok(_) => Ok(reading.warnings.into_iter().map(|complaint| complaint.text).collect()),
         Err(failure) => Err(failure.complaints.into_iter().map(|complaint| complaint.text).collect()),
@@ -128,22 +128,22 @@ fn tested(text: &str, folder: &Path) -> Result<Vec<String>, Vec<String>> {
 /// Returns the warnings and errors of `tidegate lint` about a text.
 fn findings(text: &str, folder: &Path) -> Vec<String> {
     let invocation = invocation(text, folder);
-    let (files, items) = conf::load(&NoFiles, &invocation).unwrap_or_else(|_| panic!("{text}"));
-    let findings = lint::lint(&conf::schema(), &files, &items, &[]);
-    let findings = findings.into_iter().filter(|finding| finding.check.level >= Level::Warning).collect::<Vec<_>>();
+    let (files, items) = conf::load_config(&NoFiles, &invocation).unwrap_or_else(|_| panic!("{text}"));
+    let findings = lint::lint_config(&conf::full_schema(), &files, &items, &[]);
+    let findings = findings.into_iter().filter(|finding| finding.check.level >= LintLevel::Warning).collect::<Vec<_>>();
     if findings.is_empty() { Vec::new() } else { vec![lint::text(&files, &findings, false)] }
 }
 
 #[test]
 fn every_supported_directive_has_an_example_that_is_accepted() {
-    let schema = conf::schema();
+    let schema = conf::full_schema();
     let folder = folder("examples");
     let mut faults = Vec::new();
     let mut count = 0;
     for known in vocabulary::all() {
         let entry = Entry::of(&schema, known);
         let is_done = !matches!(entry.support, Support::NotYet | Support::Refused(_));
-        let Some(text) = of(known) else {
+        let Some(text) = directive_example(known) else {
             if is_done {
                 faults.push(format!("{} ({:?}) has no example", known.name, known.area()));
             }
@@ -187,14 +187,16 @@ fn every_example_is_of_a_directive_and_none_is_there_twice() {
 
 #[test]
 fn an_example_is_complete() {
-    let text = |name: &str, area: Area| of(known_in(area, name).expect("a directive")).expect("an example");
-    assert_eq!(text("daemon", Area::Main), "daemon off;\n");
+    let text = |name: &str, area: ContextArea| {
+        directive_example(known_in(area, name).expect("a directive")).expect("an example")
+    };
+    assert_eq!(text("daemon", ContextArea::Main), "daemon off;\n");
     assert_eq!(
-        text("proxy_read_timeout", Area::Http),
+        text("proxy_read_timeout", ContextArea::Http),
         "http {\n    server {\n        location / {\n            proxy_read_timeout 120s;\n            \
          proxy_pass http://127.0.0.1:8080;\n        }\n    }\n}\n"
     );
-    assert!(text("ssl_protocols", Area::Mail).contains("listen 127.0.0.1:993 ssl;\n"));
+    assert!(text("ssl_protocols", ContextArea::Mail).contains("listen 127.0.0.1:993 ssl;\n"));
 }
 
 /// The documents for users of other servers: their tables have lines of nginx.conf in the second column.
@@ -205,15 +207,15 @@ fn completed(lines: &[String]) -> String {
     let mut held: Vec<Vec<String>> = vec![Vec::new(); 4];
     for line in lines {
         let word = first_word(line);
-        if let Some(known) = known_in(Area::Main, word).filter(|_| known_in(Area::Http, word).is_none()) {
+        if let Some(known) = known_in(ContextArea::Main, word).filter(|_| known_in(ContextArea::Http, word).is_none()) {
             let is_event = known.contexts.to_string() == "events";
             held[0].push(if is_event { format!("events {{ {line} }}") } else { line.clone() });
         } else {
-            held[depth_beside(Area::Http, word, 3)].push(line.clone());
+            held[depth_beside(ContextArea::Http, word, 3)].push(line.clone());
         }
     }
     let mut out = String::new();
-    write_blocks(blocks(Area::Http), &held, 0, &mut out);
+    write_blocks(blocks(ContextArea::Http), &held, 0, &mut out);
     out
 }
 

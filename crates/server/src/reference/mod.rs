@@ -2,7 +2,7 @@
 
 pub mod example;
 
-use conf_schema::{Area, Contexts, Known, Row, Schema, vocabulary};
+use conf_schema::{ContextArea, Contexts, DirectiveRow, KnownDirective, Schema, vocabulary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -17,8 +17,8 @@ pub enum Support {
 }
 
 pub struct Entry {
-    pub known: &'static Known,
-    pub row: Option<&'static Row>,
+    pub known: &'static KnownDirective,
+    pub row: Option<&'static DirectiveRow>,
     pub support: Support,
     /// Documentation without the remarks in `support`.
     pub doc: String,
@@ -48,7 +48,7 @@ const STRUCTURAL: [(&str, &str); 12] = [
 ];
 
 impl Entry {
-    pub fn of(schema: &Schema, known: &'static Known) -> Entry {
+    pub fn of(schema: &Schema, known: &'static KnownDirective) -> Entry {
         let row = schema.row(known);
         let text =
             row.map_or(String::new(), |row| row.doc.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" "));
@@ -97,7 +97,7 @@ fn contexts(contexts: Contexts) -> String {
 }
 
 /// Returns all directives: by module in the order of the areas, then by name.
-pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
+pub fn list_modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
     let mut modules: BTreeMap<(u8, &'static str), Vec<Entry>> = BTreeMap::new();
     for known in vocabulary::all() {
         modules.entry((known.area() as u8, known.module)).or_default().push(Entry::of(schema, known));
@@ -110,12 +110,12 @@ pub fn modules(schema: &Schema) -> BTreeMap<(u8, &'static str), Vec<Entry>> {
 
 const GENERATED: &str = "<!-- Generated from the directive tables by `cargo xtask docs`; changes here are lost. -->\n";
 
-pub fn manual(schema: &Schema) -> String {
+pub fn directive_manual(schema: &Schema) -> String {
     let mut out = format!(
         "{GENERATED}\n# Directives\n\nAll directives that Tidegate reads, by nginx module. `tidegate explain NAME` prints an entry on \
          the command line. [compatibility.md](compatibility.md) also lists missing directives.\n"
     );
-    for ((_, module), entries) in modules(schema) {
+    for ((_, module), entries) in list_modules(schema) {
         let done: Vec<&Entry> = entries.iter().filter(|entry| entry.support != Support::NotYet).collect();
         if done.is_empty() {
             continue;
@@ -142,7 +142,7 @@ pub fn manual(schema: &Schema) -> String {
         }
     }
     let _ = write!(out, "\n## Variables\n\n| Variable | Area | Value |\n|---|---|---|\n");
-    for variable in variables() {
+    for variable in list_variables() {
         let name = variable_name(variable.name);
         let _ = writeln!(out, "| `{name}` | {} | {} |", variable.area, variable.doc.replace('|', "\\|"));
     }
@@ -157,9 +157,9 @@ pub struct VariableEntry {
 }
 
 /// Returns the variables of all areas, sorted by name.
-pub fn variables() -> Vec<VariableEntry> {
-    let http = http_features::variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
-    let stream = stream_features::variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
+pub fn list_variables() -> Vec<VariableEntry> {
+    let http = http_features::http_variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
+    let stream = stream_features::stream_variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
     let entry = |(name, area, doc, is_settable)| VariableEntry { name, area, doc, is_settable };
     let mut all: Vec<VariableEntry> = http.chain(stream).map(entry).collect();
     all.sort_by_key(|variable| (variable.name, variable.area));
@@ -171,8 +171,8 @@ pub fn variable_name(name: &str) -> String {
     if name.ends_with('_') { format!("${name}NAME") } else { format!("${name}") }
 }
 
-pub fn compatibility(schema: &Schema) -> String {
-    let modules = modules(schema);
+pub fn compatibility_table(schema: &Schema) -> String {
+    let modules = list_modules(schema);
     let all = || modules.values().flatten();
     let count = |test: fn(&Support) -> bool| all().filter(|entry| test(&entry.support)).count();
     let mut out = format!(
@@ -203,7 +203,7 @@ pub fn compatibility(schema: &Schema) -> String {
 }
 
 /// Returns all directives with their examples and all variables as JSON, for `cargo xtask book`.
-pub fn json(schema: &Schema) -> serde_json::Value {
+pub fn reference_json(schema: &Schema) -> serde_json::Value {
     let directive = |entry: &Entry| {
         let (support, remark) = match &entry.support {
             Support::Full => ("supported", ""),
@@ -224,7 +224,7 @@ pub fn json(schema: &Schema) -> serde_json::Value {
             "support": support,
             "remark": remark,
             "doc": entry.doc,
-            "example": example::of(entry.known),
+            "example": example::directive_example(entry.known),
         })
     };
     let variable = |variable: &VariableEntry| {
@@ -238,19 +238,19 @@ pub fn json(schema: &Schema) -> serde_json::Value {
     serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "nginx": crate::version::NGINX,
-        "directives": modules(schema).values().flatten().map(directive).collect::<Vec<_>>(),
-        "variables": variables().iter().map(variable).collect::<Vec<_>>(),
+        "directives": list_modules(schema).values().flatten().map(directive).collect::<Vec<_>>(),
+        "variables": list_variables().iter().map(variable).collect::<Vec<_>>(),
     })
 }
 
-fn area(area: Area) -> &'static str {
+fn area(area: ContextArea) -> &'static str {
     match area {
-        Area::Main => "main",
-        Area::Http => "http",
-        Area::HttpUpstream => "upstream",
-        Area::Stream => "stream",
-        Area::StreamUpstream => "stream upstream",
-        Area::Mail => "mail",
+        ContextArea::Main => "main",
+        ContextArea::Http => "http",
+        ContextArea::HttpUpstream => "upstream",
+        ContextArea::Stream => "stream",
+        ContextArea::StreamUpstream => "stream upstream",
+        ContextArea::Mail => "mail",
     }
 }
 
@@ -260,8 +260,8 @@ mod tests {
 
     #[test]
     fn remarks_are_taken_out_of_the_documentation() {
-        let schema = crate::conf::schema();
-        let entry = |name: &str| Entry::of(&schema, vocabulary::find(name)[0]);
+        let schema = crate::conf::full_schema();
+        let entry = |name: &str| Entry::of(&schema, vocabulary::find_directives(name)[0]);
         let workers = entry("worker_processes");
         assert!(matches!(&workers.support, Support::Differs(words) if words.starts_with("the workers are threads")));
         assert!(workers.doc.ends_with("per available CPU."), "{}", workers.doc);
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn every_row_is_documented_and_its_default_parses() {
-        let schema = crate::conf::schema();
+        let schema = crate::conf::full_schema();
         let mut cx = conf_schema::Cx::default();
         for table in schema.tables() {
             for row in table.rows {
@@ -290,12 +290,12 @@ mod tests {
 
     #[test]
     fn generated_documents_are_up_to_date() {
-        let schema = crate::conf::schema();
+        let schema = crate::conf::full_schema();
         for (name, want) in [
-            ("reference.md", manual(&schema)),
-            ("compatibility.md", compatibility(&schema)),
+            ("reference.md", directive_manual(&schema)),
+            ("compatibility.md", compatibility_table(&schema)),
             ("lint.md", advisor::lint::manual()),
-            ("metrics.md", metrics::reference()),
+            ("metrics.md", metrics::metrics_reference()),
         ] {
             let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
             let have = std::fs::read_to_string(&path).unwrap_or_default();

@@ -224,10 +224,10 @@ fn live(site: &Site, authority: &Authority, name: &str, limit: i64, mut done: im
             issuer = name.replace('.', "_"),
         ),
     );
-    let options = server::options::parse(&["-p".into(), site.dir.clone().into()]).expect("options");
-    let reading = conf::read(
+    let options = server::options::parse_options(&["-p".into(), site.dir.clone().into()]).expect("options");
+    let reading = conf::read_config(
         &conf_syntax::Disk,
-        conf_schema::Store::default(),
+        conf_schema::TextStore::default(),
         &options.invocation(),
         observe::LogFiles::default(),
     );

@@ -76,7 +76,7 @@ struct Client {
 
 impl Client {
     fn new(port: u16, authority: &Authority, tls13: bool) -> Client {
-        let trusted = tls::certs::certificates(authority.pem.as_bytes()).expect("PEM");
+        let trusted = tls::certs::parse_certificates(authority.pem.as_bytes()).expect("PEM");
         let protocols = Protocols { tls12: !tls13, tls13, older: false };
         let settings = ClientSettings { verify: true, trusted, protocols, ..ClientSettings::default() };
         Client { rules: ClientRules::build(&settings, &clock(), &mut Vec::new()).expect("rules"), port }

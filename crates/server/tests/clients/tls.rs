@@ -57,7 +57,7 @@ struct Client {
 
 impl Client {
     fn new(port: u16, authority: &Authority, certificate: Option<(String, String)>) -> Client {
-        let trusted = tls::certs::certificates(authority.pem.as_bytes()).expect("PEM");
+        let trusted = tls::certs::parse_certificates(authority.pem.as_bytes()).expect("PEM");
         let certificate = certificate
             .map(|(c, k)| tls::certs::KeyPair::load(c.as_bytes(), k.as_bytes(), &[]).expect("a certificate"));
         let settings = ClientSettings { verify: true, trusted, certificate, ..ClientSettings::default() };

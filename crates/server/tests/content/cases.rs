@@ -46,12 +46,12 @@ fn all_hold(env: &[(&'static str, &'static str)], wanted: impl Fn(&str) -> bool)
         // Both tests run concurrently, in separate directories.
         let suffix = if env.is_empty() { "" } else { "-task" };
         let name = path.file_stem().map(|n| format!("{}{suffix}", n.to_string_lossy())).unwrap_or_default();
-        let case = match cases::parse(&text) {
+        let case = match cases::parse_case(&text) {
             Ok(case) => case,
             Err(words) => panic!("{}: {words}", path.display()),
         };
         for over in &case.over {
-            if let Err(words) = cases::run(&server, &case, &name, *over) {
+            if let Err(words) = cases::run_case(&server, &case, &name, *over) {
                 wrong.push(format!("{}:\n{words}", path.display()));
             }
         }

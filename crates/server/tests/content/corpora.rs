@@ -61,7 +61,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
 ];
 
 fn names_in(folder: &str, suffix: &str) -> BTreeSet<String> {
-    let entries = std::fs::read_dir(corpora::folder().join(folder)).expect("a folder of fuzz/").flatten();
+    let entries = std::fs::read_dir(corpora::corpora_folder().join(folder)).expect("a folder of fuzz/").flatten();
     let names = entries.map(|entry| entry.file_name().into_string().expect("a name"));
     names.filter_map(|name| name.strip_suffix(suffix).map(str::to_string)).collect()
 }
@@ -76,9 +76,9 @@ fn every_target_is_listed_and_has_a_corpus() {
 #[test]
 fn no_input_violates_an_invariant() {
     for (name, target) in TARGETS {
-        let path = corpora::folder().join(format!("{name}.txt"));
+        let path = corpora::corpora_folder().join(format!("{name}.txt"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        let inputs = corpora::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let inputs = corpora::parse_inputs(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert!(!inputs.is_empty(), "{name}: an empty corpus tests nothing");
         for (at, input) in inputs.iter().enumerate() {
             eprintln!("{name}, line {}", at + 1);

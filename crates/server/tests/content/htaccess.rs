@@ -86,7 +86,7 @@ const CASES: &[Case] = &[
         requests: &["GET /index.php/blog", "GET /index.php/"],
     },
     Case {
-        name: "the path as path information, the query added",
+        name: "the path information, the query added",
         files: &[(
             ".htaccess",
             "RewriteEngine On\nRewriteCond $1 !^(index\\.php|style\\.css)\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^(.*)$ index.php/$1 [L,QSA]\n",

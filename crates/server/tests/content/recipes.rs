@@ -429,7 +429,7 @@ fn recipe_websocket() {
 
 /// A gRPC service that echoes each message, with the status in the trailers.
 fn service(mut talk: Talk<'_>) {
-    let mut server = wire_h2::Server::new(wire_h2::Limits::default());
+    let mut server = wire_h2::Server::new(wire_h2::ServerLimits::default());
     loop {
         let out = server.output().to_vec();
         server.advance(out.len());

@@ -4,7 +4,7 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -261,7 +261,7 @@ fn quit_leaves_kept_connections_keepalive_min_timeout_and_requests_worker_shutdo
     busy.write_all(b"GET /huge HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
     sim.settle().expect("rest");
     assert!(answered(&mut kept, 200));
-    sim.tell(Command::Quit { timeout_ms: 20_000 });
+    sim.tell(WorkerCommand::Quit { timeout_ms: 20_000 });
     sim.pass(2_999).expect("rest");
     assert!(is_open(&mut kept));
     sim.pass(2).expect("rest");
@@ -376,7 +376,7 @@ impl Course {
 }
 
 /// Two listeners; every plan has them in another order.
-fn plan(number: usize) -> Serving {
+fn plan(number: usize) -> ServeLoop {
     let server = |port: u16, name: &str| {
         format!("server {{ listen 127.0.0.1:{port}; location /words {{ return 200 \"{name} {number}\"; }} }}")
     };
@@ -388,7 +388,7 @@ fn plan(number: usize) -> Serving {
 
 const PLANS: usize = 4;
 
-fn course(seed: u64, plans: &[Serving], big: &[u8]) {
+fn course(seed: u64, plans: &[ServeLoop], big: &[u8]) {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
     let (reloads, quits, panics) = (random.chance(50), random.chance(25), random.chance(25));
@@ -419,7 +419,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
             6 => sim.pass(random.number() % 50).expect("rest"),
             _ if reloads && current < plans.len() && random.chance(5) => {
                 let serving = plans.get(current).expect("a plan").clone();
-                sim.tell(Command::Serve {
+                sim.tell(WorkerCommand::Serve {
                     serving,
                     listeners: Vec::new(),
                     keep: vec![(first(), false), (second(), false)],
@@ -428,7 +428,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
                 // Later requests are judged by the new plan.
             }
             _ if quits && !quit && random.chance(2) => {
-                sim.tell(Command::Quit { timeout_ms: 0 });
+                sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
                 quit = true;
             }
             _ if random.chance(1) => {
@@ -462,7 +462,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
     sim.pass(200_000).expect("rest");
     assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
     if !quit {
-        sim.tell(Command::Quit { timeout_ms: 0 });
+        sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
     }
     sim.settle().expect("rest");
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
@@ -471,7 +471,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
 #[test]
 fn random_courses() {
     quiet_panics();
-    let plans: Vec<Serving> = (0..PLANS).map(plan).collect();
+    let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
     let big = big();
     for_seeds(10_000, |seed| course(seed, &plans, &big));
 }

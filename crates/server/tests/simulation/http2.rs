@@ -4,7 +4,7 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ const PLANS: usize = 4;
 const BODY: &[u8] = &[b'x'; 5000];
 
 /// Two listeners; every plan has them in another order.
-fn plan(number: usize) -> Serving {
+fn plan(number: usize) -> ServeLoop {
     let server = |port: u16, name: &str| {
         format!("server {{ listen 127.0.0.1:{port}; http2 on; location /words {{ return 200 \"{name} {number}\"; }} }}")
     };
@@ -215,7 +215,7 @@ impl Stream {
     }
 }
 
-fn course(seed: u64, plans: &[Serving], big: &[u8]) {
+fn course(seed: u64, plans: &[ServeLoop], big: &[u8]) {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sim = Sim::new(plans.first().expect("a plan").clone()).expect("a thread");
     let (reloads, quits, panics) = (random.chance(50), random.chance(25), random.chance(25));
@@ -252,11 +252,11 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
             10 if reloads && current < plans.len() && random.chance(10) => {
                 let serving = plans.get(current).expect("a plan").clone();
                 let keep = vec![(first(), false), (second(), false)];
-                sim.tell(Command::Serve { serving, listeners: Vec::new(), keep });
+                sim.tell(WorkerCommand::Serve { serving, listeners: Vec::new(), keep });
                 current += 1;
             }
             10 if quits && !quit && random.chance(4) => {
-                sim.tell(Command::Quit { timeout_ms: 0 });
+                sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
                 quit = true;
             }
             11 if random.chance(10) => client.give_up(&mut random),
@@ -284,7 +284,7 @@ fn course(seed: u64, plans: &[Serving], big: &[u8]) {
     sim.pass(200_000).expect("rest");
     assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
     if !quit {
-        sim.tell(Command::Quit { timeout_ms: 0 });
+        sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
     }
     sim.settle().expect("rest");
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
@@ -360,7 +360,7 @@ fn only_requests_prolong_an_idle_connection() {
 #[test]
 fn random_courses() {
     quiet_panics();
-    let plans: Vec<Serving> = (0..PLANS).map(plan).collect();
+    let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
     let big = big();
     for_seeds(10_000, |seed| course(seed, &plans, &big));
 }

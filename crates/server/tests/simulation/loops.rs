@@ -6,8 +6,8 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Bound, Command};
-use net::faults::{self, Fault};
+use conn::thread::{BoundSocket, WorkerCommand};
+use net::faults::{self, SocketFault};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use support::simulated::{FOLDER, configured};
 /// Turns that a fault lasts: each loop has its budget in each.
 const TURNS: usize = 8;
 
-const FAULTS: [Fault; 6] = [
-    Fault::Again,
-    Fault::Error(libc::ECONNREFUSED),
-    Fault::Error(libc::ECONNRESET),
-    Fault::Endless(b'x'),
-    Fault::Endless(0),
-    Fault::Endless(b'\n'),
+const FAULTS: [SocketFault; 6] = [
+    SocketFault::Again,
+    SocketFault::Error(libc::ECONNREFUSED),
+    SocketFault::Error(libc::ECONNRESET),
+    SocketFault::Endless(b'x'),
+    SocketFault::Endless(0),
+    SocketFault::Endless(b'\n'),
 ];
 
 /// Connections that stay open while the faults last.
@@ -74,11 +74,11 @@ impl Bench {
                 socket.set_nonblocking(true).expect("nonblocking");
                 socket.into()
             };
-            Bound { spec, fd, shared: false }
+            BoundSocket { spec, fd, shared: false }
         });
         let listeners = listeners.collect();
         let mut sim = Sim::new(serving.clone()).expect("a thread");
-        sim.tell(Command::Serve { serving, listeners, keep: Vec::new() });
+        sim.tell(WorkerCommand::Serve { serving, listeners, keep: Vec::new() });
         sim.settle().expect("rest");
         Bench { sim, ports, origin, held: Held::default() }
     }

@@ -7,10 +7,10 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use http_types::{
-    ByteCore, Event, FieldLines, List, Place, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken,
-    Version, request,
+    ByteCore, Event, FieldLines, List, ListPlace, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux,
+    TakenLines, Version, request_message,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
@@ -38,10 +38,10 @@ impl Lines {
         self.has_begun = true;
         let mut list = List::default();
         for (name, value) in [(":method", "GET"), (":scheme", "http"), (":path", path), (":authority", "site")] {
-            let field: (Place, Place) = (list.put(name.as_bytes()), list.put(value.as_bytes()));
+            let field: (ListPlace, ListPlace) = (list.put(name.as_bytes()), list.put(value.as_bytes()));
             list.fields.push(field);
         }
-        let message = request(&list, false, true);
+        let message = request_message(&list, false, true);
         self.events.push_back(Event::Head { stream, list, message, end: true, octets: line.len() + 1 });
         Ok(())
     }
@@ -63,8 +63,8 @@ impl StreamMux for Lines {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
-    fn take_body(&mut self, _: StreamId) -> Taken {
-        Taken::End
+    fn take_body(&mut self, _: StreamId) -> TakenLines {
+        TakenLines::End
     }
     fn taken(&self, _: StreamId) -> u64 {
         0
@@ -156,7 +156,7 @@ impl ByteCore for Lines {
     }
 }
 
-fn plan() -> Serving {
+fn plan() -> ServeLoop {
     serving(
         "server { listen 127.0.0.1:8001; http2 on; keepalive_timeout 7s; client_header_timeout 3s;
              location /words { return 200 \"$server_protocol $uri\"; } location /slow { limit_rate 1; return 200 abcdef; } }",
@@ -226,7 +226,7 @@ fn unknown_protocols_end_their_connection() {
 #[test]
 fn quit_lets_streams_end_and_takes_no_more() {
     let (mut sim, mut client) = begin("1 /slow\n");
-    sim.tell(Command::Quit { timeout_ms: 0 });
+    sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
     sim.settle().expect("settles");
     client.write_all(b"2 /words\n").expect("sent");
     sim.settle().expect("settles");

@@ -6,7 +6,7 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -29,7 +29,7 @@ fn body(id: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| octet(id, at)).collect()
 }
 
-fn plan(number: usize) -> Serving {
+fn plan(number: usize) -> ServeLoop {
     let folder = FOLDER.display();
     let details = [
         "",
@@ -376,7 +376,7 @@ fn respond(served: &mut Served, id: usize, wants: usize, random: &mut Random, fa
     true
 }
 
-fn course(seed: u64, plans: &[Serving]) {
+fn course(seed: u64, plans: &[ServeLoop]) {
     let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut servers = Servers::new();
     let log = FOLDER.join("proxied.log");
@@ -418,11 +418,11 @@ fn course(seed: u64, plans: &[Serving]) {
             10 if faults > 0 && random.chance(10) => sim.pass(3000).expect("rest"),
             _ if reloads && random.chance(3) => {
                 let serving = plans.get(random.below(plans.len())).expect("a plan").clone();
-                sim.tell(Command::Serve { serving, listeners: Vec::new(), keep: vec![(first(), false)] });
+                sim.tell(WorkerCommand::Serve { serving, listeners: Vec::new(), keep: vec![(first(), false)] });
                 reloaded = true;
             }
             _ if quits && !quit && random.chance(2) => {
-                sim.tell(Command::Quit { timeout_ms: 0 });
+                sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
                 quit = true;
             }
             _ if random.chance(1) => {
@@ -458,7 +458,7 @@ fn course(seed: u64, plans: &[Serving]) {
     sim.pass(200_000).expect("rest");
     assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
     if !quit {
-        sim.tell(Command::Quit { timeout_ms: 0 });
+        sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
     }
     sim.settle().expect("rest");
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
@@ -475,6 +475,6 @@ fn course(seed: u64, plans: &[Serving]) {
 #[test]
 fn random_courses_through_a_proxy() {
     quiet_panics();
-    let plans: Vec<Serving> = (0..PLANS).map(plan).collect();
+    let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
     for_seeds(2_000, |seed| course(seed, &plans));
 }

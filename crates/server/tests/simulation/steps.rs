@@ -5,7 +5,7 @@
 use crate::support;
 
 use conn::sim::Sim;
-use conn::thread::{Command, Serving};
+use conn::thread::{ServeLoop, WorkerCommand};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -354,7 +354,7 @@ fn answer_of(bytes: &[u8]) -> Option<(Vec<u8>, bool)> {
 }
 
 /// Two listeners, which every plan has in another order. `$arg_n` tells requests apart in the log.
-fn plan(number: usize) -> Serving {
+fn plan(number: usize) -> ServeLoop {
     let folder = FOLDER.display();
     let server = |listen: &str| {
         format!(
@@ -450,7 +450,7 @@ struct Outcome {
     descriptors: (usize, usize),
 }
 
-fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome {
+fn course(name: &str, at: Option<(What, u64)>, plans: &[ServeLoop; 2]) -> Outcome {
     let counts = || {
         use metrics::process::{HTTP_DISCARDED, HTTP_REQUESTS, HTTP_RESPONSES};
         (HTTP_REQUESTS.sum(), HTTP_RESPONSES.sum() + HTTP_DISCARDED.sum())
@@ -466,9 +466,9 @@ fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome 
         None => sim.count_steps(),
         Some((What::Panic, step)) => sim.panic_at(step),
         Some((What::Reload, step)) => {
-            sim.tell_at(step, Command::Serve { serving: plans[1].clone(), listeners: Vec::new(), keep });
+            sim.tell_at(step, WorkerCommand::Serve { serving: plans[1].clone(), listeners: Vec::new(), keep });
         }
-        Some((What::Quit, step)) => sim.tell_at(step, Command::Quit { timeout_ms: 0 }),
+        Some((What::Quit, step)) => sim.tell_at(step, WorkerCommand::Quit { timeout_ms: 0 }),
     }
     let mut client = client(&mut sim, name);
     let stream = sim.connect(&second()).expect("connected");
@@ -509,7 +509,7 @@ fn course(name: &str, at: Option<(What, u64)>, plans: &[Serving; 2]) -> Outcome 
     origin.step();
     sim.pass(200_000).expect("rest");
     assert_eq!((sim.clients(), sim.tasks()), (0, 0), "something is left");
-    sim.tell(Command::Quit { timeout_ms: 0 });
+    sim.tell(WorkerCommand::Quit { timeout_ms: 0 });
     sim.settle().expect("rest");
     assert!(sim.has_ended(), "the thread has not ended: {}", sim.owned());
     assert!(sim.end(), "something holds the thread");

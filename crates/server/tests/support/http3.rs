@@ -2,7 +2,7 @@
 
 use super::Site;
 use bytes::BytesMut;
-use http_types::Taken;
+use http_types::TakenLines;
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, TransportConfig};
 use std::collections::HashMap;
@@ -259,8 +259,8 @@ impl Client {
                 ClientEvent::Body(stream) => loop {
                     let answer = self.answers.entry(stream).or_default();
                     match self.core.take_body(stream) {
-                        Taken::Bytes(bytes) => answer.body.extend_from_slice(&bytes),
-                        Taken::End => {
+                        TakenLines::Bytes(bytes) => answer.body.extend_from_slice(&bytes),
+                        TakenLines::End => {
                             answer.whole = true;
                             break;
                         }

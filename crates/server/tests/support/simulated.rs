@@ -2,7 +2,7 @@
 
 use base::clock;
 use conn::sim::Sim;
-use conn::thread::Serving;
+use conn::thread::ServeLoop;
 use net::Address;
 use server::conf::{self, Invocation};
 use std::cell::RefCell;
@@ -33,16 +33,16 @@ pub fn second() -> Address {
 }
 
 /// Returns the plan of a configuration; `servers` stands in the http block.
-pub fn serving(servers: &str) -> Serving {
+pub fn serving(servers: &str) -> ServeLoop {
     reading(&format!("access_log off; {servers}"))
 }
 /// `serving` with a log of requests in this file and format.
-pub fn logging(file: &str, format: &str, servers: &str) -> Serving {
+pub fn logging(file: &str, format: &str, servers: &str) -> ServeLoop {
     let folder = FOLDER.display();
     reading(&format!("log_format own '{format}'; access_log {folder}/{file} own; {servers}"))
 }
 
-fn reading(http: &str) -> Serving {
+fn reading(http: &str) -> ServeLoop {
     let folder = FOLDER.display();
     configured(&format!("error_log /dev/null crit; events {{ }} http {{ root {folder}; {http} }}")).0
 }
@@ -74,7 +74,7 @@ fn share_process() {
 }
 
 /// The plan and the listeners of a thread under this configuration.
-pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
+pub fn configured(text: &str) -> (ServeLoop, Vec<net::listen::ListenSpec>) {
     share_process();
     let path = |name: &str| FOLDER.join(name);
     let invocation = Invocation {
@@ -86,14 +86,18 @@ pub fn configured(text: &str) -> (Serving, Vec<net::listen::ListenSpec>) {
         globals: Vec::new(),
         text: Some(text.as_bytes().to_vec()),
     };
-    let reading =
-        conf::read(&conf_syntax::Disk, conf_schema::Store::default(), &invocation, observe::LogFiles::default());
+    let reading = conf::read_config(
+        &conf_syntax::Disk,
+        conf_schema::TextStore::default(),
+        &invocation,
+        observe::LogFiles::default(),
+    );
     let config = reading.config.unwrap_or_else(|failure| panic!("{:?}", failure.complaints));
     for file in config.logs.all() {
         file.open().expect("a log");
     }
     let specs = config.specs();
-    let serving = Serving {
+    let serving = ServeLoop {
         stream: config.stream,
         mail: config.mail,
         http: config.http,

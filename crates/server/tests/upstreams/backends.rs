@@ -408,7 +408,7 @@ struct H2 {
 
 impl H2 {
     fn new() -> H2 {
-        H2 { server: wire_h2::Server::new(wire_h2::Limits::default()), asked: Vec::new() }
+        H2 { server: wire_h2::Server::new(wire_h2::ServerLimits::default()), asked: Vec::new() }
     }
     /// Moves bytes until a closure is content; `false`: the connection has ended.
     fn run(&mut self, talk: &mut Talk<'_>, done: impl Fn(&H2) -> bool) -> bool {

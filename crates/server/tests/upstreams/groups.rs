@@ -2,7 +2,7 @@
 
 use crate::support;
 
-use http_types::Taken;
+use http_types::TakenLines;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
@@ -91,7 +91,7 @@ fn grpc(name: &'static str) -> (Origin, Arc<AtomicU16>) {
     let status = Arc::new(AtomicU16::new(1));
     let its = status.clone();
     let origin = Origin::new(move |mut talk| {
-        let mut server = wire_h2::Server::new(wire_h2::Limits::default());
+        let mut server = wire_h2::Server::new(wire_h2::ServerLimits::default());
         let mut checks: Vec<(http_types::StreamId, Vec<u8>)> = Vec::new();
         loop {
             let out = server.output().to_vec();
@@ -118,7 +118,7 @@ fn grpc(name: &'static str) -> (Origin, Arc<AtomicU16>) {
                 }
             }
             checks.retain_mut(|(stream, message)| {
-                while let Taken::Bytes(bytes) = server.take_body(*stream as u32) {
+                while let TakenLines::Bytes(bytes) = server.take_body(*stream as u32) {
                     message.extend_from_slice(&bytes);
                 }
                 if message.len() < CALL.len() {

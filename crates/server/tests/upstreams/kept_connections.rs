@@ -166,7 +166,7 @@ fn a_request_to_a_gateway_over_a_kept_connection_is_sent_as_often_as_the_configu
 /// Answers the first request of each HTTP/2 connection, and ends the connection at the second one.
 fn closing_http2(counts: Arc<Mutex<Vec<usize>>>) -> Origin {
     Origin::new(move |mut talk: Talk<'_>| {
-        let mut server = wire_h2::Server::new(wire_h2::Limits::default());
+        let mut server = wire_h2::Server::new(wire_h2::ServerLimits::default());
         let mut requests = 0;
         loop {
             let out = server.output().to_vec();

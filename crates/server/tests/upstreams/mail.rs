@@ -389,7 +389,7 @@ fn commands_in_tls_keep_their_limit_and_servers_get_its_facts() {
              server {{ listen 127.0.0.1:{port} ssl; protocol imap; imap_client_buffer 1k; }} }}"
         ),
     );
-    let (certificate, key) = cases::identity().expect("made");
+    let (certificate, key) = cases::test_identity().expect("made");
     std::fs::write(site.path("conf/own.crt"), certificate).expect("a file");
     std::fs::write(site.path("conf/own.key"), key).expect("a file");
     let running = site.start();
@@ -407,7 +407,7 @@ fn commands_in_tls_keep_their_limit_and_servers_get_its_facts() {
     assert_eq!(ask(&format!("a1 LOGIN {}\r\na2 LOGOUT\r\n", "x".repeat(1024))), "a1 BAD invalid command\r\n");
     assert_eq!(ask("a1 LOGIN u p\r\n"), "* BAD internal server error\r\n");
     let header = header.recv().expect("a header");
-    let (read, length) = wire_proxy::parse(&header).expect("valid").expect("whole");
+    let (read, length) = wire_proxy::parse_header(&header).expect("valid").expect("whole");
     assert_eq!(length, header.len());
     assert_eq!(read.tlvs(&header).find(0x01), Ok(Some(&b"imap"[..])));
     assert_eq!(read.tlvs(&header).find(0x02), Ok(Some(&b"localhost"[..])));

@@ -3,36 +3,36 @@
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler};
 use crate::session::StreamSession;
-use conf_schema::{Area, Problem, Table};
-use observe::Level;
+use conf_schema::{ContextArea, FeatureTable, Problem};
+use observe::Severity;
 use session_engine::Session;
-use session_engine::access::{self, List};
+use session_engine::access::{self, AccessList};
 use std::any::Any;
 use std::sync::Arc;
 
-pub struct Access;
+pub struct StreamAccess;
 
-impl Feature for Access {
-    fn table(&self) -> Table {
-        access::table(Area::Stream)
+impl Feature for StreamAccess {
+    fn table(&self) -> FeatureTable {
+        access::access_table(ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
-        if let Some(list) = access::list(&**conf) {
-            block.server.access.push(Arc::new(Check(list)));
+        if let Some(list) = access::access_list(&**conf) {
+            block.server.access.push(Arc::new(StreamAccessCheck(list)));
         }
         Ok(())
     }
 }
 
-struct Check(List);
+struct StreamAccessCheck(AccessList);
 
-impl Handler for Check {
+impl Handler for StreamAccessCheck {
     fn run(&self, s: &mut StreamSession) -> Flow {
         match self.0.refuses(s.peer.map(|peer| peer.ip())) {
             None => Flow::Declined,
             Some(false) => Flow::Done,
             Some(true) => {
-                s.log(Level::Error, format_args!("access forbidden by rule"));
+                s.log(Severity::Error, format_args!("access forbidden by rule"));
                 Flow::End(403)
             }
         }

@@ -4,22 +4,22 @@ use crate::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::Logger;
 use crate::session::StreamSession;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use session_engine::log::by_path::CacheConf;
-use session_engine::log::{Formatted as FormattedFor, Logs as LogsOf, Write as WriteOf};
+use session_engine::log::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use std::any::Any;
 use std::sync::Arc;
 
-type Logs = LogsOf<StreamArea>;
-type Formatted = FormattedFor<StreamArea>;
+type StreamLogs = LogsOf<StreamArea>;
+type StreamLogFormat = FormattedFor<StreamArea>;
 
 directives! {
     pub struct LogConf from LogInput {
         /// Writes a log line per session to a file or syslog server, in a `log_format`. May be repeated for several
         /// logs.
-        access_log: Logs = "off",
+        access_log: StreamLogs = "off",
         /// Defines a named format of log lines.
-        log_format: Formatted,
+        log_format: StreamLogFormat,
         /// Caches open descriptors of logs whose paths contain variables.
         open_log_file_cache: CacheConf = "off",
     }
@@ -28,21 +28,21 @@ directives! {
 pub struct AccessLog;
 
 impl Feature for AccessLog {
-    fn table(&self) -> Table {
-        LogConf::table("access_log", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        LogConf::table("access_log", ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<LogConf>() else { return Ok(()) };
         if let Some(write) = conf.access_log.writer(conf.open_log_file_cache) {
-            block.server.loggers.push(Arc::new(Write(write)));
+            block.server.loggers.push(Arc::new(StreamLogWriter(write)));
         }
         Ok(())
     }
 }
 
-struct Write(WriteOf<StreamArea>);
+struct StreamLogWriter(WriteOf<StreamArea>);
 
-impl Logger for Write {
+impl Logger for StreamLogWriter {
     fn log(&self, s: &mut StreamSession) {
         self.0.log(s);
     }

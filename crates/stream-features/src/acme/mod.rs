@@ -3,8 +3,8 @@
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::session::StreamSession;
-use conf_schema::value::List;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::ValueList;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook};
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ directives! {
         /// `$acme_cert_key_NAME` are its values for `ssl_certificate` and `ssl_certificate_key`. Servers with `listen
         /// ... ssl` answer its challenges by TLS (`challenge=alpn`); the http block answers HTTP challenges
         /// (`challenge=http`).
-        acme: List<ClientName>,
+        acme: ValueList<ClientName>,
     }
 }
 
@@ -32,8 +32,8 @@ fn value(s: &mut StreamSession, name: &str, out: &mut Vec<u8>) -> bool {
 pub struct Acme;
 
 impl Feature for Acme {
-    fn table(&self) -> Table {
-        AcmeConf::table("acme", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        AcmeConf::table("acme", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -50,7 +50,7 @@ impl Feature for Acme {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
-        let Some(List(lines)) = &conf.acme else { return Ok(()) };
+        let Some(ValueList(lines)) = &conf.acme else { return Ok(()) };
         let names: Vec<Vec<u8>> = block.names.iter().map(|name| name.configured()).collect();
         AcmeClients::add(block.cx, lines, &names, block.server.resolving.clone())
     }

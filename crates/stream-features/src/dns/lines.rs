@@ -1,11 +1,11 @@
 //! Reads a `dns` block: records for the zone, and pools, whose groups are bound when all are known.
 
-use crate::Template;
+use crate::StreamTemplate;
 use crate::values::place_of_answer;
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Word;
 use dns_zone::record::{self, LINE_TYPES, RecordType};
-use dns_zone::{Name, NameError, Zone, ZoneBuilder};
+use dns_zone::{DomainName, NameError, Zone, ZoneBuilder};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub enum DownAnswer {
 /// Groups of a pool, in the order in which they are tried.
 pub enum GroupChoice {
     Same(Vec<GroupName>),
-    ByValue { of: Template, cases: HashMap<Vec<u8>, Vec<GroupName>>, default: Vec<GroupName> },
+    ByValue { of: StreamTemplate, cases: HashMap<Vec<u8>, Vec<GroupName>>, default: Vec<GroupName> },
 }
 
 pub struct PoolLine {
@@ -61,7 +61,7 @@ pub struct PoolLine {
 #[derive(Default)]
 struct PoolCount(usize);
 
-impl Value for ZoneBlocks {
+impl ValueKind for ZoneBlocks {
     const SYNTAX: &'static str = "zone [ttl=time] { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -75,7 +75,7 @@ impl Value for ZoneBlocks {
 
 fn parse_block(cx: &mut Cx, d: &Directive) -> Result<ZoneBlock, Problem> {
     let name = d.args.first().map(|word| word.text()).unwrap_or_default();
-    let apex = Name::parse(&name, None).map_err(|NameError { reason, hint }| {
+    let apex = DomainName::parse(&name, None).map_err(|NameError { reason, hint }| {
         hinted(Problem::says(format!("the name of the zone \"{name}\" {reason}")).at(0), hint)
     })?;
     let mut ttl = TTL_DEFAULT;
@@ -90,7 +90,7 @@ fn parse_block(cx: &mut Cx, d: &Directive) -> Result<ZoneBlock, Problem> {
     }
     let mut builder = ZoneBuilder::new(apex, ttl);
     let mut pools = Vec::new();
-    for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+    for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
         parse_line(cx, line, ttl, &mut builder, &mut pools)?;
     }
     let (zone, warnings) = builder.finish().map_err(|fault| hinted(Problem::says(fault.reason), &fault.hint))?;
@@ -161,10 +161,11 @@ fn parse_line(
     };
     let texts: Vec<_> = values.iter().map(Word::text).collect();
     let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-    let data = record::parse(kind, &texts, &apex).map_err(|fault| match fault.word.and_then(|at| values.get(at)) {
-        Some(word) => wrong(line, word, fault.reason, &fault.hint),
-        None => hinted(Problem::says(fault.reason).on(line), &fault.hint),
-    })?;
+    let data =
+        record::parse_record(kind, &texts, &apex).map_err(|fault| match fault.word.and_then(|at| values.get(at)) {
+            Some(word) => wrong(line, word, fault.reason, &fault.hint),
+            None => hinted(Problem::says(fault.reason).on(line), &fault.hint),
+        })?;
     builder.add(&owner, kind, ttl, data).map_err(|fault| hinted(Problem::says(fault.reason).on(line), &fault.hint))
 }
 
@@ -175,7 +176,7 @@ fn parse_pool(cx: &mut Cx, line: &Directive, words: &[Word]) -> Result<PoolLine,
     let (mut answers, mut down) = (ANSWERS_DEFAULT, DownAnswer::All);
     let (of, words) = match words.split_first() {
         Some((first, rest)) if first.bytes.contains(&b'$') => {
-            let of = Template::compile(cx, line, &first.bytes)
+            let of = StreamTemplate::compile(cx, line, &first.bytes)
                 .map_err(|problem| Problem { inner: Some(place_of(line, first)), ..problem })?;
             (Some(of), rest)
         }
@@ -238,8 +239,8 @@ mod tests {
 
     fn block(text: &str) -> Result<ZoneBlock, (String, Option<String>)> {
         let text = format!("dns example.org {{ @ NS ns.example.net.; {text} }}");
-        let items = conf_syntax::parse(conf_syntax::FileId(0), text.as_bytes());
-        let lines = conf_syntax::directives(&items);
+        let items = conf_syntax::parse_file(conf_syntax::FileId(0), text.as_bytes());
+        let lines = conf_syntax::list_directives(&items);
         let line = lines.first().expect("a block");
         parse_block(&mut Cx::default(), line).map_err(|problem| {
             let at = problem.inner.map(|at| text[at.span.start as usize..at.span.end as usize].to_string());

@@ -11,11 +11,11 @@ mod variables;
 
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild};
-use crate::groups::Groups;
+use crate::groups::StreamGroups;
 use conf_schema::value::Msec;
-use conf_schema::value::decimal;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use dns_zone::Zones;
+use conf_schema::value::parse_decimal;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use dns_zone::ServerZones;
 use lines::ZoneBlocks;
 use pools::Pool;
 use serving::NameServer;
@@ -53,7 +53,7 @@ pub struct RateLimit {
     burst: u64,
 }
 
-impl Value for RateLimit {
+impl ValueKind for RateLimit {
     const SYNTAX: &'static str = "rate [burst=number] | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<_> = d.args.iter().map(|word| word.text()).collect();
@@ -65,7 +65,7 @@ impl Value for RateLimit {
         let rate = Rate::parse(text).filter(|rate| rate.0 > 0).ok_or_else(invalid)?;
         let mut burst = rate.0.div_ceil(1000);
         if let [more, ..] = more {
-            let number = more.strip_prefix("burst=").and_then(decimal::<u32>).filter(|burst| *burst > 0);
+            let number = more.strip_prefix("burst=").and_then(parse_decimal::<u32>).filter(|burst| *burst > 0);
             let wrong =
                 || Problem::says(format!("invalid parameter \"{more}\"")).at(1).hint("\"burst=number\", at least 1");
             burst = u64::from(number.ok_or_else(wrong)?);
@@ -77,8 +77,8 @@ impl Value for RateLimit {
 pub struct Dns;
 
 impl Feature for Dns {
-    fn table(&self) -> Table {
-        DnsConf::table("dns", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        DnsConf::table("dns", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
@@ -87,8 +87,8 @@ impl Feature for Dns {
         let Some(conf) = conf.downcast_ref::<DnsConf>() else { return Ok(()) };
         let Some(blocks) = &conf.dns else { return Ok(()) };
         // All groups are known by now.
-        let groups = block.cx.get::<Groups>().clone();
-        let mut zones = Zones::default();
+        let groups = block.cx.get::<StreamGroups>().clone();
+        let mut zones = ServerZones::default();
         let mut pools = HashMap::new();
         for zone_block in &blocks.all {
             let name = zone_block.zone.apex().to_string();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     fn limit(text: &str) -> Result<RateLimit, Problem> {
-        RateLimit::parse(&mut Cx::default(), &conf_schema::table::synthetic("dns_rate_limit", text))
+        RateLimit::parse(&mut Cx::default(), &conf_schema::table::synthetic_directive("dns_rate_limit", text))
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! Selects the servers of a pool: groups by a variable, the first of them with available servers, and these by weight.
 
 use super::lines::{DownAnswer, GroupChoice, GroupName, PoolLine};
-use crate::Template;
-use crate::groups::Groups;
+use crate::StreamTemplate;
+use crate::groups::StreamGroups;
 use crate::session::StreamSession;
 use base::clock::{self, Instant};
 use conf_schema::Problem;
-use dns_zone::{Family, Selection, draw};
+use dns_zone::{AddressFamily, Selection, draw_positions};
 use metrics::process;
 use net::Address;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ type GroupList = Vec<Arc<Group>>;
 
 enum BoundChoice {
     Same(GroupList),
-    ByValue { of: Template, cases: HashMap<Vec<u8>, GroupList>, default: GroupList },
+    ByValue { of: StreamTemplate, cases: HashMap<Vec<u8>, GroupList>, default: GroupList },
 }
 
 /// A pool with its groups.
@@ -28,7 +28,7 @@ pub struct Pool {
     down: DownAnswer,
 }
 
-fn bind_group(name: &GroupName, groups: &Groups) -> Result<Arc<Group>, Problem> {
+fn bind_group(name: &GroupName, groups: &StreamGroups) -> Result<Arc<Group>, Problem> {
     let wrong = |words: String, hint: &str| Problem { inner: Some(name.at), ..Problem::says(words) }.hint(hint);
     let Some(named) = groups.get(&name.text) else {
         let words = format!("no upstream \"{}\" for a pool", name.text);
@@ -45,7 +45,7 @@ fn bind_group(name: &GroupName, groups: &Groups) -> Result<Arc<Group>, Problem> 
 
 impl Pool {
     /// Finds the groups of a line.
-    pub fn bind(line: &PoolLine, groups: &Groups) -> Result<Pool, Problem> {
+    pub fn bind(line: &PoolLine, groups: &StreamGroups) -> Result<Pool, Problem> {
         let bind = |names: &Vec<GroupName>| -> Result<GroupList, Problem> {
             names.iter().map(|name| bind_group(name, groups)).collect()
         };
@@ -74,7 +74,7 @@ impl Pool {
     pub fn select(
         &self,
         s: &mut StreamSession,
-        family: Family,
+        family: AddressFamily,
         out: &mut Vec<IpAddr>,
     ) -> (Selection, Option<Arc<Group>>) {
         let (groups, by_place) = match &self.choice {
@@ -107,7 +107,7 @@ impl Pool {
             }
         }
         let weights: Vec<u32> = weighted.iter().map(|(_, weight)| *weight).collect();
-        let drawn = draw(&weights, self.answers, random);
+        let drawn = draw_positions(&weights, self.answers, random_number);
         out.extend(drawn.into_iter().filter_map(|index| weighted.get(index)).map(|(ip, _)| *ip));
         (Selection { by_place, failed: false }, group)
     }
@@ -131,6 +131,6 @@ fn available(group: &Group, now: Instant) -> Option<Vec<Arc<Peer>>> {
 }
 
 /// Draws a random number.
-pub fn random() -> u64 {
+pub fn random_number() -> u64 {
     u64::from_ne_bytes(net::random::bytes())
 }

@@ -1,16 +1,16 @@
 //! Answers queries: a datagram is a session, a connection has one query after another.
 
-use super::pools::{Pool, random};
+use super::pools::{Pool, random_number};
 use super::variables::{QueryFacts, ResponseFacts};
 use crate::client::SessionClient;
 use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use dns_zone::{
-    Family, Query, RateVerdict, ResponseCode, ResponseRate, Selection, Selector, Transport, UnreadQuery, Zones, answer,
-    refuse, truncate,
+    AddressFamily, Query, RateVerdict, ResponseCode, ResponseRate, Selection, Selector, ServerZones, Transport,
+    UnreadQuery, answer_query, refuse_message, truncate_answer,
 };
 use metrics::process;
-use observe::Level;
+use observe::Severity;
 use runtime::time::timeout;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
@@ -40,7 +40,7 @@ const BY_RATE_TRUNCATED: usize = 1;
 
 /// Zones of a server, with their pools by number.
 pub struct NameServer {
-    zones: Zones,
+    zones: ServerZones,
     pools: HashMap<usize, Pool>,
     rate: Option<ResponseRate>,
     idle: Duration,
@@ -48,7 +48,12 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    pub fn new(zones: Zones, pools: HashMap<usize, Pool>, rate: Option<ResponseRate>, idle: Duration) -> NameServer {
+    pub fn new(
+        zones: ServerZones,
+        pools: HashMap<usize, Pool>,
+        rate: Option<ResponseRate>,
+        idle: Duration,
+    ) -> NameServer {
         let mut groups: Vec<Arc<Group>> = Vec::new();
         for group in pools.values().flat_map(Pool::groups) {
             if !groups.iter().any(|known| Arc::ptr_eq(known, group)) {
@@ -83,12 +88,12 @@ impl NameServer {
         match (verdict, query) {
             (RateVerdict::Send, Ok(query)) => self.answer(s, &query, transport, out),
             (RateVerdict::Send, Err(code)) => {
-                refuse(message, code, out);
+                refuse_message(message, code, out);
                 finish(s, ResponseFacts { code, zone: None, group: None }, false)
             }
             (RateVerdict::Truncate, Ok(query)) => {
                 process::DNS_TRUNCATED.up_at(BY_RATE_TRUNCATED);
-                truncate(&query, out);
+                truncate_answer(&query, out);
                 LIMITED
             }
             (RateVerdict::Drop | RateVerdict::Truncate, _) => {
@@ -100,7 +105,7 @@ impl NameServer {
 
     fn answer(&self, s: &mut StreamSession, query: &Query<'_>, transport: Transport, out: &mut Vec<u8>) -> u16 {
         let mut selector = PoolSelector { pools: &self.pools, session: s, group: None };
-        let summary = answer(query, &self.zones, transport, &mut selector, out);
+        let summary = answer_query(query, &self.zones, transport, &mut selector, out);
         let group = selector.group;
         if summary.truncated {
             process::DNS_TRUNCATED.up_at(BY_SIZE);
@@ -120,7 +125,7 @@ impl NameServer {
             let mut taken = 0;
             while let Some(message) = next_message(queries.get(taken..).unwrap_or_default()) {
                 let Ok(message) = message else {
-                    s.log(Level::Info, format_args!("client sent a DNS message of an invalid length"));
+                    s.log(Severity::Info, format_args!("client sent a DNS message of an invalid length"));
                     return BAD_QUERY;
                 };
                 if !std::mem::take(&mut is_first) {
@@ -151,7 +156,7 @@ impl NameServer {
                 Ok(Ok(0)) | Err(_) => return status,
                 Ok(Ok(n)) => s.received += n as u64,
                 Ok(Err(e)) => {
-                    s.log(Level::Info, format_args!("recv() failed {}", observe::os(&e)));
+                    s.log(Severity::Info, format_args!("recv() failed {}", observe::os_error(&e)));
                     return status;
                 }
             }
@@ -169,11 +174,11 @@ impl NameServer {
         match sent {
             Ok(Ok(())) => true,
             Ok(Err(e)) => {
-                s.log(Level::Info, format_args!("send() failed {}", observe::os(&e)));
+                s.log(Severity::Info, format_args!("send() failed {}", observe::os_error(&e)));
                 false
             }
             Err(_) => {
-                s.log(Level::Info, format_args!("client timed out (110: Connection timed out)"));
+                s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
                 false
             }
         }
@@ -213,7 +218,7 @@ struct PoolSelector<'a> {
 }
 
 impl Selector for PoolSelector<'_> {
-    fn select(&mut self, pool: usize, family: Family, out: &mut Vec<IpAddr>) -> Selection {
+    fn select(&mut self, pool: usize, family: AddressFamily, out: &mut Vec<IpAddr>) -> Selection {
         let Some(pool) = self.pools.get(&pool) else {
             base::bug!("no pool {pool}");
             return Selection { by_place: false, failed: true };
@@ -223,7 +228,7 @@ impl Selector for PoolSelector<'_> {
         selection
     }
     fn random(&mut self) -> u64 {
-        random()
+        random_number()
     }
 }
 

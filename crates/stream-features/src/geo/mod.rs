@@ -2,7 +2,7 @@
 
 use crate::StreamArea;
 use crate::build::Feature;
-use conf_schema::{Area, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, directives};
 
 type Geos = session_engine::geo::Geos<StreamArea>;
 
@@ -16,7 +16,7 @@ directives! {
 pub struct Geo;
 
 impl Feature for Geo {
-    fn table(&self) -> Table {
-        GeoConf::table("geo", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        GeoConf::table("geo", ContextArea::Stream)
     }
 }

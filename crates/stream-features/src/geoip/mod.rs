@@ -5,8 +5,8 @@ use crate::Builtin;
 use crate::area::StreamArea;
 use crate::build::{Feature, StreamBuild};
 use crate::session::StreamSession;
-use conf_schema::{Area, Problem, Table, directives};
-use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, Located, OrgFile};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ directives! {
 
 pub struct GeoipFeature;
 
-impl Located for GeoipFeature {
+impl GeoipArea for GeoipFeature {
     type Area = StreamArea;
     fn databases(s: &StreamSession) -> Option<&Databases> {
         s.plan.ext::<Databases>()
@@ -34,11 +34,11 @@ impl Located for GeoipFeature {
     }
 }
 
-static VARIABLES: [Builtin; 16] = geoip::variables::<GeoipFeature>();
+static VARIABLES: [Builtin; 16] = geoip::geoip_variables::<GeoipFeature>();
 
 impl Feature for GeoipFeature {
-    fn table(&self) -> Table {
-        GeoipConf::table("geoip", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        GeoipConf::table("geoip", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         &VARIABLES

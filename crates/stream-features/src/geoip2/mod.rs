@@ -3,7 +3,7 @@
 use crate::StreamArea;
 use crate::build::Feature;
 use crate::session::StreamSession;
-use conf_schema::{Area, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, directives};
 use session_engine::geoip2::{Databases, GeoipClient};
 use std::net::IpAddr;
 
@@ -28,7 +28,7 @@ impl GeoipClient for Geoip2Feature {
 }
 
 impl Feature for Geoip2Feature {
-    fn table(&self) -> Table {
-        Geoip2Conf::table("geoip2", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        Geoip2Conf::table("geoip2", ContextArea::Stream)
     }
 }

@@ -9,21 +9,21 @@ use session_engine::regex::{MatchFailed, Pattern};
 #[derive(Debug, Default)]
 pub struct Match {
     pub send: Option<Vec<u8>>,
-    pub expect: Option<Expected>,
+    pub expect: Option<ExpectedAnswer>,
 }
 
 #[derive(Debug)]
-pub enum Expected {
+pub enum ExpectedAnswer {
     Text(Vec<u8>),
     Like(Pattern<StreamArea>),
 }
 
-impl Expected {
+impl ExpectedAnswer {
     /// Tests the bytes so far. Fails with the reason why a regular expression could not run.
     pub fn is_in(&self, answer: &[u8]) -> Result<bool, String> {
         match self {
-            Expected::Text(text) => Ok(memchr::memmem::find(answer, text).is_some()),
-            Expected::Like(pattern) => pattern.is_match(answer).map_err(|MatchFailed(words)| words),
+            ExpectedAnswer::Text(text) => Ok(memchr::memmem::find(answer, text).is_some()),
+            ExpectedAnswer::Like(pattern) => pattern.is_match(answer).map_err(|MatchFailed(words)| words),
         }
     }
 }
@@ -33,9 +33,9 @@ impl Tests for Match {
         let words: Vec<&[u8]> = line.args.iter().map(|w| w.bytes.as_slice()).collect();
         match (line.name.bytes.as_slice(), words.as_slice()) {
             (b"send", [text]) if self.send.is_none() => self.send = Some(decoded(text)),
-            (b"expect", [text]) if self.expect.is_none() => self.expect = Some(Expected::Text(decoded(text))),
+            (b"expect", [text]) if self.expect.is_none() => self.expect = Some(ExpectedAnswer::Text(decoded(text))),
             (b"expect", [how @ (b"~" | b"~*"), pattern]) if self.expect.is_none() => {
-                self.expect = Some(Expected::Like(Pattern::new(cx, pattern, *how == b"~*")?));
+                self.expect = Some(ExpectedAnswer::Like(Pattern::new(cx, pattern, *how == b"~*")?));
             }
             _ => {
                 let problem = Problem::says("invalid test of a health check");
@@ -68,14 +68,14 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::Value;
+    use conf_schema::ValueKind;
     use session_engine::checks::{MatchBlocks, Matches};
     use std::sync::Arc;
 
     fn block(text: &str) -> Result<Arc<Match>, String> {
-        let items = conf_syntax::parse(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());
+        let items = conf_syntax::parse_file(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());
         let mut cx = Cx::default();
-        let line = conf_syntax::directives(&items).first().copied().cloned().ok_or("nothing")?;
+        let line = conf_syntax::list_directives(&items).first().copied().cloned().ok_or("nothing")?;
         MatchBlocks::<Match>::parse(&mut cx, &line).map_err(|p| format!("{p:?}"))?;
         Matches::find(&mut cx, "m").map_err(|p| format!("{p:?}"))
     }

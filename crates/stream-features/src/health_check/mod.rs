@@ -7,9 +7,9 @@ mod probe;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::StreamPlan;
 use conf_schema::value::Msec;
-use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use matching::Match;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use session_engine::background::{Background, LocalFuture};
 use session_engine::checks::{self, MatchBlocks, Matches, Schedule};
 use std::any::Any;
@@ -22,7 +22,7 @@ directives! {
     pub struct HealthConf from HealthInput {
         /// Connects periodically to the servers of the server's group, and excludes servers that fail. `sync` (an extension of
         /// Tidegate): a check that the server has passed on another node of `shared_store` replaces this node's next one.
-        health_check: Lines,
+        health_check: CheckLines,
         /// Maximum time of a check.
         health_check_timeout: Msec = "5s",
         /// Defines a text to send to a server, and a text or regular expression that its answer must contain.
@@ -31,24 +31,24 @@ directives! {
 }
 
 #[derive(Clone)]
-pub struct Lines(Vec<Line>);
+pub struct CheckLines(Vec<CheckLine>);
 
 #[derive(Clone)]
-struct Line {
+struct CheckLine {
     schedule: Schedule,
     matching: Option<String>,
     udp: bool,
     at: At,
 }
 
-impl Value for Lines {
+impl ValueKind for CheckLines {
     const SYNTAX: &'static str = "[interval=time] [jitter=time] [fails=number] [passes=number] \
                                   [mandatory [persistent]] [match=name] [port=number] [sync] [udp]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|w| w.text().into_owned()).collect();
         let schedule = Schedule::new(words.join(" "));
-        let mut line = Line { schedule, matching: None, udp: false, at: At { span: d.span, line: d.line } };
+        let mut line = CheckLine { schedule, matching: None, udp: false, at: At { span: d.span, line: d.line } };
         for (index, text) in words.iter().enumerate() {
             if !line.schedule.take(cx, "stream", text).map_err(|p| p.at(index))? {
                 match text.split_once('=') {
@@ -59,7 +59,7 @@ impl Value for Lines {
             }
         }
         line.schedule.verify()?;
-        Ok(Lines(vec![line]))
+        Ok(CheckLines(vec![line]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -67,10 +67,10 @@ impl Value for Lines {
 }
 
 /// Checks of a server, among its extensions.
-struct Checks(Vec<Arc<Check>>);
+struct Checks(Vec<Arc<GroupCheck>>);
 
 /// A check of a server's group.
-pub struct Check {
+pub struct GroupCheck {
     schedule: Schedule,
     matching: Option<Arc<Match>>,
     udp: bool,
@@ -80,8 +80,8 @@ pub struct Check {
 pub struct HealthCheck;
 
 impl Feature for HealthCheck {
-    fn table(&self) -> Table {
-        HealthConf::table("health_check", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        HealthConf::table("health_check", ContextArea::Stream)
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         stream.background.push(Arc::new(Doctor));
@@ -89,13 +89,13 @@ impl Feature for HealthCheck {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<HealthConf>() else { return Ok(()) };
-        let Some(Lines(lines)) = &conf.health_check else { return Ok(()) };
+        let Some(CheckLines(lines)) = &conf.health_check else { return Ok(()) };
         let mut checks = Checks(Vec::new());
         for line in lines {
             let matching = line.matching.as_ref().map(|name| Matches::find(block.cx, name)).transpose();
             let matching = matching.map_err(|problem| Problem { inner: Some(line.at), ..problem })?;
             let limit = conf.health_check_timeout.duration();
-            let check = Check { schedule: line.schedule.clone(), matching, udp: line.udp, limit };
+            let check = GroupCheck { schedule: line.schedule.clone(), matching, udp: line.udp, limit };
             checks.0.push(Arc::new(check));
         }
         block.server.extensions.push(Arc::new(checks));
@@ -106,7 +106,7 @@ impl Feature for HealthCheck {
 struct Doctor;
 
 /// Checks with their servers.
-type Rounds = Vec<(usize, Arc<Check>)>;
+type Rounds = Vec<(usize, Arc<GroupCheck>)>;
 
 /// Returns the groups with their checks and the servers that these stand in.
 fn groups(plan: &StreamPlan) -> Vec<(Arc<Group>, Rounds)> {
@@ -129,13 +129,14 @@ impl Background<StreamPlan> for Doctor {
         Box::pin(async move {
             for (group, all) in groups(&plan) {
                 let schedules: Vec<&Schedule> = all.iter().map(|(_, check)| &check.schedule).collect();
-                checks::prepare(&group, &schedules);
+                checks::prepare_checks(&group, &schedules);
             }
         })
     }
     fn unsettled(&self, plan: &StreamPlan) -> Vec<String> {
-        let has_group =
-            |server: &crate::plan::Server| server.content.as_ref().is_some_and(|content| !content.groups().is_empty());
+        let has_group = |server: &crate::plan::StreamServer| {
+            server.content.as_ref().is_some_and(|content| !content.groups().is_empty())
+        };
         let lost = plan.servers.iter().filter(|server| server.ext::<Checks>().is_some() && !has_group(server));
         let lost = lost.map(|_| "\"health_check\" in a stream server has no group of servers to check".to_string());
         let all = groups(plan);
@@ -149,13 +150,13 @@ impl Background<StreamPlan> for Doctor {
             let mut tasks = runtime::task::JoinSet::new();
             if let Some(strong) = plan.upgrade() {
                 for words in self.unsettled(&strong) {
-                    log.log(Level::Warn, 0, format_args!("{words}"));
+                    log.log(Severity::Warn, 0, format_args!("{words}"));
                 }
                 for (group, all) in groups(&strong) {
                     for (server, check) in all {
                         let schedule = check.schedule.clone();
                         let round = probe::Round { plan: plan.clone(), server, check };
-                        tasks.spawn_local(checks::watch(Rc::new(round), schedule, group.clone(), log.clone()));
+                        tasks.spawn_local(checks::watch_group(Rc::new(round), schedule, group.clone(), log.clone()));
                     }
                 }
             }

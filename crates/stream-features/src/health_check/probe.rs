@@ -1,20 +1,20 @@
 //! Probes one server: connects, sends a text and tests the answer, as far as the check says so.
 
-use super::Check;
-use super::matching::Expected;
+use super::GroupCheck;
+use super::matching::ExpectedAnswer;
 use crate::plan::StreamPlan;
 use crate::session::{SessionFacts, StreamSession};
 use crate::udp::{self, DATAGRAM_MAX};
 use net::Address;
 use net::outbound::Outbound;
-use observe::os;
+use observe::os_error;
 use runtime::time::timeout;
 use session_engine::checks::{Probe, ProbeFailure};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use upstream::{Options, Peer, Stream};
+use upstream::{ConnectOptions, Peer, Stream};
 
 /// Text for UDP servers without a `send` line, as nginx sends it.
 const DATAGRAM: &[u8] = b"nginx health check";
@@ -23,7 +23,7 @@ const DATAGRAM: &[u8] = b"nginx health check";
 pub struct Round {
     pub plan: Weak<StreamPlan>,
     pub server: usize,
-    pub check: Arc<Check>,
+    pub check: Arc<GroupCheck>,
 }
 
 impl Probe for Round {
@@ -48,7 +48,7 @@ impl Round {
             return Ok(());
         };
         let mut stream =
-            Stream::connect(address, &Options::default()).await.map_err(|e| ProbeFailure::connecting(&e))?;
+            Stream::connect(address, &ConnectOptions::default()).await.map_err(|e| ProbeFailure::connecting(&e))?;
         let matching = self.check.matching.as_deref();
         let mut session = session(plan, self.server);
         content.begin_check(&mut session, &mut stream, address, matching.is_some()).await?;
@@ -82,12 +82,12 @@ fn session(plan: Arc<StreamPlan>, server: usize) -> StreamSession {
 }
 
 fn failed(call: &str, e: &io::Error) -> String {
-    format!("{call} failed {}", os(e))
+    format!("{call} failed {}", os_error(e))
 }
 
 /// Without an expected answer, a server passes unless an ICMP message about its port arrives in time.
-async fn datagram(check: &Check, address: &Address) -> Result<(), ProbeFailure> {
-    let socket = udp::open(address, &Options::default()).map_err(|e| ProbeFailure::connecting(&e))?;
+async fn datagram(check: &GroupCheck, address: &Address) -> Result<(), ProbeFailure> {
+    let socket = udp::open_outbound(address, &ConnectOptions::default()).map_err(|e| ProbeFailure::connecting(&e))?;
     let matching = check.matching.as_deref();
     let text = matching.and_then(|matching| matching.send.as_deref()).unwrap_or(DATAGRAM);
     socket.try_send(text).map_err(|e| failed("send()", &e))?;
@@ -100,7 +100,7 @@ async fn datagram(check: &Check, address: &Address) -> Result<(), ProbeFailure> 
 }
 
 /// Waits for an answer that holds the expected text.
-async fn answer(socket: &Outbound, expected: Option<&Expected>) -> Result<(), String> {
+async fn answer(socket: &Outbound, expected: Option<&ExpectedAnswer>) -> Result<(), String> {
     let mut buf = Vec::with_capacity(DATAGRAM_MAX);
     loop {
         buf.clear();

@@ -3,38 +3,38 @@
 
 use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use session_engine::inventory::Inventory;
-use session_engine::keyval::{self, Keeping};
+use session_engine::keyval::{self, StateKeeper};
 use std::any::Any;
 use std::sync::Arc;
 
-type Lookups = keyval::Lookups<StreamArea>;
-type Zones = keyval::Zones<StreamArea>;
+type StreamKeyvalLookups = keyval::KeyvalLookups<StreamArea>;
+type StreamKeyvalZones = keyval::KeyvalZones<StreamArea>;
 
 directives! {
     pub struct KeyvalConf from KeyvalInput {
         /// Defines a variable by looking up a key in a zone of key-value pairs. Each use of the variable looks the key
         /// up anew.
-        keyval: Lookups,
+        keyval: StreamKeyvalLookups,
         /// Defines a zone of key-value pairs: its name and size, the file that stores the pairs across restarts
         /// (`state`), the lifetime of pairs (`timeout`), and the type of the keys (`type`). With `sync` all servers
         /// of a `shared_store` have the same pairs; a change is on the others after milliseconds.
-        keyval_zone: Zones,
+        keyval_zone: StreamKeyvalZones,
     }
 }
 
 pub struct KeyvalFeature;
 
 impl Feature for KeyvalFeature {
-    fn table(&self) -> Table {
-        KeyvalConf::table("keyval", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        KeyvalConf::table("keyval", ContextArea::Stream)
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
-        let zones = keyval::connect::<StreamArea>(stream.cx)?;
+        let zones = keyval::connect_variables::<StreamArea>(stream.cx)?;
         if !zones.is_empty() {
             Inventory::of(stream.cx).stream.add_keyvals(&zones);
-            let keeping = Arc::new(Keeping(zones));
+            let keeping = Arc::new(StateKeeper(zones));
             stream.extensions.push(keeping.clone());
             stream.background.push(keeping);
         }

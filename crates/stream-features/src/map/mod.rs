@@ -3,15 +3,15 @@
 use crate::StreamArea;
 use crate::build::Feature;
 use conf_schema::value::Number;
-use conf_schema::{Area, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, directives};
 
-type Maps = session_engine::map::Maps<StreamArea>;
+type StreamMaps = session_engine::map::Maps<StreamArea>;
 type NumMaps = session_engine::map::NumMaps<StreamArea>;
 
 directives! {
     pub struct MapConf from MapInput {
         /// Defines a variable by looking up a string in a table.
-        map: Maps,
+        map: StreamMaps,
         /// Accepted for compatibility: tables grow as needed.
         map_hash_bucket_size: Number,
         /// Accepted for compatibility: tables grow as needed.
@@ -25,7 +25,7 @@ directives! {
 pub struct Map;
 
 impl Feature for Map {
-    fn table(&self) -> Table {
-        MapConf::table("map", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        MapConf::table("map", ContextArea::Stream)
     }
 }

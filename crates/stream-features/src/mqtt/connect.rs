@@ -31,7 +31,7 @@ const PASSWORD: u8 = 0x40;
 const USER_NAME: u8 = 0x80;
 
 /// Reads what the client has sent so far.
-pub fn read(bytes: &[u8]) -> Read {
+pub fn read_connect(bytes: &[u8]) -> Read {
     match connect(bytes) {
         Ok(connect) => Read::Connect(connect),
         Err(Stop::More) => Read::More,
@@ -40,13 +40,13 @@ pub fn read(bytes: &[u8]) -> Read {
 }
 
 fn connect(bytes: &[u8]) -> Result<Connect, Stop> {
-    let mut received = Fields { rest: bytes, is_whole: false };
+    let mut received = ConnectFields { rest: bytes, is_whole: false };
     if received.byte()? != CONNECT {
         return Err(Stop::Malformed);
     }
     let length = received.length()?;
     let content = received.rest.get(..length).unwrap_or(received.rest);
-    let mut fields = Fields { rest: content, is_whole: content.len() == length };
+    let mut fields = ConnectFields { rest: content, is_whole: content.len() == length };
     let packet = Packet::names(&mut fields, false)?;
     Ok(Connect {
         client_id: packet.client_id.to_vec(),
@@ -69,7 +69,7 @@ pub struct Packet<'a> {
     pub password: Option<&'a [u8]>,
 }
 
-/// Result of [`whole`].
+/// Result of [`read_whole`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whole<'a> {
     More,
@@ -82,8 +82,8 @@ pub enum Whole<'a> {
 }
 
 /// Reads a packet of limited length to its end.
-pub fn whole(bytes: &[u8], bytes_max: usize) -> Whole<'_> {
-    let mut received = Fields { rest: bytes, is_whole: false };
+pub fn read_whole(bytes: &[u8], bytes_max: usize) -> Whole<'_> {
+    let mut received = ConnectFields { rest: bytes, is_whole: false };
     let head = (received.byte(), received.length());
     let length = match head {
         (Ok(CONNECT), Ok(length)) => length,
@@ -104,7 +104,7 @@ pub fn whole(bytes: &[u8], bytes_max: usize) -> Whole<'_> {
 impl<'a> Packet<'a> {
     /// Reads all fields; nothing follows them.
     fn read(content: &'a [u8]) -> Result<Packet<'a>, Stop> {
-        let mut fields = Fields { rest: content, is_whole: true };
+        let mut fields = ConnectFields { rest: content, is_whole: true };
         let mut packet = Packet::names(&mut fields, true)?;
         // MQTT 3.1.1, sections 3.1.2.3 and 3.1.2.9.
         let lonely = packet.version != VERSION_5 && packet.flags & (USER_NAME | PASSWORD) == PASSWORD;
@@ -118,7 +118,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Reads the fields up to the user name, or to the last name that there is.
-    fn names(fields: &mut Fields<'a>, with_will: bool) -> Result<Packet<'a>, Stop> {
+    fn names(fields: &mut ConnectFields<'a>, with_will: bool) -> Result<Packet<'a>, Stop> {
         if fields.text()? != PROTOCOL {
             return Err(Stop::Malformed);
         }
@@ -189,13 +189,13 @@ fn put(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-struct Fields<'a> {
+struct ConnectFields<'a> {
     rest: &'a [u8],
     /// Nothing follows: a field that is cut is malformed.
     is_whole: bool,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ConnectFields<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], Stop> {
         match self.rest.split_at_checked(count) {
             Some((taken, rest)) => {
@@ -260,12 +260,12 @@ mod tests {
     #[test]
     fn names_of_both_versions_are_found() {
         let plain = packet(4, 0x02, &[text(b"client")]);
-        assert_eq!(read(&plain), found(b"client", b""));
+        assert_eq!(read_connect(&plain), found(b"client", b""));
         let will = [text(b"client"), text(b"topic"), text(b"\0payload"), text(b"user"), text(b"password")];
-        assert_eq!(read(&packet(4, 0xC6, &will)), found(b"client", b"user"));
+        assert_eq!(read_connect(&packet(4, 0xC6, &will)), found(b"client", b"user"));
         let properties = vec![5, 0x11, 0, 0, 0, 10];
         let five = [properties, text(b""), vec![0], text(b"topic"), text(b"payload"), text(b"user")];
-        assert_eq!(read(&packet(5, 0x86, &five)), found(b"", b"user"));
+        assert_eq!(read_connect(&packet(5, 0x86, &five)), found(b"", b"user"));
     }
 
     #[test]
@@ -273,21 +273,21 @@ mod tests {
         let whole = packet(4, 0xC2, &[text(b"client"), text(b"user"), text(b"password")]);
         let needed = whole.len() - text(b"password").len();
         for length in 0..needed {
-            assert_eq!(read(&whole[..length]), Read::More, "{length}");
+            assert_eq!(read_connect(&whole[..length]), Read::More, "{length}");
         }
-        assert_eq!(read(&whole[..needed]), found(b"client", b"user"));
-        assert_eq!(read(&[&whole[..], b"PUBLISH"].concat()), found(b"client", b"user"));
+        assert_eq!(read_connect(&whole[..needed]), found(b"client", b"user"));
+        assert_eq!(read_connect(&[&whole[..], b"PUBLISH"].concat()), found(b"client", b"user"));
     }
 
     #[test]
     fn other_packets_are_no_connect() {
-        assert_eq!(read(b"GET / HTTP/1.1\r\n"), Read::Other);
-        assert_eq!(read(&[0x20, 2, 0, 0]), Read::Other);
-        assert_eq!(read(&[0x10, 0xFF, 0xFF, 0xFF, 0xFF, 1]), Read::Other);
-        assert_eq!(read(&packet(3, 0, &[text(b"client")])), Read::Other);
-        assert_eq!(read(&[&[0x10, 12], &text(b"MQIsdp")[..], &[3, 0, 0, 60]].concat()), Read::Other);
+        assert_eq!(read_connect(b"GET / HTTP/1.1\r\n"), Read::Other);
+        assert_eq!(read_connect(&[0x20, 2, 0, 0]), Read::Other);
+        assert_eq!(read_connect(&[0x10, 0xFF, 0xFF, 0xFF, 0xFF, 1]), Read::Other);
+        assert_eq!(read_connect(&packet(3, 0, &[text(b"client")])), Read::Other);
+        assert_eq!(read_connect(&[&[0x10, 12], &text(b"MQIsdp")[..], &[3, 0, 0, 60]].concat()), Read::Other);
         // The name is longer than the packet.
-        assert_eq!(read(&packet(4, 0, &[vec![0, 9], b"client".to_vec()])), Read::Other);
+        assert_eq!(read_connect(&packet(4, 0, &[vec![0, 9], b"client".to_vec()])), Read::Other);
     }
 
     #[test]
@@ -305,30 +305,32 @@ mod tests {
             // The helper writes lengths below 128 in two octets.
             let packet = packet(version, flags, &payload);
             let with_more = [&packet[..], b"\x30"].concat();
-            let Whole::Packet(read, length) = whole(&with_more, 400) else { panic!("{version} {flags} {payload:?}") };
+            let Whole::Packet(read, length) = read_whole(&with_more, 400) else {
+                panic!("{version} {flags} {payload:?}")
+            };
             assert_eq!(length, packet.len());
             let written = read.write().expect("short fields");
-            let Whole::Packet(again, _) = whole(&written, 400) else { panic!("{written:?}") };
+            let Whole::Packet(again, _) = read_whole(&written, 400) else { panic!("{written:?}") };
             assert_eq!(again, read);
             for cut in 0..packet.len() {
-                assert_eq!(whole(&packet[..cut], 400), Whole::More, "{cut}");
+                assert_eq!(read_whole(&packet[..cut], 400), Whole::More, "{cut}");
             }
-            assert_eq!(whole(&packet[..3], packet.len() - 1), Whole::TooLong(packet.len()));
+            assert_eq!(read_whole(&packet[..3], packet.len() - 1), Whole::TooLong(packet.len()));
         }
         // Octets after the last field, and a field that is cut.
-        assert_eq!(whole(&packet(4, 0x02, &[text(b"client"), vec![0]]), 400), Whole::Other);
-        assert_eq!(whole(&packet(4, 0x42, &[text(b"client"), vec![0]]), 400), Whole::Other);
+        assert_eq!(read_whole(&packet(4, 0x02, &[text(b"client"), vec![0]]), 400), Whole::Other);
+        assert_eq!(read_whole(&packet(4, 0x42, &[text(b"client"), vec![0]]), 400), Whole::Other);
         // A reserved flag, and a password without a user name.
-        assert_eq!(whole(&packet(4, 0x03, &[text(b"client")]), 400), Whole::Other);
-        assert_eq!(whole(&packet(4, 0x42, &[text(b"client"), text(b"password")]), 400), Whole::Other);
-        assert_eq!(whole(b"GET / HTTP/1.1\r\n", 400), Whole::Other);
-        assert_eq!(whole(&[0x10, 0xFF, 0xFF, 0xFF, 0xFF, 1], 400), Whole::Other);
+        assert_eq!(read_whole(&packet(4, 0x03, &[text(b"client")]), 400), Whole::Other);
+        assert_eq!(read_whole(&packet(4, 0x42, &[text(b"client"), text(b"password")]), 400), Whole::Other);
+        assert_eq!(read_whole(b"GET / HTTP/1.1\r\n", 400), Whole::Other);
+        assert_eq!(read_whole(&[0x10, 0xFF, 0xFF, 0xFF, 0xFF, 1], 400), Whole::Other);
     }
 
     #[test]
     fn fields_are_added_with_their_flags() {
         let plain = packet(4, 0x02, &[text(b"client")]);
-        let Whole::Packet(read, _) = whole(&plain, 400) else { panic!("a packet") };
+        let Whole::Packet(read, _) = read_whole(&plain, 400) else { panic!("a packet") };
         let write = |packet: Packet<'_>| packet.write().expect("short fields");
         let named = write(Packet { client_id: b"other", user_name: Some(b"user"), ..read.clone() });
         assert_eq!(named, b"\x10\x17\0\x04MQTT\x04\x82\0\x3c\0\x05other\0\x04user");

@@ -6,12 +6,12 @@ mod rewrite;
 
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild};
-use crate::plan::{Flow, Looked, Preread};
+use crate::plan::{Flow, LookedUp, Preread};
 use crate::session::StreamSession;
-use conf_schema::value::{Buffers, Flag, List, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use connect::{Connect, Read, read};
-use rewrite::{Rewrite, Setting};
+use conf_schema::value::{Buffers, Flag, Size, ValueList};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use connect::{Connect, Read, read_connect};
+use rewrite::{MqttRewrite, Setting};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ directives! {
         /// Obsolete, see `mqtt_buffers`; accepted with a warning and without an effect.
         mqtt_rewrite_buffer_size: OldSize,
         /// Sets a field of the CONNECT packet (`clientid`, `username` or `password`), also if the client sends none.
-        mqtt_set_connect: List<Setting>,
+        mqtt_set_connect: ValueList<Setting>,
     }
 }
 
@@ -37,7 +37,7 @@ directives! {
 #[derive(Clone)]
 pub struct OldSize;
 
-impl Value for OldSize {
+impl ValueKind for OldSize {
     const SYNTAX: &'static str = "size";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         Size::parse(cx, d)?;
@@ -65,8 +65,8 @@ fn user_name(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
 pub struct Mqtt;
 
 impl Feature for Mqtt {
-    fn table(&self) -> Table {
-        MqttConf::table("mqtt", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        MqttConf::table("mqtt", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -74,45 +74,45 @@ impl Feature for Mqtt {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MqttConf>() else { return Ok(()) };
         if conf.mqtt_preread {
-            block.server.preread.push(Arc::new(Look));
+            block.server.preread.push(Arc::new(MqttLook));
         }
         if conf.mqtt {
             let settings = conf.mqtt_set_connect.as_ref().map(|list| list.0.clone()).unwrap_or_default();
             let bytes_max = conf.mqtt_buffers.count.saturating_mul(conf.mqtt_buffers.size);
             let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-            block.server.first_message = Some(Arc::new(Rewrite { settings, bytes_max }));
+            block.server.first_message = Some(Arc::new(MqttRewrite { settings, bytes_max }));
         }
         Ok(())
     }
 }
 
-struct Look;
+struct MqttLook;
 
-impl Preread for Look {
-    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> Looked {
+impl Preread for MqttLook {
+    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> LookedUp {
         if s.udp {
-            return Looked::Flow(Flow::Declined);
+            return LookedUp::Flow(Flow::Declined);
         }
-        let Some(bytes) = bytes else { return Looked::More };
-        match read(bytes) {
-            Read::More => Looked::More,
-            Read::Other => Looked::Flow(Flow::Declined),
+        let Some(bytes) = bytes else { return LookedUp::More };
+        match read_connect(bytes) {
+            Read::More => LookedUp::More,
+            Read::Other => LookedUp::Flow(Flow::Declined),
             Read::Connect(connect) => {
                 s.keep(connect);
-                Looked::Flow(Flow::Done)
+                LookedUp::Flow(Flow::Done)
             }
         }
     }
 }
 
 /// Body of the fuzz target `mqtt_connect`.
-pub fn check(data: &[u8]) {
-    let preread = read(data);
-    if let connect::Whole::Packet(packet, length) = connect::whole(data, usize::MAX) {
+pub fn check_connect(data: &[u8]) {
+    let preread = read_connect(data);
+    if let connect::Whole::Packet(packet, length) = connect::read_whole(data, usize::MAX) {
         assert!(length <= data.len(), "a packet that is not whole");
         assert!(preread != Read::More && preread != Read::Other, "a packet that cannot be preread");
         let Some(written) = packet.write() else { panic!("fields of a packet fit into a packet") };
-        match connect::whole(&written, usize::MAX) {
+        match connect::read_whole(&written, usize::MAX) {
             connect::Whole::Packet(again, all) => assert!(again == packet && all == written.len(), "another packet"),
             other => panic!("{other:?}"),
         }

@@ -1,14 +1,14 @@
 //! pass (nginx: `ngx_stream_pass_module`): passes a connection to another listener of any area.
 
-use crate::Template;
+use crate::StreamTemplate;
 use crate::build::{Feature, ServerBuild};
 use crate::client::SessionClient;
 use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use net::Address;
-use observe::Level;
+use observe::Severity;
 use session_engine::Session;
 use session_engine::upstreams::host_and_port;
 use std::any::Any;
@@ -27,14 +27,14 @@ directives! {
 
 #[derive(Clone)]
 pub struct To {
-    to: Template,
+    to: StreamTemplate,
     place: usize,
 }
 
-impl Value for To {
+impl ValueKind for To {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let to = Template::parse(cx, d)?;
+        let to = StreamTemplate::parse(cx, d)?;
         if let Some(text) = to.as_literal() {
             match address(&String::from_utf8_lossy(text)) {
                 Ok(_) => {}
@@ -72,11 +72,11 @@ fn address(text: &str) -> Result<Address, PassError> {
     port.map(|port| Address::Ip(SocketAddr::new(ip, port))).ok_or(PassError::NoPort)
 }
 
-pub struct Pass;
+pub struct StreamPass;
 
-impl Feature for Pass {
-    fn table(&self) -> Table {
-        PassConf::table("pass", Area::Stream)
+impl Feature for StreamPass {
+    fn table(&self) -> FeatureTable {
+        PassConf::table("pass", ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(To { to, place }) = conf.downcast_ref::<PassConf>().and_then(|conf| conf.pass.clone()) {
@@ -86,7 +86,7 @@ impl Feature for Pass {
     }
 }
 
-struct PassOn(Template);
+struct PassOn(StreamTemplate);
 
 impl Content for PassOn {
     fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
@@ -95,7 +95,7 @@ impl Content for PassOn {
             match self.target(s, client) {
                 Ok(to) => ContentResult::Pass(to),
                 Err(words) => {
-                    s.log(Level::Error, format_args!("{words}"));
+                    s.log(Severity::Error, format_args!("{words}"));
                     ContentResult::Status(500)
                 }
             }
@@ -145,7 +145,9 @@ mod tests {
         for (text, words) in
             [("8080", "has no addresses"), ("*:8080", "has no addresses"), ("127.0.0.1", "has no port")]
         {
-            let said = To::parse(&mut Cx::default(), &conf_schema::table::synthetic("pass", text)).err().expect(text);
+            let said = To::parse(&mut Cx::default(), &conf_schema::table::synthetic_directive("pass", text))
+                .err()
+                .expect(text);
             assert!(format!("{said:?}").contains(words), "{text}: {said:?}");
         }
     }

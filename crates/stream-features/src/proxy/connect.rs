@@ -2,34 +2,34 @@
 //! `ngx_stream_proxy_next_upstream`).
 
 use super::target::Target;
-use super::{BindTo, Passing, ProxyProtocol, UpstreamTls};
+use super::{BindTo, PassSettings, ProxyProtocol, UpstreamTls};
 use crate::StreamArea;
-use crate::groups::{Counts, UpstreamRef};
+use crate::groups::{SessionCounts, UpstreamRef};
 use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
 use net::Address;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use runtime::time::timeout;
-use session_engine::{Session, proxy_header, unopened};
+use session_engine::{Session, proxy_header, unopened_failure};
 use std::net::SocketAddr;
-use tls::{TlsError, verify::Verdict};
-use upstream::{Attempts, Choice, HandshakeError, Options, PeerLease, Stream};
+use tls::{TlsError, verify::VerifyVerdict};
+use upstream::{Attempts, Choice, ConnectOptions, HandshakeError, PeerLease, Stream};
 
-pub struct Servers<'a> {
-    passing: &'a Passing,
+pub struct ServerTries<'a> {
+    passing: &'a PassSettings,
     pub named: &'a UpstreamRef,
     attempts: Attempts,
     key: Vec<u8>,
     began: Instant,
-    options: Options,
+    options: ConnectOptions,
 }
 
-impl<'a> Servers<'a> {
-    pub fn new(passing: &'a Passing, named: &'a UpstreamRef, s: &mut StreamSession) -> Servers<'a> {
+impl<'a> ServerTries<'a> {
+    pub fn new(passing: &'a PassSettings, named: &'a UpstreamRef, s: &mut StreamSession) -> ServerTries<'a> {
         let conf = &passing.conf;
         let (from, transparent) = BindTo::of(&conf.proxy_bind, s);
         let size = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
-        let options = Options {
+        let options = ConnectOptions {
             from,
             transparent,
             keepalive: conf.proxy_socket_keepalive,
@@ -37,10 +37,10 @@ impl<'a> Servers<'a> {
             send_buffer: size(conf.proxy_socket_sndbuf.0),
         };
         let key = named.rules.as_ref().and_then(|rules| rules.key.as_ref()).map(|key| key.eval(s)).unwrap_or_default();
-        Servers { passing, named, attempts: named.group.attempts(), key, began: clock::now(), options }
+        ServerTries { passing, named, attempts: named.group.attempts(), key, began: clock::now(), options }
     }
 
-    pub fn options(&self) -> &Options {
+    pub fn options(&self) -> &ConnectOptions {
         &self.options
     }
 
@@ -64,7 +64,7 @@ impl<'a> Servers<'a> {
             None => {
                 s.upstream = Some(group.name.as_str().into());
                 s.tries.push(Try::new(group.name.as_str().into()));
-                s.log(Level::Error, format_args!("no live upstreams"));
+                s.log(Severity::Error, format_args!("no live upstreams"));
                 Err(502)
             }
         }
@@ -74,7 +74,7 @@ impl<'a> Servers<'a> {
     pub fn failed(&self, s: &mut StreamSession, mut active: PeerLease) -> Result<(), u16> {
         let conf = &self.passing.conf;
         let now = clock::now();
-        blame(s, &mut active);
+        blame_peer(s, &mut active);
         drop(active);
         end_try(s);
         let tries_max = match usize::try_from(conf.proxy_next_upstream_tries.0).unwrap_or(usize::MAX) {
@@ -92,7 +92,7 @@ impl<'a> Servers<'a> {
         let Some(one) = s.tries.last_mut() else { return };
         let ms = clock::now().millis_since(one.started);
         one.connect_ms = Some(ms);
-        if self.counts() == Counts::Connect {
+        if self.counts() == SessionCounts::Connect {
             active.header(ms);
         }
     }
@@ -103,12 +103,12 @@ impl<'a> Servers<'a> {
         let ms = clock::now().millis_since(one.started);
         one.first_byte_ms = Some(ms);
         active.first_byte();
-        if self.counts() == Counts::FirstByte {
+        if self.counts() == SessionCounts::FirstByte {
             active.header(ms);
         }
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> SessionCounts {
         self.named.rules.as_ref().map(|rules| rules.counts).unwrap_or_default()
     }
 
@@ -118,13 +118,13 @@ impl<'a> Servers<'a> {
             let active = self.next(s)?;
             match self.attempt(s, &active).await {
                 Ok(stream) => return Ok((stream, active)),
-                Err(Failure::Final(status)) => return Err(status),
-                Err(Failure::Next) => self.failed(s, active)?,
+                Err(ConnectFailure::Final(status)) => return Err(status),
+                Err(ConnectFailure::Next) => self.failed(s, active)?,
             }
         }
     }
 
-    async fn attempt(&self, s: &mut StreamSession, active: &PeerLease) -> Result<Stream, Failure> {
+    async fn attempt(&self, s: &mut StreamSession, active: &PeerLease) -> Result<Stream, ConnectFailure> {
         let conf = &self.passing.conf;
         let to = &active.peer().spec.address;
         let idle_timer = conf.proxy_connect_timeout.duration();
@@ -132,8 +132,8 @@ impl<'a> Servers<'a> {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => return Err(not_connected(s, active, &e)),
             Err(_) => {
-                s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
-                return Err(Failure::Next);
+                s.log(Severity::Error, format_args!("upstream timed out (110: Connection timed out)"));
+                return Err(ConnectFailure::Next);
             }
         };
         if s.srv().tcp_nodelay {
@@ -141,16 +141,16 @@ impl<'a> Servers<'a> {
         }
         let Some(tls) = &self.passing.tls else { return Ok(stream) };
         // The header precedes the handshake, in one piece.
-        let header = proxy_header(conf.proxy_protocol, s, false).ok_or(Failure::Final(500))?;
+        let header = proxy_header(conf.proxy_protocol, s, false).ok_or(ConnectFailure::Final(500))?;
         if !header.is_empty() && stream.write_all(&header).await.is_err() {
-            return Err(Failure::Final(200));
+            return Err(ConnectFailure::Final(200));
         }
         s.doing = "SSL handshaking to upstream";
         let (host, address) = (self.named.group.name.clone(), active.peer().text.to_string());
         match secure(self.passing, tls, s, &mut stream, &host, address).await {
             Ok(()) => Ok(stream),
             Err((words, failure)) => {
-                s.log(Level::Error, format_args!("{words}"));
+                s.log(Severity::Error, format_args!("{words}"));
                 Err(failure)
             }
         }
@@ -159,36 +159,36 @@ impl<'a> Servers<'a> {
 
 /// Performs the TLS handshake. Fails with the words for the log.
 async fn secure(
-    passing: &Passing,
+    passing: &PassSettings,
     tls: &UpstreamTls<StreamArea>,
     s: &mut StreamSession,
     stream: &mut Stream,
     host: &str,
     address: String,
-) -> Result<(), (String, Failure)> {
+) -> Result<(), (String, ConnectFailure)> {
     let conf = &passing.conf;
-    let mut wanted = tls.wanted(s, host, address).map_err(|why| (why, Failure::Final(500)))?;
+    let mut wanted = tls.wanted(s, host, address).map_err(|why| (why, ConnectFailure::Final(500)))?;
     if let Some(alpn) = &conf.proxy_ssl_alpn {
         let names = alpn.0.iter().map(|name| name.eval(s));
         wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
     }
     let handshake = match wanted.stream() {
         Ok(tls) => timeout(conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await,
-        Err(why) => return Err((format!("SSL_do_handshake() failed (SSL: {why})"), Failure::Next)),
+        Err(why) => return Err((format!("SSL_do_handshake() failed (SSL: {why})"), ConnectFailure::Next)),
     };
     let words = match handshake {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(HandshakeError::Closed)) => "peer closed connection in SSL handshake".into(),
-        Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os(&e)),
+        Ok(Err(HandshakeError::Io(e))) => format!("peer closed connection in SSL handshake {}", os_error(&e)),
         Ok(Err(HandshakeError::Tls(why))) => words_of(&why, &wanted.name()),
         Err(_) => "upstream timed out (110: Connection timed out)".into(),
     };
-    Err((words, Failure::Next))
+    Err((words, ConnectFailure::Next))
 }
 
 /// Prepares a connection of a health check; see `Content::begin_check`.
 pub async fn begin_check(
-    passing: &Passing,
+    passing: &PassSettings,
     s: &mut StreamSession,
     stream: &mut Stream,
     address: &Address,
@@ -198,7 +198,7 @@ pub async fn begin_check(
     if has_data || tls.is_some() {
         let header = proxy_header(passing.conf.proxy_protocol, s, false).unwrap_or_default();
         if !header.is_empty() {
-            stream.write_all(&header).await.map_err(|e| format!("send() failed {}", os(&e)))?;
+            stream.write_all(&header).await.map_err(|e| format!("send() failed {}", os_error(&e)))?;
         }
     }
     let Some(tls) = tls else { return Ok(()) };
@@ -207,7 +207,7 @@ pub async fn begin_check(
 
 fn words_of(why: &TlsError, name: &str) -> String {
     match why {
-        TlsError::Verify(Verdict::HOST) => format!("upstream SSL certificate does not match \"{name}\""),
+        TlsError::Verify(VerifyVerdict::HOST) => format!("upstream SSL certificate does not match \"{name}\""),
         TlsError::Verify(verdict) => {
             format!("upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
         }
@@ -216,31 +216,31 @@ fn words_of(why: &TlsError, name: &str) -> String {
 }
 
 /// Counts a failure against the server, and logs that it is unavailable now.
-pub fn blame(s: &StreamSession, active: &mut PeerLease) {
+pub fn blame_peer(s: &StreamSession, active: &mut PeerLease) {
     if active.failed(clock::now()) {
-        s.log(Level::Warn, format_args!("upstream server temporarily disabled"));
+        s.log(Severity::Warn, format_args!("upstream server temporarily disabled"));
     }
 }
 
 /// Logs a failed connection, as nginx does, and judges whether another server may be tried.
-pub fn not_connected(s: &mut StreamSession, active: &PeerLease, e: &std::io::Error) -> Failure {
-    if let Some((level, words)) = unopened(e) {
+pub fn not_connected(s: &mut StreamSession, active: &PeerLease, e: &std::io::Error) -> ConnectFailure {
+    if let Some((level, words)) = unopened_failure(e) {
         s.log(level, format_args!("{words}"));
         if let Some(one) = s.tries.last_mut() {
             one.address = "".into();
         }
-        return Failure::Final(500);
+        return ConnectFailure::Final(500);
     }
-    let level = if upstream::is_usual(e) { Level::Error } else { Level::Crit };
-    s.log(level, format_args!("{} failed {}", upstream::connect_call(active.peer(), e), os(e)));
-    Failure::Next
+    let level = if upstream::is_usual(e) { Severity::Error } else { Severity::Crit };
+    s.log(level, format_args!("{} failed {}", upstream::connect_call(active.peer(), e), os_error(e)));
+    ConnectFailure::Next
 }
 
 fn number() -> u64 {
     net::random::bytes16().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte))
 }
 
-pub enum Failure {
+pub enum ConnectFailure {
     Next,
     /// Status of the session.
     Final(u16),

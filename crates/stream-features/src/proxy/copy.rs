@@ -1,17 +1,17 @@
 //! Copies bytes in both directions (nginx: `ngx_stream_proxy_process`) with `session_engine::relay`.
 
-use super::connect::{Servers, end_try, proxy_header};
-use super::{Passing, ProxyProtocol};
+use super::connect::{ServerTries, end_try, proxy_header};
+use super::{PassSettings, ProxyProtocol};
 use crate::first_bytes;
 use crate::session::StreamSession;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use session_engine::Session;
 use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use upstream::Stream;
 
 /// Returns the session's status.
-pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u16 {
+pub async fn copy_streams(passing: &PassSettings, s: &mut StreamSession, client: &Stream) -> u16 {
     let plan = s.plan.clone();
     let replaced = match &plan.srv(s.server).first_message {
         Some(filter) => {
@@ -25,7 +25,7 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
         None => None,
     };
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
-    let mut servers = Servers::new(passing, &named, s);
+    let mut servers = ServerTries::new(passing, &named, s);
     let (server, mut active) = match Box::pin(servers.connect(s)).await {
         Ok(connected) => connected,
         Err(status) => {
@@ -47,10 +47,10 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
     s.received += s.preread.len() as u64;
     let sent = std::mem::take(&mut s.preread);
     first.append(&mut replaced.unwrap_or(sent));
-    if s.srv().error_log.wants(Level::Info)
+    if s.srv().error_log.wants(Severity::Info)
         && let Some(local) = server.local_address()
     {
-        s.note(Level::Info, format_args!("proxy {local} connected to {}", active.peer().text));
+        s.note(Severity::Info, format_args!("proxy {local} connected to {}", active.peer().text));
     }
     servers.connected(s, &mut active, true);
     let up = Direction::new(first, s.received, upload_rate);
@@ -87,12 +87,12 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Stream) -> u
 /// Logs a failed read, which ends a direction as the end of input does.
 fn not_read(s: &mut StreamSession, from: &Stream, e: &std::io::Error, of_server: bool) {
     let (level, doing) = match of_server {
-        true => (Level::Error, "proxying and reading from upstream"),
-        false => (Level::Info, "proxying and reading from client"),
+        true => (Severity::Error, "proxying and reading from upstream"),
+        false => (Severity::Info, "proxying and reading from client"),
     };
     let before = std::mem::replace(&mut s.doing, doing);
     let call = if from.is_secure() { "SSL_read" } else { "recv" };
-    s.log(level, format_args!("{call}() failed {}", os(e)));
+    s.log(level, format_args!("{call}() failed {}", os_error(e)));
     s.doing = before;
 }
 
@@ -103,21 +103,21 @@ fn say(s: &mut StreamSession, over: RelayEnd, is_secure: impl Fn(bool) -> bool) 
             let who = if server { "upstream" } else { "client" };
             let (received, sent) = (s.received, s.sent);
             s.note(
-                Level::Info,
+                Severity::Info,
                 format_args!(
                     "{who} disconnected, bytes from/to client:{received}/{sent}, bytes from/to upstream:{up}/{down}"
                 ),
             );
         }
-        RelayEnd::Silence => s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)")),
+        RelayEnd::Silence => s.log(Severity::Info, format_args!("connection timed out (110: Connection timed out)")),
         RelayEnd::Broken(e, to_client) => {
             let (level, doing) = match to_client {
-                true => (Level::Info, "proxying and sending to client"),
-                false => (Level::Error, "proxying and sending to upstream"),
+                true => (Severity::Info, "proxying and sending to client"),
+                false => (Severity::Error, "proxying and sending to upstream"),
             };
             s.doing = doing;
             let call = if is_secure(to_client) { "SSL_write" } else { "writev" };
-            s.log(level, format_args!("{call}() failed {}", os(&e)));
+            s.log(level, format_args!("{call}() failed {}", os_error(&e)));
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Copies datagrams in both directions (nginx: the functions of `ngx_stream_proxy_process` for `SOCK_DGRAM`).
 
-use super::connect::{Failure, Servers, blame, end_try, not_connected, proxy_header};
-use super::{Passing, ProxyProtocol};
+use super::connect::{ConnectFailure, ServerTries, blame_peer, end_try, not_connected, proxy_header};
+use super::{PassSettings, ProxyProtocol};
 use crate::session::StreamSession;
 use crate::udp::{self, DATAGRAM_MAX, Flow};
 use base::clock::{self, Instant};
 use net::Address;
 use net::outbound::Outbound;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
 use session_engine::Session;
@@ -17,7 +17,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{Options, PeerLease};
+use upstream::{ConnectOptions, PeerLease};
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -99,23 +99,23 @@ impl<'a> Exchange<'a> {
     }
 }
 
-fn connect(servers: &mut Servers<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
+fn connect(servers: &mut ServerTries<'_>, s: &mut StreamSession) -> Result<(Outbound, PeerLease), u16> {
     loop {
         let active = servers.next(s)?;
-        match udp::open(&active.peer().spec.address, servers.options()) {
+        match udp::open_outbound(&active.peer().spec.address, servers.options()) {
             Ok(socket) => return Ok((socket, active)),
             Err(e) => match not_connected(s, &active, &e) {
-                Failure::Final(status) => return Err(status),
-                Failure::Next => servers.failed(s, active)?,
+                ConnectFailure::Final(status) => return Err(status),
+                ConnectFailure::Next => servers.failed(s, active)?,
             },
         }
     }
 }
 
 /// Returns the session's status.
-pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16 {
+pub async fn copy_datagrams(passing: &PassSettings, s: &mut StreamSession, client: &Flow) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
-    let mut servers = Servers::new(passing, &named, s);
+    let mut servers = ServerTries::new(passing, &named, s);
     let (server, mut active) = match connect(&mut servers, s) {
         Ok(connected) => connected,
         Err(status) => {
@@ -128,10 +128,10 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     s.doing = "proxying connection";
     // Only a response proves that a server listens.
     servers.connected(s, &mut active, false);
-    if s.srv().error_log.wants(Level::Info)
+    if s.srv().error_log.wants(Severity::Info)
         && let Some(local) = SockRef::from(&server).local_addr().ok().and_then(|local| local.as_socket())
     {
-        s.note(Level::Info, format_args!("udp proxy {local} connected to {}", active.peer().text));
+        s.note(Severity::Info, format_args!("udp proxy {local} connected to {}", active.peer().text));
     }
     let mut first = Vec::new();
     if conf.proxy_protocol != ProxyProtocol::Off {
@@ -155,11 +155,11 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
         exchange.account(s);
         if let Some(e) = exchange.failed.take() {
             let doing = std::mem::replace(&mut s.doing, "proxying and reading from upstream");
-            s.log(Level::Error, format_args!("recv() failed {}", os(&e)));
+            s.log(Severity::Error, format_args!("recv() failed {}", os_error(&e)));
             s.doing = doing;
             // Records one failure per session.
             if !std::mem::replace(&mut blamed, true) {
-                blame(s, &mut active);
+                blame_peer(s, &mut active);
             }
         }
         if std::mem::take(&mut exchange.answered) {
@@ -182,22 +182,22 @@ pub async fn run(passing: &Passing, s: &mut StreamSession, client: &Flow) -> u16
     };
     match over {
         Over::Done => {
-            s.note(Level::Info, format_args!("udp done, {}", figures(s)));
+            s.note(Severity::Info, format_args!("udp done, {}", figures(s)));
             200
         }
         Over::Silence if responses_wanted.is_none_or(|wanted| responses >= wanted.saturating_mul(requests)) => {
-            s.note(Level::Info, format_args!("udp timed out, {}", figures(s)));
+            s.note(Severity::Info, format_args!("udp timed out, {}", figures(s)));
             200
         }
         Over::Silence => {
-            s.log(Level::Error, format_args!("upstream timed out (110: Connection timed out)"));
+            s.log(Severity::Error, format_args!("upstream timed out (110: Connection timed out)"));
             if !blamed {
-                blame(s, &mut active);
+                blame_peer(s, &mut active);
             }
             502
         }
         Over::Broken(e) => {
-            s.log(Level::Info, format_args!("sendmsg() failed {}", os(&e)));
+            s.log(Severity::Info, format_args!("sendmsg() failed {}", os_error(&e)));
             200
         }
     }
@@ -237,7 +237,7 @@ pub(crate) fn course(data: &[u8]) {
     clock::freeze();
     runtime::block_on(async {
         let Some(flow) = Flow::alone(listener.into(), peer) else { return };
-        let Ok(outbound) = udp::open(&Address::Ip(at), &Options::default()) else { return };
+        let Ok(outbound) = udp::open_outbound(&Address::Ip(at), &ConnectOptions::default()) else { return };
         let [requests, responses, rate] = terms.map(u64::from);
         let terms = Terms {
             requests_max: requests % 8,
@@ -277,12 +277,12 @@ pub(crate) fn course(data: &[u8]) {
             runtime::task::yield_now().await;
             #[cfg(debug_assertions)]
             let _injected = (step % 8 == 5).then(|| {
-                use net::faults::{Fault, inject};
+                use net::faults::{SocketFault, inject};
                 is_faulty.set(true);
                 inject(match length % 3 {
-                    0 => Fault::Again,
-                    1 => Fault::Error(libc::ECONNREFUSED),
-                    _ => Fault::Endless(b'x'),
+                    0 => SocketFault::Again,
+                    1 => SocketFault::Error(libc::ECONNREFUSED),
+                    _ => SocketFault::Endless(b'x'),
                 })
             });
             let over = poll_fn(|cx| Poll::Ready(exchange.poll(cx).is_ready())).await;
@@ -353,7 +353,7 @@ impl Exchange<'_> {
                     Ok(n) => {
                         self.to_server += n as u64;
                         self.moved = clock::now();
-                        self.waiting.take().into_iter().for_each(udp::recycle);
+                        self.waiting.take().into_iter().for_each(udp::recycle_buffer);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         ready!(self.server.poll_writable(cx));
@@ -459,7 +459,7 @@ mod tests {
         runtime::block_on(async {
             let flow = Flow::alone(listener.into(), client.local_addr().expect("address")).expect("a session");
             let to = Address::Ip(server.local_addr().expect("address"));
-            let outbound = udp::open(&to, &Options::default()).expect("a socket");
+            let outbound = udp::open_outbound(&to, &ConnectOptions::default()).expect("a socket");
             let (requests_max, upload_rate, download_rate) = (0, 0, 0);
             let terms =
                 Terms { requests_max, responses_wanted: Some(1), upload_rate, download_rate, timeout_ms: 60_000 };

@@ -7,15 +7,15 @@ mod target;
 mod variables;
 
 use crate::Builtin;
-use crate::Template;
+use crate::StreamTemplate;
 use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::client::SessionClient;
-use crate::groups::Groups;
+use crate::groups::StreamGroups;
 use crate::plan::{CheckFuture, Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use conf_schema::value::{Flag, Msec, Number, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use net::Address;
 use session_engine::template;
 use session_engine::tls::UpstreamTls;
@@ -23,7 +23,7 @@ use session_engine::upstream_tls_directives;
 use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
-use target::{Pass, Target};
+use target::{StreamTarget, Target};
 use upstream::{Group, Stream};
 
 type SizeTemplate = template::SizeTemplate<StreamArea>;
@@ -39,7 +39,7 @@ upstream_tls_directives! {
     proxy_ssl_protocols proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_trusted_certificate proxy_ssl_verify proxy_ssl_verify_depth proxy_ssl_key_log
     own {
         /// Passes sessions to a server or group; the address may contain variables.
-        proxy_pass: Pass,
+        proxy_pass: StreamTarget,
         /// Local address of connections to the server.
         proxy_bind: BindTo,
         /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
@@ -92,7 +92,7 @@ upstream_tls_directives! {
 #[derive(Clone, Copy)]
 pub struct OldSize(u64);
 
-impl Value for OldSize {
+impl ValueKind for OldSize {
     const SYNTAX: &'static str = "size";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let size = Size::parse(cx, d)?;
@@ -103,14 +103,14 @@ impl Value for OldSize {
 }
 
 #[derive(Clone)]
-pub struct Alpn(Vec<Template>);
+pub struct Alpn(Vec<StreamTemplate>);
 
-impl Value for Alpn {
+impl ValueKind for Alpn {
     const SYNTAX: &'static str = "protocol ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut all = Vec::new();
         for (index, word) in d.args.iter().enumerate() {
-            let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?;
+            let template = StreamTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?;
             if template.as_literal().is_some_and(|text| text.len() > 255) {
                 return Err(Problem::directive("protocol too long"));
             }
@@ -120,11 +120,11 @@ impl Value for Alpn {
     }
 }
 
-pub struct Proxy;
+pub struct StreamProxy;
 
-impl Feature for Proxy {
-    fn table(&self) -> Table {
-        ProxyConf::table("proxy", Area::Stream)
+impl Feature for StreamProxy {
+    fn table(&self) -> FeatureTable {
+        ProxyConf::table("proxy", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
@@ -141,30 +141,30 @@ impl Feature for Proxy {
             false => None,
         };
         // All groups are known by now: selects them by name.
-        let groups = block.cx.get::<Groups>().clone();
+        let groups = block.cx.get::<StreamGroups>().clone();
         let buffer_bytes = conf.proxy_buffer_size.0;
         let old = [conf.proxy_downstream_buffer, conf.proxy_upstream_buffer].into_iter().flatten().next();
         let buffer_bytes = usize::try_from(old.map_or(buffer_bytes, |old| old.0)).unwrap_or(usize::MAX).max(1);
-        let passing = Passing { conf: conf.clone(), target, tls, groups, buffer_bytes };
+        let passing = PassSettings { conf: conf.clone(), target, tls, groups, buffer_bytes };
         block.answers(pass.place, Arc::new(passing));
         Ok(())
     }
 }
 
-pub struct Passing {
+pub struct PassSettings {
     conf: ProxyConf,
     target: Target,
     tls: Option<UpstreamTls<StreamArea>>,
-    groups: Groups,
+    groups: StreamGroups,
     buffer_bytes: usize,
 }
 
-impl Content for Passing {
+impl Content for PassSettings {
     fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
         Box::pin(async move {
             let status = match client {
-                SessionClient::Stream(stream) => copy::run(self, s, stream).await,
-                SessionClient::Datagrams(flow) => datagrams::run(self, s, flow).await,
+                SessionClient::Stream(stream) => copy::copy_streams(self, s, stream).await,
+                SessionClient::Datagrams(flow) => datagrams::copy_datagrams(self, s, flow).await,
             };
             ContentResult::Status(status)
         })

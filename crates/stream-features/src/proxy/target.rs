@@ -1,34 +1,34 @@
 //! Target of `proxy_pass`: a group or host, constant or selected per session.
 
-use super::Passing;
-use crate::Template;
-use crate::groups::{Groups, UpstreamRef};
+use super::PassSettings;
+use crate::StreamTemplate;
+use crate::groups::{StreamGroups, UpstreamRef};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
-use conf_schema::{At, Cx, Directive, Problem, Value};
-use observe::Level;
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
+use observe::Severity;
 use session_engine::Session;
 use session_engine::upstreams::{host_and_port, hosts};
-use session_engine::variable::place;
+use session_engine::variable::directive_place;
 
 #[derive(Clone)]
-pub struct Pass {
-    to: Template,
+pub struct StreamTarget {
+    to: StreamTemplate,
     pub place: usize,
     /// Position of the directive, for errors that are found after all groups are known.
     at: Option<At>,
 }
 
-impl Value for Pass {
+impl ValueKind for StreamTarget {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Pass { to: Template::parse(cx, d)?, place: place_of_answer(cx), at: place(d) })
+        Ok(StreamTarget { to: StreamTemplate::parse(cx, d)?, place: place_of_answer(cx), at: directive_place(d) })
     }
 }
 
 pub enum Target {
     Fixed(UpstreamRef),
-    Computed(Template),
+    Computed(StreamTemplate),
 }
 
 /// Tells whether a name includes a port, which certificates' names do not.
@@ -38,10 +38,10 @@ fn has_port(host: &str) -> bool {
 
 impl Target {
     /// Fails with nginx's message on an invalid address.
-    pub fn bind(cx: &mut Cx, pass: &Pass) -> Result<Target, Problem> {
+    pub fn bind(cx: &mut Cx, pass: &StreamTarget) -> Result<Target, Problem> {
         let Some(text) = pass.to.as_literal() else { return Ok(Target::Computed(pass.to.clone())) };
         let host = String::from_utf8_lossy(text).into_owned();
-        if cx.get::<Groups>().get(&host).is_none() && !host.starts_with("unix:") {
+        if cx.get::<StreamGroups>().get(&host).is_none() && !host.starts_with("unix:") {
             let wrong =
                 |why: &str| Problem { inner: pass.at, ..Problem::says(format!("{why} in upstream \"{host}\"")) };
             host_and_port(&host).map_err(wrong)?;
@@ -49,12 +49,12 @@ impl Target {
                 return Err(wrong("no port"));
             }
         }
-        let named = hosts::bind(cx, &host, 0).map_err(|problem| Problem { inner: pass.at, ..problem })?;
+        let named = hosts::bind_host(cx, &host, 0).map_err(|problem| Problem { inner: pass.at, ..problem })?;
         Ok(Target::Fixed(named))
     }
 }
 
-impl Passing {
+impl PassSettings {
     /// Group of a session; `None`, if there is none, was logged.
     pub(super) async fn group(&self, s: &mut StreamSession) -> Option<UpstreamRef> {
         s.proxied = true;
@@ -71,8 +71,8 @@ impl Passing {
             Err(format!("{why} in upstream \"{host}\""))
         } else {
             let resolving = s.srv().resolving.clone();
-            hosts::named(&self.groups, resolving, &host, 0).await.map_err(|no| no.words)
+            hosts::named_host(&self.groups, resolving, &host, 0).await.map_err(|no| no.words)
         };
-        named.inspect_err(|words| s.log(Level::Error, format_args!("{words}"))).ok()
+        named.inspect_err(|words| s.log(Severity::Error, format_args!("{words}"))).ok()
     }
 }

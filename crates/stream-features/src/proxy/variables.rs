@@ -2,7 +2,7 @@
 
 use crate::Builtin;
 use crate::session::{StreamSession, Try};
-use crate::variables::{number, seconds};
+use crate::variables::{write_number, write_seconds};
 
 pub static ROWS: &[Builtin] = &[
     Builtin::one(
@@ -12,12 +12,12 @@ pub static ROWS: &[Builtin] = &[
     ),
     Builtin::one(
         "upstream_bytes_received",
-        |s, o| each(s, o, |one, o| _ = number(o, one.bytes_received)),
+        |s, o| each(s, o, |one, o| _ = write_number(o, one.bytes_received)),
         "Bytes received from upstream servers; one number per attempt.",
     ),
     Builtin::one(
         "upstream_bytes_sent",
-        |s, o| each(s, o, |one, o| _ = number(o, one.bytes_sent)),
+        |s, o| each(s, o, |one, o| _ = write_number(o, one.bytes_sent)),
         "Bytes sent to upstream servers; one number per attempt.",
     ),
     Builtin::one(
@@ -60,7 +60,7 @@ fn last_addr(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
 
 fn time(ms: Option<u64>, out: &mut Vec<u8>) {
     match ms {
-        Some(ms) => _ = seconds(out, ms),
+        Some(ms) => _ = write_seconds(out, ms),
         None => out.push(b'-'),
     }
 }

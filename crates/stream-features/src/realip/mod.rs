@@ -5,9 +5,9 @@ use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler};
 use crate::session::StreamSession;
 use crate::variables;
-use conf_schema::value::List;
-use conf_schema::{Area, Problem, Table, directives};
-use session_engine::forwarded::{self, Trusted};
+use conf_schema::value::ValueList;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use session_engine::forwarded::{self, TrustedNetwork};
 use session_engine::real_ip::From;
 use std::any::Any;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 directives! {
     pub struct RealipConf from RealipInput {
         /// Trusted proxies: an address, a network, a host name, or `unix:`.
-        set_real_ip_from: List<From>,
+        set_real_ip_from: ValueList<From>,
     }
 }
 
@@ -38,14 +38,17 @@ fn remote_addr(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
 }
 
 fn remote_port(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
-    original(s).map(|a| a.port()).filter(|port| *port > 0).is_none_or(|port| variables::number(out, u64::from(port)))
+    original(s)
+        .map(|a| a.port())
+        .filter(|port| *port > 0)
+        .is_none_or(|port| variables::write_number(out, u64::from(port)))
 }
 
 pub struct Realip;
 
 impl Feature for Realip {
-    fn table(&self) -> Table {
-        RealipConf::table("realip", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        RealipConf::table("realip", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -60,13 +63,13 @@ impl Feature for Realip {
     }
 }
 
-struct Replace(Vec<Trusted>);
+struct Replace(Vec<TrustedNetwork>);
 
 impl Handler for Replace {
     fn run(&self, s: &mut StreamSession) -> Flow {
         let named = s.proxy.as_ref().and_then(|proxy| proxy.0.addresses.as_ref()).map(|a| a.source);
         if let Some(client) = named
-            && forwarded::trusted(&self.0, s.peer.map(|a| a.ip()))
+            && forwarded::is_trusted(&self.0, s.peer.map(|a| a.ip()))
         {
             s.replaced = Some(s.peer.replace(client));
         }

@@ -4,8 +4,8 @@
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::groups::StreamResolver;
 use conf_schema::value::Msec;
-use conf_schema::{Area, Problem, Table, directives};
-use session_engine::upstreams::{ResolverLine, Resolving};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use session_engine::upstreams::{ResolveRules, ResolverLine};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -19,16 +19,16 @@ directives! {
     }
 }
 
-pub struct Resolver;
+pub struct StreamResolverLine;
 
-fn resolving(conf: &ResolverConf) -> Option<Resolving> {
+fn resolving(conf: &ResolverConf) -> Option<ResolveRules> {
     let timeout = conf.resolver_timeout.duration();
-    conf.resolver.as_ref().map(|ResolverLine(resolver)| Resolving { resolver: resolver.clone(), timeout })
+    conf.resolver.as_ref().map(|ResolverLine(resolver)| ResolveRules { resolver: resolver.clone(), timeout })
 }
 
-impl Feature for Resolver {
-    fn table(&self) -> Table {
-        ResolverConf::table("resolver", Area::Stream)
+impl Feature for StreamResolverLine {
+    fn table(&self) -> FeatureTable {
+        ResolverConf::table("resolver", ContextArea::Stream)
     }
     fn plan_stream(&self, conf: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ResolverConf>() else { return Ok(()) };

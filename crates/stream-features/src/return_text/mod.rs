@@ -1,13 +1,13 @@
 //! return (nginx: `ngx_stream_return_module`): answers with a text and ends the session.
 
-use crate::Template;
+use crate::StreamTemplate;
 use crate::build::{Feature, ServerBuild};
 use crate::client::SessionClient;
 use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use observe::Level;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use observe::Severity;
 use session_engine::Session;
 use std::any::Any;
 use std::sync::Arc;
@@ -25,22 +25,22 @@ directives! {
 
 #[derive(Clone)]
 pub struct Text {
-    text: Template,
+    text: StreamTemplate,
     place: usize,
 }
 
-impl Value for Text {
+impl ValueKind for Text {
     const SYNTAX: &'static str = "value";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Text { text: Template::parse(cx, d)?, place: place_of_answer(cx) })
+        Ok(Text { text: StreamTemplate::parse(cx, d)?, place: place_of_answer(cx) })
     }
 }
 
 pub struct Return;
 
 impl Feature for Return {
-    fn table(&self) -> Table {
-        ReturnConf::table("return", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        ReturnConf::table("return", ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if let Some(Text { text, place }) = conf.downcast_ref::<ReturnConf>().and_then(|conf| conf.r#return.clone()) {
@@ -50,7 +50,7 @@ impl Feature for Return {
     }
 }
 
-struct ReturnText(Template);
+struct ReturnText(StreamTemplate);
 
 impl Content for ReturnText {
     fn run<'a>(&'a self, s: &'a mut StreamSession, client: &'a mut SessionClient) -> ContentFuture<'a> {
@@ -67,7 +67,7 @@ impl Content for ReturnText {
                 }
                 Ok(Err(_)) => ContentResult::Status(500),
                 Err(_) => {
-                    s.log(Level::Info, format_args!("connection timed out (110: Connection timed out)"));
+                    s.log(Severity::Info, format_args!("connection timed out (110: Connection timed out)"));
                     ContentResult::Status(200)
                 }
             }

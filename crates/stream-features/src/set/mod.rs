@@ -1,12 +1,12 @@
 //! set (nginx: `ngx_stream_set_module`): assigns variables before access is checked.
 
-use crate::Template;
-use crate::Variables;
+use crate::StreamTemplate;
+use crate::StreamVariables;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler, PreaccessOrder};
 use crate::session::StreamSession;
-use conf_schema::value::List;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::ValueList;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use session_engine::variable::VarId;
 use std::any::Any;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use std::sync::Arc;
 directives! {
     pub struct SetConf from SetInput {
         /// Sets a variable.
-        set: List<Assignment>,
+        set: ValueList<Assignment>,
     }
 }
 
 #[derive(Clone)]
 pub struct Assignment {
     variable: VarId,
-    value: Template,
+    value: StreamTemplate,
 }
 
-impl Value for Assignment {
+impl ValueKind for Assignment {
     const SYNTAX: &'static str = "$variable value";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (Some(name), Some(value)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
@@ -34,19 +34,19 @@ impl Value for Assignment {
                 .at(0)
                 .hint("a variable name begins with \"$\""));
         };
-        let variable = cx.get::<Variables>().script(name).map_err(|p| p.at(0))?;
-        Ok(Assignment { variable, value: Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
+        let variable = cx.get::<StreamVariables>().script(name).map_err(|p| p.at(0))?;
+        Ok(Assignment { variable, value: StreamTemplate::compile(cx, d, &value.bytes).map_err(|p| p.at(1))? })
     }
 }
 
-pub struct Set;
+pub struct SetLine;
 
-impl Feature for Set {
-    fn table(&self) -> Table {
-        SetConf::table("set", Area::Stream)
+impl Feature for SetLine {
+    fn table(&self) -> FeatureTable {
+        SetConf::table("set", ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
-        if let Some(List(all)) = conf.downcast_ref::<SetConf>().and_then(|conf| conf.set.clone()) {
+        if let Some(ValueList(all)) = conf.downcast_ref::<SetConf>().and_then(|conf| conf.set.clone()) {
             block.server.preaccess.push((PreaccessOrder::Set, Arc::new(Assign(all))));
         }
         Ok(())

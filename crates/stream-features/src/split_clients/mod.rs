@@ -3,7 +3,7 @@
 
 use crate::StreamArea;
 use crate::build::Feature;
-use conf_schema::{Area, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, directives};
 
 type Splits = session_engine::split_clients::Splits<StreamArea>;
 
@@ -17,7 +17,7 @@ directives! {
 pub struct SplitClients;
 
 impl Feature for SplitClients {
-    fn table(&self) -> Table {
-        SplitConf::table("split_clients", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        SplitConf::table("split_clients", ContextArea::Stream)
     }
 }

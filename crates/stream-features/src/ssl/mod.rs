@@ -5,7 +5,7 @@ use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::{StreamPlan, Tls};
 use conf_schema::value::Msec;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use session_engine::server_tls_directives;
 use session_engine::tls::{self as shared, Stapler, report};
 use std::any::Any;
@@ -24,7 +24,7 @@ server_tls_directives! {
 #[derive(Clone, Debug)]
 pub struct Alpn(Vec<Vec<u8>>);
 
-impl Value for Alpn {
+impl ValueKind for Alpn {
     const SYNTAX: &'static str = "protocol ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let all: Vec<Vec<u8>> = d.args.iter().map(|word| word.bytes.clone()).collect();
@@ -41,8 +41,8 @@ const RECORD_BYTES: usize = 16 * 1024;
 pub struct Ssl;
 
 impl Feature for Ssl {
-    fn table(&self) -> Table {
-        SslConf::table("ssl", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        SslConf::table("ssl", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         shared::Variables::<StreamArea>::ALL
@@ -55,10 +55,10 @@ impl Feature for Ssl {
         let Some(conf) = conf.downcast_ref::<SslConf>() else { return Ok(()) };
         let alpn = conf.ssl_alpn.as_ref().map(|alpn| alpn.0.clone()).unwrap_or_default();
         let said = conf.said(RECORD_BYTES, false, alpn);
-        if let Some(mut rules) = shared::server(&said, block.cx)? {
-            rules.names = report::hosts(block.names);
-            report::certificates(&rules, block.cx);
-            let ask = shared::asking(&said)?;
+        if let Some(mut rules) = shared::server_rules(&said, block.cx)? {
+            rules.names = report::certificate_hosts(block.names);
+            report::report_certificates(&rules, block.cx);
+            let ask = shared::client_ocsp(&said)?;
             let handshake_timeout = conf.ssl_handshake_timeout.duration();
             block.server.tls = Some(Arc::new(Tls { rules, handshake_timeout, ask }));
         }

@@ -38,7 +38,7 @@ const SERVER_NAME: u16 = 0;
 const ALPN: u16 = 16;
 const SUPPORTED_VERSIONS: u16 = 43;
 
-pub fn read(bytes: &[u8]) -> HelloResult {
+pub fn read_hello(bytes: &[u8]) -> HelloResult {
     let mut rest = bytes;
     let mut message = Vec::new();
     while let Some((&[kind, major, minor, high, low], body)) = rest.split_first_chunk::<5>() {
@@ -198,11 +198,13 @@ mod tests {
 
     #[test]
     fn hellos_have_name_protocols_and_version() {
-        let HelloResult::Hello(hello) = read(&record(&whole())) else { panic!("a hello") };
+        let HelloResult::Hello(hello) = read_hello(&record(&whole())) else { panic!("a hello") };
         assert_eq!(hello.server_name, b"a.example");
         assert_eq!(hello.alpn, b"h2,http/1.1");
         assert_eq!(hello.protocol(), "TLSv1.3");
-        let HelloResult::Hello(hello) = read(&record(&message(&[]))) else { panic!("a hello without extensions") };
+        let HelloResult::Hello(hello) = read_hello(&record(&message(&[]))) else {
+            panic!("a hello without extensions")
+        };
         assert_eq!((hello.protocol(), hello.server_name.len()), ("TLSv1.2", 0));
     }
 
@@ -210,23 +212,27 @@ mod tests {
     fn any_cut_waits_and_any_records_do() {
         let one = record(&whole());
         for cut in 0..one.len() {
-            assert_eq!(read(&one[..cut]), HelloResult::More, "{cut}");
+            assert_eq!(read_hello(&one[..cut]), HelloResult::More, "{cut}");
         }
         let all = whole();
         for cut in 1..all.len() {
             let two = [record(&all[..cut]), record(&all[cut..])].concat();
-            assert_eq!(read(&two), read(&one), "{cut}");
+            assert_eq!(read_hello(&two), read_hello(&one), "{cut}");
         }
     }
 
     #[test]
     fn other_bytes_are_no_hello() {
-        assert_eq!(read(b"GET / HTTP/1.0\r\n"), HelloResult::NotOne);
-        assert_eq!(read(&[0x16, 2, 0, 0, 5, 1]), HelloResult::NotOne);
-        assert_eq!(read(&record(&[2, 0, 0, 0])), HelloResult::NotOne, "a ServerHello");
-        assert_eq!(read(&record(&message(&[extension(0, &[0, 2, 0, 0, 5, b'a'])]))), HelloResult::NotOne);
-        assert_eq!(read(&record(&message(&[extension(16, &[0, 1, 0])]))), HelloResult::NotOne, "an empty protocol");
-        let HelloResult::Hello(old) = read(&[0x80, 46, 1, 3, 1]) else { panic!("a hello of SSL 2") };
+        assert_eq!(read_hello(b"GET / HTTP/1.0\r\n"), HelloResult::NotOne);
+        assert_eq!(read_hello(&[0x16, 2, 0, 0, 5, 1]), HelloResult::NotOne);
+        assert_eq!(read_hello(&record(&[2, 0, 0, 0])), HelloResult::NotOne, "a ServerHello");
+        assert_eq!(read_hello(&record(&message(&[extension(0, &[0, 2, 0, 0, 5, b'a'])]))), HelloResult::NotOne);
+        assert_eq!(
+            read_hello(&record(&message(&[extension(16, &[0, 1, 0])]))),
+            HelloResult::NotOne,
+            "an empty protocol"
+        );
+        let HelloResult::Hello(old) = read_hello(&[0x80, 46, 1, 3, 1]) else { panic!("a hello of SSL 2") };
         assert_eq!(old.protocol(), "TLSv1");
     }
 }

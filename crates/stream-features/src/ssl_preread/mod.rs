@@ -5,12 +5,12 @@ mod hello;
 
 use crate::Builtin;
 use crate::build::{Feature, ServerBuild};
-use crate::plan::{Flow, Looked, Preread};
+use crate::plan::{Flow, LookedUp, Preread};
 use crate::session::StreamSession;
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives};
-pub use hello::{Hello, HelloResult, read};
-use session_engine::names::host;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+pub use hello::{Hello, HelloResult, read_hello};
+use session_engine::names::valid_host;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -46,52 +46,52 @@ fn alpn_protocols(s: &mut StreamSession, out: &mut Vec<u8>) -> bool {
 pub struct SslPreread;
 
 impl Feature for SslPreread {
-    fn table(&self) -> Table {
-        PrereadConf::table("ssl_preread", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        PrereadConf::table("ssl_preread", ContextArea::Stream)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<PrereadConf>().is_some_and(|conf| conf.ssl_preread) {
-            block.server.preread.push(Arc::new(Look));
+            block.server.preread.push(Arc::new(HelloLook));
         }
         Ok(())
     }
 }
 
-struct Look;
+struct HelloLook;
 
-impl Preread for Look {
-    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> Looked {
+impl Preread for HelloLook {
+    fn look(&self, s: &mut StreamSession, bytes: Option<&[u8]>) -> LookedUp {
         if s.udp {
-            return Looked::Flow(Flow::Declined);
+            return LookedUp::Flow(Flow::Declined);
         }
-        let Some(bytes) = bytes else { return Looked::More };
-        match read(bytes) {
+        let Some(bytes) = bytes else { return LookedUp::More };
+        match read_hello(bytes) {
             HelloResult::More => {
                 // The variables exist, empty, from the start.
                 if s.ext::<Hello>().is_none() {
                     s.keep(Hello::default());
                 }
-                Looked::More
+                LookedUp::More
             }
             HelloResult::NotOne => {
                 s.forget::<Hello>();
-                Looked::Flow(Flow::Declined)
+                LookedUp::Flow(Flow::Declined)
             }
             HelloResult::Hello(hello) => {
-                let name = host(&hello.server_name);
+                let name = valid_host(&hello.server_name);
                 s.keep(hello);
                 let plan = s.plan.clone();
                 if let (Some(name), Some(listener)) = (name, plan.listeners.get(s.listener)) {
                     match listener.names.find(&name, s) {
                         Ok(Some(server)) => s.server = server,
                         Ok(None) => {}
-                        Err(_) => return Looked::Flow(Flow::End(500)),
+                        Err(_) => return LookedUp::Flow(Flow::End(500)),
                     }
                 }
-                Looked::Flow(Flow::Done)
+                LookedUp::Flow(Flow::Done)
             }
         }
     }

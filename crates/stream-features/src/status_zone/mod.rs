@@ -1,8 +1,8 @@
 //! status_zone: counters per server (documented with nginx's `ngx_http_api_module`); `engine.rs` counts.
 
 use crate::build::{Feature, ServerBuild};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use metrics::Zone;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use metrics::MetricZone;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ directives! {
 #[derive(Clone, Debug)]
 pub struct ZoneName(Option<String>);
 
-impl Value for ZoneName {
+impl ValueKind for ZoneName {
     const SYNTAX: &'static str = "zone | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -30,13 +30,13 @@ impl Value for ZoneName {
 pub struct StatusZone;
 
 impl Feature for StatusZone {
-    fn table(&self) -> Table {
-        ZoneConf::table("status_zone", Area::Stream)
+    fn table(&self) -> FeatureTable {
+        ZoneConf::table("status_zone", ContextArea::Stream)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut ServerBuild<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<ZoneConf>().and_then(|conf| conf.status_zone.as_ref());
         if let Some(name) = said.and_then(|said| said.0.as_deref()) {
-            block.server.zone = Some(Zone::named(&[name]));
+            block.server.zone = Some(MetricZone::named(&[name]));
         }
         Ok(())
     }

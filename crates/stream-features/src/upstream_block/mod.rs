@@ -3,10 +3,10 @@
 
 use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
-use crate::groups::{Counts, Groups, Rules, StreamResolver, UpstreamRef};
+use crate::groups::{SessionCounts, SessionRules, StreamGroups, StreamResolver, UpstreamRef};
 use conf_schema::value::Msec;
-use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
-use session_engine::inventory::{Inventory, Listed};
+use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use session_engine::inventory::{Inventory, ListedGroup};
 use session_engine::upstreams::ResolverLine;
 use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
@@ -17,8 +17,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::balance::Time;
-use upstream::names::Naming;
-use upstream::{Extras, Group, KeepAlive, Method, Source};
+use upstream::names::NameTask;
+use upstream::{BalanceMethod, Extras, Group, KeepAlive, ServerSource};
 
 type HashKey = methods::HashKey<StreamArea>;
 
@@ -49,19 +49,19 @@ directives! {
     }
 }
 
-fn time(text: &str) -> Option<(Time, Counts)> {
+fn time(text: &str) -> Option<(Time, SessionCounts)> {
     Some(match text {
-        "connect" => (Time::Header, Counts::Connect),
-        "first_byte" => (Time::Header, Counts::FirstByte),
-        "last_byte" => (Time::LastByte, Counts::FirstByte),
+        "connect" => (Time::Header, SessionCounts::Connect),
+        "first_byte" => (Time::Header, SessionCounts::FirstByte),
+        "last_byte" => (Time::LastByte, SessionCounts::FirstByte),
         _ => return None,
     })
 }
 
 #[derive(Clone, Copy)]
-pub struct LeastTime(Method, Counts);
+pub struct LeastTime(BalanceMethod, SessionCounts);
 
-impl Value for LeastTime {
+impl ValueKind for LeastTime {
     const SYNTAX: &'static str = "connect | first_byte | last_byte [inflight]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = |index: usize| d.args.get(index).map(|w| w.text().into_owned());
@@ -70,17 +70,17 @@ impl Value for LeastTime {
             return Err(Problem::says(format!("invalid value \"{text}\"")).at(0));
         };
         match word(1).as_deref() {
-            None => Ok(LeastTime(Method::LeastTime { time, inflight: false }, counts)),
-            Some("inflight") => Ok(LeastTime(Method::LeastTime { time, inflight: true }, counts)),
+            None => Ok(LeastTime(BalanceMethod::LeastTime { time, inflight: false }, counts)),
+            Some("inflight") => Ok(LeastTime(BalanceMethod::LeastTime { time, inflight: true }, counts)),
             Some(other) => Err(Problem::says(format!("invalid parameter \"{other}\"")).at(1)),
         }
     }
 }
 
 #[derive(Clone, Copy)]
-pub struct Random(Method, Counts);
+pub struct Random(BalanceMethod, SessionCounts);
 
-impl Value for Random {
+impl ValueKind for Random {
     const SYNTAX: &'static str =
         "[two [least_conn | least_time=connect | least_time=first_byte | least_time=last_byte]]";
     const REPEATS: bool = true;
@@ -95,12 +95,12 @@ impl Value for Random {
             _ => None,
         };
         match by_time {
-            Some((time, counts)) => Ok(Random(Method::Two(Some(time)), counts)),
+            Some((time, counts)) => Ok(Random(BalanceMethod::Two(Some(time)), counts)),
             None if d.args.get(1).is_some_and(|w| w.bytes.starts_with(b"least_time=")) => {
                 let text = d.args.get(1).map(|w| w.text().into_owned()).unwrap_or_default();
                 Err(Problem::says(format!("invalid parameter \"{text}\"")).at(1))
             }
-            None => RandomValue::parse(cx, d).map(|value| Random(value.0, Counts::FirstByte)),
+            None => RandomValue::parse(cx, d).map(|value| Random(value.0, SessionCounts::FirstByte)),
         }
     }
 }
@@ -108,12 +108,12 @@ impl Value for Random {
 pub struct UpstreamBlock;
 
 impl Feature for UpstreamBlock {
-    fn table(&self) -> Table {
-        UpstreamConf::table("upstream_block", Area::StreamUpstream)
+    fn table(&self) -> FeatureTable {
+        UpstreamConf::table("upstream_block", ContextArea::StreamUpstream)
     }
     fn plan_stream(&self, _: &Arc<dyn Any + Send + Sync>, stream: &mut StreamBuild<'_>) -> Result<(), Problem> {
         zones::check_shares(stream.cx, Zone::kind(true))?;
-        let names = stream.cx.get::<Groups>().names.clone();
+        let names = stream.cx.get::<StreamGroups>().names.clone();
         Inventory::of(stream.cx).stream.set_present();
         stream.background.insert(0, names);
         Ok(())
@@ -127,13 +127,19 @@ impl Feature for UpstreamBlock {
         check_parameters(d)?;
         let (method, rules) = method(&input, d, cx);
         let named = make(&name, method, rules, input.resolve(), cx)?;
-        cx.get::<Groups>().add(&name, named)
+        cx.get::<StreamGroups>().add(&name, named)
     }
 }
 
-fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut Cx) -> Result<UpstreamRef, Problem> {
+fn make(
+    name: &str,
+    method: BalanceMethod,
+    rules: SessionRules,
+    conf: UpstreamConf,
+    cx: &mut Cx,
+) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
-    managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    managed::check_state(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
@@ -142,7 +148,7 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
     let outer_timeout = area.timeout.unwrap_or(Duration::from_secs(30));
     let resolver = conf.resolver.map(|line| line.0).or(outer.map(|r| r.resolver));
     let timeout = conf.resolver_timeout.map_or(outer_timeout, |t| t.duration());
-    if lines.iter().any(|line| matches!(line.source, Source::Resolved { .. })) {
+    if lines.iter().any(|line| matches!(line.source, ServerSource::Resolved { .. })) {
         if conf.zone.is_none() {
             let words = format!("resolving names at run time requires upstream \"{name}\" to be in shared memory");
             return Err(Problem::says(words).hint("add a \"zone\" directive"));
@@ -152,18 +158,18 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
             return Err(Problem::says(words));
         }
     }
-    let roster = conf.zone.as_ref().map(|_| managed::roster(name, true, conf.state.as_ref()));
+    let roster = conf.zone.as_ref().map(|_| managed::state_roster(name, true, conf.state.as_ref()));
     let extras = Extras { counted: conf.zone.is_some(), stream: true, roster, ..Extras::default() };
     let group = Arc::new(Group::with(name, lines, method, KeepAlive::none(), true, extras));
-    let names = cx.get::<Groups>().names.clone();
-    let listed = Listed {
+    let names = cx.get::<StreamGroups>().names.clone();
+    let listed = ListedGroup {
         group: group.clone(),
         zone: conf.zone.map(|zone| zone.0),
         resolves: resolver.is_some(),
         state: conf.state.map(|state| state.0),
     };
-    managed::list(cx, listed, &names);
-    names.keep(Naming { group: group.clone(), resolver, timeout });
+    managed::list_group(cx, listed, &names);
+    names.keep(NameTask { group: group.clone(), resolver, timeout });
     Ok(UpstreamRef { group, rules: Some(Arc::new(rules)) })
 }
 
@@ -171,27 +177,27 @@ fn make(name: &str, method: Method, rules: Rules, conf: UpstreamConf, cx: &mut C
 const METHODS: [&[u8]; 4] = [b"least_conn", b"hash", b"random", b"least_time"];
 
 /// Returns the last method; as in nginx, every further one gets a warning.
-fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Rules) {
-    let mut found: Vec<(At, Method, Rules)> = Vec::new();
+fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (BalanceMethod, SessionRules) {
+    let mut found: Vec<(At, BalanceMethod, SessionRules)> = Vec::new();
     if let Some(given) = &input.least_conn {
-        found.push((given.at, Method::LeastConn, Rules::default()));
+        found.push((given.at, BalanceMethod::LeastConn, SessionRules::default()));
     }
     if let Some(given) = &input.hash {
-        let rules = Rules { key: Some(given.value.key.clone()), ..Rules::default() };
-        found.push((given.at, Method::Hash(given.value.consistent), rules));
+        let rules = SessionRules { key: Some(given.value.key.clone()), ..SessionRules::default() };
+        found.push((given.at, BalanceMethod::Hash(given.value.consistent), rules));
     }
     if let Some(given) = &input.random {
-        found.push((given.at, given.value.0, Rules { counts: given.value.1, ..Rules::default() }));
+        found.push((given.at, given.value.0, SessionRules { counts: given.value.1, ..SessionRules::default() }));
     }
     if let Some(given) = &input.least_time {
-        found.push((given.at, given.value.0, Rules { counts: given.value.1, ..Rules::default() }));
+        found.push((given.at, given.value.0, SessionRules { counts: given.value.1, ..SessionRules::default() }));
     }
     found.sort_by_key(|(at, ..)| at.span.start);
     // A repeated method counts, too.
     let items = d.block.as_deref().unwrap_or_default();
-    let lines = conf_syntax::directives(items).into_iter().filter(|line| METHODS.contains(&&*line.name.bytes));
+    let lines = conf_syntax::list_directives(items).into_iter().filter(|line| METHODS.contains(&&*line.name.bytes));
     for again in lines.skip(1) {
         cx.warn(again, "load balancing method redefined");
     }
-    found.pop().map_or((Method::RoundRobin, Rules::default()), |(_, method, rules)| (method, rules))
+    found.pop().map_or((BalanceMethod::RoundRobin, SessionRules::default()), |(_, method, rules)| (method, rules))
 }

@@ -52,24 +52,24 @@ pub enum FailureCause {
 
 /// An issuer's limits.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct IssuerLimits {
     /// Orders at a time.
     pub orders_max: usize,
     /// Seconds until a failed order is repeated, in place of growing pauses.
     pub retry: Option<i64>,
 }
 
-impl Limits {
+impl IssuerLimits {
     /// Limits the orders at a time; pauses grow.
-    pub fn of(orders_max: usize) -> Limits {
-        Limits { orders_max, retry: None }
+    pub fn of(orders_max: usize) -> IssuerLimits {
+        IssuerLimits { orders_max, retry: None }
     }
 }
 
 /// An issuer's availability.
 #[derive(Clone, Debug)]
 struct Pace {
-    limits: Limits,
+    limits: IssuerLimits,
     under_way: usize,
     /// Failures of the issuer since its last success.
     failures: u32,
@@ -109,7 +109,7 @@ struct Tries {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AgendaState {
     /// Until the renewal, by the wall clock.
     Waiting(i64),
     /// Until the next try, by the steady clock.
@@ -122,7 +122,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Task {
     tries: Vec<Tries>,
-    state: State,
+    state: AgendaState,
     urgent: bool,
     /// Steady time of the last success.
     issued: Option<i64>,
@@ -149,7 +149,7 @@ fn pause(first: i64, failures: u32, random: f64) -> i64 {
     ((pause as f64 * (0.8 + 0.4 * random)) as i64).max(1)
 }
 
-enum Chosen {
+enum ChosenStep {
     Now(usize),
     /// All issuers are paused until then.
     At(i64),
@@ -158,8 +158,8 @@ enum Chosen {
 
 impl Agenda {
     /// `limits`: of each issuer.
-    pub fn new(limits: &[Limits]) -> Agenda {
-        let pace = |limits: &Limits| Pace {
+    pub fn new(limits: &[IssuerLimits]) -> Agenda {
+        let pace = |limits: &IssuerLimits| Pace {
             limits: *limits,
             under_way: 0,
             failures: 0,
@@ -184,13 +184,14 @@ impl Agenda {
         self.next += 1;
         let tries = issuers.iter().map(|issuer| Tries { issuer: *issuer, failures: 0, not_before: 0 }).collect();
         self.waiting.insert((at, id));
-        self.tasks.insert(id, Task { tries, state: State::Waiting(at), urgent, issued: None, early: 0, overdue: 0 });
+        self.tasks
+            .insert(id, Task { tries, state: AgendaState::Waiting(at), urgent, issued: None, early: 0, overdue: 0 });
         id
     }
 
     /// Removes a certificate, unless it has an order under way; returns `false` then.
     pub fn remove(&mut self, id: TaskId) -> bool {
-        if matches!(self.tasks.get(&id), Some(Task { state: State::UnderWay(_), .. })) {
+        if matches!(self.tasks.get(&id), Some(Task { state: AgendaState::UnderWay(_), .. })) {
             return false;
         }
         self.leave(id);
@@ -201,19 +202,19 @@ impl Agenda {
     fn make_ready(&mut self, id: TaskId) {
         let later = self.tasks.get(&id).is_none_or(|task| !task.urgent);
         self.next += 1;
-        self.enter(id, State::Ready(later, self.next));
+        self.enter(id, AgendaState::Ready(later, self.next));
     }
 
     /// Moves a task into a state, with its entry in the state's set.
-    fn enter(&mut self, id: TaskId, state: State) {
+    fn enter(&mut self, id: TaskId, state: AgendaState) {
         self.leave(id);
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = state;
         match state {
-            State::Waiting(at) => drop(self.waiting.insert((at, id))),
-            State::Paused(at) => drop(self.paused.insert((at, id))),
-            State::Ready(later, number) => drop(self.ready.insert((later, number, id))),
-            State::UnderWay(issuer) => {
+            AgendaState::Waiting(at) => drop(self.waiting.insert((at, id))),
+            AgendaState::Paused(at) => drop(self.paused.insert((at, id))),
+            AgendaState::Ready(later, number) => drop(self.ready.insert((later, number, id))),
+            AgendaState::UnderWay(issuer) => {
                 if let Some(pace) = self.issuers.get_mut(issuer) {
                     pace.under_way += 1;
                 }
@@ -224,10 +225,10 @@ impl Agenda {
     fn leave(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get(&id) else { return };
         match task.state {
-            State::Waiting(at) => drop(self.waiting.remove(&(at, id))),
-            State::Paused(at) => drop(self.paused.remove(&(at, id))),
-            State::Ready(later, number) => drop(self.ready.remove(&(later, number, id))),
-            State::UnderWay(issuer) => {
+            AgendaState::Waiting(at) => drop(self.waiting.remove(&(at, id))),
+            AgendaState::Paused(at) => drop(self.paused.remove(&(at, id))),
+            AgendaState::Ready(later, number) => drop(self.ready.remove(&(later, number, id))),
+            AgendaState::UnderWay(issuer) => {
                 if let Some(pace) = self.issuers.get_mut(issuer) {
                     pace.under_way = pace.under_way.saturating_sub(1);
                 }
@@ -236,20 +237,20 @@ impl Agenda {
     }
 
     /// Chooses the first issuer that may be tried.
-    fn choose(&self, task: &Task, now: Now) -> Chosen {
+    fn choose(&self, task: &Task, now: Now) -> ChosenStep {
         let (mut earliest, mut is_full) = (i64::MAX, false);
         for tries in &task.tries {
             let Some(pace) = self.issuers.get(tries.issuer) else { continue };
             let from = tries.not_before.max(pace.paused_until);
             match () {
                 () if from > now.steady => earliest = earliest.min(from),
-                () if !pace.is_full() => return Chosen::Now(tries.issuer),
-                () if pace.failures == 0 => return Chosen::Full,
+                () if !pace.is_full() => return ChosenStep::Now(tries.issuer),
+                () if pace.failures == 0 => return ChosenStep::Full,
                 // Another order tests whether the authority is back.
                 () => is_full = true,
             }
         }
-        if is_full { Chosen::Full } else { Chosen::At(earliest) }
+        if is_full { ChosenStep::Full } else { ChosenStep::At(earliest) }
     }
 
     /// Starts the next due order; urgent ones first.
@@ -273,13 +274,13 @@ impl Agenda {
             };
             let entry = next?;
             let task = entry.2;
-            match self.tasks.get(&task).map_or(Chosen::Full, |found| self.choose(found, now)) {
-                Chosen::Now(issuer) => {
-                    self.enter(task, State::UnderWay(issuer));
+            match self.tasks.get(&task).map_or(ChosenStep::Full, |found| self.choose(found, now)) {
+                ChosenStep::Now(issuer) => {
+                    self.enter(task, AgendaState::UnderWay(issuer));
                     return Some(DueOrder { task, issuer });
                 }
-                Chosen::At(until) => self.enter(task, State::Paused(until)),
-                Chosen::Full => after = Some(entry),
+                ChosenStep::At(until) => self.enter(task, AgendaState::Paused(until)),
+                ChosenStep::Full => after = Some(entry),
             }
         }
         None
@@ -298,7 +299,7 @@ impl Agenda {
         if let Some(pace) = self.issuers.get_mut(order.issuer) {
             pace.failures = 0;
         }
-        let mut state = State::Waiting(at.max(now.wall.saturating_add(ORDERS_APART)));
+        let mut state = AgendaState::Waiting(at.max(now.wall.saturating_add(ORDERS_APART)));
         if let Some(task) = self.tasks.get_mut(&order.task) {
             task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
             task.issued = Some(now.steady);
@@ -309,7 +310,7 @@ impl Agenda {
                 let step = pause(ORDERS_APART, task.overdue, 0.5).min(ends.saturating_sub(now.wall) / 2);
                 task.overdue = task.overdue.saturating_add(1);
                 // By the steady clock: the wall clock is probably wrong, and may be corrected.
-                state = State::Paused(now.steady.saturating_add(step.max(ORDERS_APART)));
+                state = AgendaState::Paused(now.steady.saturating_add(step.max(ORDERS_APART)));
             }
         }
         self.enter(order.task, state);
@@ -347,16 +348,16 @@ impl Agenda {
     fn pause(&mut self, id: TaskId, now: Now) -> i64 {
         let Some(task) = self.tasks.get(&id) else { return 0 };
         let until = match self.choose(task, now) {
-            Chosen::At(until) => until,
-            Chosen::Now(_) | Chosen::Full => now.steady,
+            ChosenStep::At(until) => until,
+            ChosenStep::Now(_) | ChosenStep::Full => now.steady,
         };
-        self.enter(id, State::Paused(until));
+        self.enter(id, AgendaState::Paused(until));
         until.saturating_sub(now.steady)
     }
 
     /// Ends an order that was not made, through no fault of its issuer, for so many seconds.
     pub fn postponed(&mut self, task: TaskId, now: Now, seconds: i64) {
-        self.enter(task, State::Paused(now.steady.saturating_add(seconds)));
+        self.enter(task, AgendaState::Paused(now.steady.saturating_add(seconds)));
     }
 
     /// Orders as soon as the pauses permit, before others: a client waits. Returns the seconds until then.
@@ -364,14 +365,14 @@ impl Agenda {
         let Some(task) = self.tasks.get_mut(&id) else { return 0 };
         task.urgent = true;
         match task.state {
-            State::UnderWay(_) => return 0,
-            State::Paused(until) if until > now.steady => return until.saturating_sub(now.steady),
+            AgendaState::UnderWay(_) => return 0,
+            AgendaState::Paused(until) if until > now.steady => return until.saturating_sub(now.steady),
             _ => {}
         }
         self.make_ready(id);
         let chosen = self.tasks.get(&id).map(|task| self.choose(task, now));
         match chosen {
-            Some(Chosen::At(until)) => until.saturating_sub(now.steady),
+            Some(ChosenStep::At(until)) => until.saturating_sub(now.steady),
             _ => 0,
         }
     }
@@ -379,7 +380,7 @@ impl Agenda {
     /// Orders now, whatever has failed before; an order under way stays the only one.
     pub fn hurry(&mut self, id: TaskId) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let is_under_way = matches!(task.state, State::UnderWay(_));
+        let is_under_way = matches!(task.state, AgendaState::UnderWay(_));
         for tries in &mut task.tries {
             tries.not_before = 0;
             if let Some(pace) = self.issuers.get_mut(tries.issuer) {
@@ -395,7 +396,7 @@ impl Agenda {
     /// in a row that are suggested soon after their issue are made in growing steps.
     pub fn suggest(&mut self, id: TaskId, now: Now, at: i64, life: i64) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        let State::Waiting(_) = task.state else { return };
+        let AgendaState::Waiting(_) = task.state else { return };
         let wait = at.saturating_sub(now.wall);
         let age = task.issued.map_or(i64::MAX, |issued| now.steady.saturating_sub(issued));
         let at = if age.saturating_add(wait.max(0)) < life / 4 {
@@ -406,15 +407,15 @@ impl Agenda {
             task.early = 0;
             at
         };
-        self.enter(id, State::Waiting(at));
+        self.enter(id, AgendaState::Waiting(at));
     }
 
     /// Moves the renewal to this time, by the wall clock, if it is later: the issuer's suggestion is none any more.
     pub fn renew_by(&mut self, id: TaskId, at: i64) {
-        if let Some(Task { state: State::Waiting(now), .. }) = self.tasks.get(&id)
+        if let Some(Task { state: AgendaState::Waiting(now), .. }) = self.tasks.get(&id)
             && *now > at
         {
-            self.enter(id, State::Waiting(at));
+            self.enter(id, AgendaState::Waiting(at));
         }
     }
 
@@ -424,14 +425,14 @@ impl Agenda {
             task.tries.iter_mut().for_each(|tries| (tries.failures, tries.not_before) = (0, 0));
             task.urgent = false;
         }
-        self.enter(id, State::Waiting(at));
+        self.enter(id, AgendaState::Waiting(at));
     }
 
     /// Returns the time of the next order, by the wall clock.
     pub fn next_order(&self, id: TaskId, now: Now) -> i64 {
         match self.tasks.get(&id).map(|task| task.state) {
-            Some(State::Waiting(at)) => at,
-            Some(State::Paused(at)) => now.wall.saturating_add(at.saturating_sub(now.steady)),
+            Some(AgendaState::Waiting(at)) => at,
+            Some(AgendaState::Paused(at)) => now.wall.saturating_add(at.saturating_sub(now.steady)),
             _ => now.wall,
         }
     }
@@ -449,7 +450,7 @@ impl Agenda {
 
     /// Tells whether an order is under way, or due.
     pub fn is_active(&self, id: TaskId) -> bool {
-        matches!(self.tasks.get(&id), Some(Task { state: State::UnderWay(_) | State::Ready(..), .. }))
+        matches!(self.tasks.get(&id), Some(Task { state: AgendaState::UnderWay(_) | AgendaState::Ready(..), .. }))
     }
 
     pub fn len(&self) -> usize {

@@ -79,7 +79,7 @@ fn run(
 #[test]
 fn ten_thousand_certificates_are_renewed_within_an_authoritys_limits() {
     let mut random = Random::new(1);
-    let mut agenda = Agenda::new(&[Limits::of(4)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(4)]);
     let mut authority = Authority::new(300, 3 * 3600);
     let mut ends: HashMap<TaskId, i64> = HashMap::new();
     for _ in 0..10_000 {
@@ -122,7 +122,7 @@ fn jitter_spreads_renewals() {
 fn random_failures_of_several_issuers() {
     for seed in 1..200 {
         let mut random = Random::new(seed);
-        let mut agenda = Agenda::new(&[Limits::of(3), Limits::of(2), Limits::of(1)]);
+        let mut agenda = Agenda::new(&[IssuerLimits::of(3), IssuerLimits::of(2), IssuerLimits::of(1)]);
         let orders: [&[usize]; 4] = [&[0, 1], &[1, 0, 2], &[2], &[0, 1, 2]];
         for at in 0..50 {
             agenda.add(orders[at % 4], at as i64, at % 7 == 0);
@@ -148,7 +148,7 @@ fn random_failures_of_several_issuers() {
 #[test]
 fn the_next_issuer_serves_while_the_first_is_down() {
     let mut random = Random::new(5);
-    let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(8), IssuerLimits::of(8)]);
     let mut first = Authority::new(usize::MAX, 1);
     first.down = true;
     for _ in 0..100 {
@@ -177,7 +177,7 @@ fn the_next_issuer_serves_while_the_first_is_down() {
 
 #[test]
 fn refusals_of_a_name_pause_that_name_and_issuer_alone() {
-    let mut agenda = Agenda::new(&[Limits::of(8), Limits::of(8)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(8), IssuerLimits::of(8)]);
     let (a, b) = (agenda.add(&[0, 1], 0, false), agenda.add(&[0], 0, false));
     let of_a = agenda.start(at(0)).filter(|order| order.task == a).expect("due");
     assert_eq!(agenda.start(at(0)), Some(DueOrder { task: b, issuer: 0 }));
@@ -195,7 +195,7 @@ fn refusals_of_a_name_pause_that_name_and_issuer_alone() {
 
 #[test]
 fn pauses_grow_and_end() {
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     let id = agenda.add(&[0], 0, false);
     let mut time = 0;
     let mut pauses = Vec::new();
@@ -222,7 +222,7 @@ fn pauses_grow_and_end() {
 #[test]
 fn clocks_that_are_set() {
     let later = |steady: i64, wall: i64| Now { wall: at(wall).wall, steady: at(steady).steady };
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     agenda.add(&[0], 0, false);
     let order = agenda.start(at(0)).expect("due");
     // Ten years ahead during an order, and back: the pause is a few seconds all the same.
@@ -242,7 +242,7 @@ fn clocks_that_are_set() {
 /// A clock that is 70 days ahead, or an issuer's that is behind: each certificate of 90 days is due when it is issued.
 #[test]
 fn certificates_that_are_due_when_they_are_issued_do_not_loop() {
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     let id = agenda.add(&[0], 0, false);
     let mut orders = 0;
     for time in 0..DAY {
@@ -271,7 +271,7 @@ fn certificates_that_are_due_when_they_are_issued_do_not_loop() {
 
 #[test]
 fn suggestions_to_renew_at_once_do_not_loop() {
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     let id = agenda.add(&[0], 0, false);
     let mut time = 0;
     let mut orders = 0;
@@ -293,7 +293,7 @@ fn suggestions_to_renew_at_once_do_not_loop() {
 
 #[test]
 fn clients_that_wait_come_first() {
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     for _ in 0..5 {
         agenda.add(&[0], 0, false);
     }
@@ -307,7 +307,7 @@ fn clients_that_wait_come_first() {
 
 #[test]
 fn pauses_can_be_fixed() {
-    let mut agenda = Agenda::new(&[Limits { orders_max: 1, retry: Some(7200) }]);
+    let mut agenda = Agenda::new(&[IssuerLimits { orders_max: 1, retry: Some(7200) }]);
     agenda.add(&[0], 0, false);
     for (cause, time) in [(FailureCause::Task, 0), (FailureCause::Issuer, 7200), (FailureCause::Task, 14_400)] {
         let order = agenda.start(at(time)).expect("due");
@@ -317,7 +317,7 @@ fn pauses_can_be_fixed() {
 
 #[test]
 fn a_waiting_client_ends_no_pause() {
-    let mut agenda = Agenda::new(&[Limits::of(1)]);
+    let mut agenda = Agenda::new(&[IssuerLimits::of(1)]);
     let id = agenda.add(&[0], at(1000).wall, false);
     assert_eq!(agenda.urge(id, at(0)), 0);
     let order = agenda.start(at(0)).expect("before its time");

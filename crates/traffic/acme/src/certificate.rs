@@ -9,7 +9,7 @@ use tls::x509::Certificate as Leaf;
 
 /// An issued certificate.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct IssuedChain {
     /// The chain as PEM, leaf first.
     pub chain: String,
     /// The key as PEM.
@@ -19,7 +19,7 @@ pub struct Issued {
 /// Seconds by which a certificate may begin in the future: clocks differ.
 const AHEAD_MAX: i64 = 86_400;
 
-impl Issued {
+impl IssuedChain {
     /// Tells whether certificate and key belong together.
     pub fn is_pair(&self) -> bool {
         tls::certs::KeyPair::load(self.chain.as_bytes(), self.key.as_bytes(), &[]).is_ok()
@@ -40,10 +40,10 @@ impl Issued {
             return Err(wrong(format!("it is not for \"{missing}\"")));
         }
         if leaf.not_after <= now {
-            return Err(wrong(format!("it has ended at {}", tls::x509::time::print(leaf.not_after))));
+            return Err(wrong(format!("it has ended at {}", tls::x509::time::print_time(leaf.not_after))));
         }
         if leaf.not_before > now.saturating_add(AHEAD_MAX) {
-            return Err(wrong(format!("it begins at {}", tls::x509::time::print(leaf.not_before))));
+            return Err(wrong(format!("it begins at {}", tls::x509::time::print_time(leaf.not_before))));
         }
         Ok(leaf.clone())
     }
@@ -89,7 +89,7 @@ pub(crate) fn request(identifiers: &[Identifier], key: &KeyPair, common_name: bo
 ///
 /// # Errors
 /// The library's message.
-pub fn challenge_certificate(identifier: &Identifier, digest: &[u8]) -> Result<Issued, String> {
+pub fn challenge_certificate(identifier: &Identifier, digest: &[u8]) -> Result<IssuedChain, String> {
     let mut parameters = parameters(std::slice::from_ref(identifier))?;
     parameters.distinguished_name.push(DnType::CommonName, "ACME challenge");
     parameters.custom_extensions.push(CustomExtension::new_acme_identifier(digest));
@@ -100,16 +100,16 @@ pub fn challenge_certificate(identifier: &Identifier, digest: &[u8]) -> Result<I
 ///
 /// # Errors
 /// The library's message.
-pub fn placeholder(identifiers: &[Identifier]) -> Result<Issued, String> {
+pub fn placeholder_certificate(identifiers: &[Identifier]) -> Result<IssuedChain, String> {
     let mut parameters = parameters(identifiers)?;
     parameters.distinguished_name.push(DnType::CommonName, "certificate is being ordered");
     signed_by_itself(parameters)
 }
 
-fn signed_by_itself(parameters: CertificateParams) -> Result<Issued, String> {
+fn signed_by_itself(parameters: CertificateParams) -> Result<IssuedChain, String> {
     let key = Algorithm::default().generate()?;
     let certificate = parameters.self_signed(&key).map_err(|e| e.to_string())?;
-    Ok(Issued { chain: certificate.pem(), key: key.serialize_pem() })
+    Ok(IssuedChain { chain: certificate.pem(), key: key.serialize_pem() })
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     fn challenges_have_their_extension() {
         let identifier = Identifier::Dns("a.example".into());
         let made = challenge_certificate(&identifier, &[7; 32]).expect("made");
-        let leaf = tls::certs::certificates(made.chain.as_bytes()).expect("a certificate").remove(0);
+        let leaf = tls::certs::parse_certificates(made.chain.as_bytes()).expect("a certificate").remove(0);
         assert_eq!(leaf.extensions.dns_names, [b"a.example".to_vec()]);
         // id-pe-acmeIdentifier, critical, with an OCTET STRING of the digest in its value.
         let id = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x1f, 0x01, 0x01, 0xff, 0x04, 0x22, 0x04, 0x20, 7, 7];
@@ -131,18 +131,18 @@ mod tests {
     #[test]
     fn lies_of_authorities_are_found() {
         let names = |all: &[&str]| all.iter().filter_map(|name| Identifier::parse(name)).collect::<Vec<_>>();
-        let made = placeholder(&names(&["a.example", "*.b.example", "127.0.0.1", "::1"])).expect("made");
+        let made = placeholder_certificate(&names(&["a.example", "*.b.example", "127.0.0.1", "::1"])).expect("made");
         let leaf = made.check(&names(&["A.example", "*.b.example", "127.0.0.1", "::1"]), 1_700_000_000).expect("fine");
-        let refused = |made: &Issued, wanted: &[&str], now| made.check(&names(wanted), now).expect_err("refused");
+        let refused = |made: &IssuedChain, wanted: &[&str], now| made.check(&names(wanted), now).expect_err("refused");
         assert!(refused(&made, &["a.example", "c.example"], 1_700_000_000).ends_with("it is not for \"c.example\""));
         assert!(refused(&made, &["c.b.example"], 1_700_000_000).contains("not for"), "a wildcard is another name");
         assert!(refused(&made, &["127.0.0.2"], 1_700_000_000).contains("not for"));
         assert!(refused(&made, &["a.example"], leaf.not_after).contains("it has ended at"));
         assert!(refused(&made, &["a.example"], leaf.not_before - 2 * AHEAD_MAX).contains("it begins at"));
-        let other = placeholder(&names(&["a.example"])).expect("made");
-        let mixed = Issued { chain: made.chain.clone(), key: other.key };
+        let other = placeholder_certificate(&names(&["a.example"])).expect("made");
+        let mixed = IssuedChain { chain: made.chain.clone(), key: other.key };
         assert!(refused(&mixed, &["a.example"], 1_700_000_000).contains("key values mismatch"));
-        let broken = Issued { chain: "x".into(), ..made };
+        let broken = IssuedChain { chain: "x".into(), ..made };
         assert!(refused(&broken, &[], 0).contains("unusable"));
     }
 
@@ -155,6 +155,6 @@ mod tests {
         assert!(has(&request(false), b"*.a.example") && has(&request(false), &[0x87, 4, 127, 0, 0, 1]));
         // commonName
         assert!(!has(&request(false), &[0x55, 4, 3]) && has(&request(true), &[0x55, 4, 3]));
-        assert!(placeholder(&identifiers).is_ok());
+        assert!(placeholder_certificate(&identifiers).is_ok());
     }
 }

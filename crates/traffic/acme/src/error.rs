@@ -2,14 +2,14 @@
 
 use crate::agenda::FailureCause;
 use crate::messages::{Problem, shown};
-use http_client::Failure;
+use http_client::ClientFailure;
 use std::fmt;
 use std::time::Duration;
 
 /// See the module's documentation. The display form completes a line of the error log.
 #[derive(Debug)]
 pub enum Error {
-    Http(Failure),
+    Http(ClientFailure),
     /// A status without a problem document, and its `Retry-After`.
     Status(u16, Option<Duration>),
     /// The server's refusal (RFC 7807), and its `Retry-After`.
@@ -99,8 +99,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Error {
+impl From<ClientFailure> for Error {
+    fn from(failure: ClientFailure) -> Error {
         Error::Http(failure)
     }
 }

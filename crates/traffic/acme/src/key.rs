@@ -76,14 +76,14 @@ impl std::fmt::Display for Algorithm {
     }
 }
 
-enum Pair {
+enum PrivateKey {
     Ecdsa(EcdsaKeyPair, u16),
     Rsa(Box<RsaKeyPair>),
 }
 
 /// The key that signs an account's requests.
 pub struct AccountKey {
-    pair: Pair,
+    pair: PrivateKey,
     pkcs8: Vec<u8>,
     jwk: String,
     thumbprint: String,
@@ -114,7 +114,7 @@ impl AccountKey {
             Algorithm::Ecdsa(bits) => {
                 let pair = EcdsaKeyPair::generate(curve(bits)).map_err(failed)?;
                 let pkcs8 = pair.to_pkcs8v1().map_err(failed)?.as_ref().to_vec();
-                AccountKey::new(Pair::Ecdsa(pair, bits), pkcs8)
+                AccountKey::new(PrivateKey::Ecdsa(pair, bits), pkcs8)
             }
             Algorithm::Rsa(bits) => {
                 let size = match bits {
@@ -124,7 +124,7 @@ impl AccountKey {
                 };
                 let pair = RsaKeyPair::generate(size).map_err(failed)?;
                 let pkcs8 = pair.as_der().map_err(failed)?.as_ref().to_vec();
-                AccountKey::new(Pair::Rsa(Box::new(pair)), pkcs8)
+                AccountKey::new(PrivateKey::Rsa(Box::new(pair)), pkcs8)
             }
         }
     }
@@ -134,7 +134,7 @@ impl AccountKey {
     /// # Errors
     /// A description of the fault.
     pub fn load(pem: &[u8]) -> Result<AccountKey, String> {
-        for block in tls::pem::blocks(pem)? {
+        for block in tls::pem::parse_blocks(pem)? {
             let der = &block.bytes;
             match block.label.as_str() {
                 "PRIVATE KEY" | "EC PRIVATE KEY" => {
@@ -145,16 +145,16 @@ impl AccountKey {
                         };
                         if let Ok(pair) = pair {
                             let pkcs8 = pair.to_pkcs8v1().map_err(|e| e.to_string())?.as_ref().to_vec();
-                            return AccountKey::new(Pair::Ecdsa(pair, bits), pkcs8);
+                            return AccountKey::new(PrivateKey::Ecdsa(pair, bits), pkcs8);
                         }
                     }
                     let pair = RsaKeyPair::from_pkcs8(der).map_err(|e| e.to_string())?;
-                    return AccountKey::new(Pair::Rsa(Box::new(pair)), der.clone());
+                    return AccountKey::new(PrivateKey::Rsa(Box::new(pair)), der.clone());
                 }
                 "RSA PRIVATE KEY" => {
                     let pair = RsaKeyPair::from_der(der).map_err(|e| e.to_string())?;
                     let pkcs8 = pair.as_der().map_err(|e| e.to_string())?.as_ref().to_vec();
-                    return AccountKey::new(Pair::Rsa(Box::new(pair)), pkcs8);
+                    return AccountKey::new(PrivateKey::Rsa(Box::new(pair)), pkcs8);
                 }
                 "ENCRYPTED PRIVATE KEY" => return Err("encrypted keys are not supported".into()),
                 _ => {}
@@ -163,16 +163,16 @@ impl AccountKey {
         Err("no private key".into())
     }
 
-    fn new(pair: Pair, pkcs8: Vec<u8>) -> Result<AccountKey, String> {
+    fn new(pair: PrivateKey, pkcs8: Vec<u8>) -> Result<AccountKey, String> {
         let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         // Members in the order of RFC 7638, section 3: the text is hashed.
         let jwk = match &pair {
-            Pair::Ecdsa(pair, bits) => {
+            PrivateKey::Ecdsa(pair, bits) => {
                 let point = pair.public_key().as_ref().get(1..).unwrap_or_default();
                 let (x, y) = point.split_at(point.len() / 2);
                 format!(r#"{{"crv":"P-{bits}","kty":"EC","x":"{}","y":"{}"}}"#, encode(x), encode(y))
             }
-            Pair::Rsa(pair) => {
+            PrivateKey::Rsa(pair) => {
                 let (n, e) = rsa_numbers(pair.public_key().as_ref()).ok_or("an invalid RSA key")?;
                 format!(r#"{{"e":"{}","kty":"RSA","n":"{}"}}"#, encode(e), encode(n))
             }
@@ -183,7 +183,7 @@ impl AccountKey {
 
     /// Returns the key in PKCS#8, as PEM.
     pub fn pem(&self) -> String {
-        tls::pem::encode("PRIVATE KEY", &self.pkcs8)
+        tls::pem::encode_block("PRIVATE KEY", &self.pkcs8)
     }
     /// Returns the public key as JSON (RFC 7517).
     pub fn jwk(&self) -> &str {
@@ -196,17 +196,19 @@ impl AccountKey {
     /// Returns the algorithm's name in JWS.
     pub(crate) fn name(&self) -> &'static str {
         match &self.pair {
-            Pair::Ecdsa(_, 384) => "ES384",
-            Pair::Ecdsa(_, 521) => "ES512",
-            Pair::Ecdsa(..) => "ES256",
-            Pair::Rsa(_) => "RS256",
+            PrivateKey::Ecdsa(_, 384) => "ES384",
+            PrivateKey::Ecdsa(_, 521) => "ES512",
+            PrivateKey::Ecdsa(..) => "ES256",
+            PrivateKey::Rsa(_) => "RS256",
         }
     }
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, String> {
         let failed = |_| "signing failed".to_string();
         match &self.pair {
-            Pair::Ecdsa(pair, _) => Ok(pair.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec()),
-            Pair::Rsa(pair) => {
+            PrivateKey::Ecdsa(pair, _) => {
+                Ok(pair.sign(&SystemRandom::new(), message).map_err(failed)?.as_ref().to_vec())
+            }
+            PrivateKey::Rsa(pair) => {
                 let mut out = vec![0; pair.public_modulus_len()];
                 pair.sign(&signature::RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut out).map_err(failed)?;
                 Ok(out)

@@ -1,7 +1,7 @@
 //! A certificate authority of this machine, for `localhost`, private names and private addresses. Name constraints (RFC 5280,
 //! section 4.2.1.10) restrict it to them, so that a stolen key is useless elsewhere.
 
-use crate::certificate::{Issued, alternative};
+use crate::certificate::{IssuedChain, alternative};
 use crate::identifier::Identifier;
 use crate::key::Algorithm;
 use rcgen::{
@@ -87,7 +87,13 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// A name that is not permitted; the library's message.
-    pub fn issue(&self, identifiers: &[Identifier], key: Algorithm, life: i64, now: i64) -> Result<Issued, String> {
+    pub fn issue(
+        &self,
+        identifiers: &[Identifier],
+        key: Algorithm,
+        life: i64,
+        now: i64,
+    ) -> Result<IssuedChain, String> {
         if let Some(foreign) = identifiers.iter().find(|one| !LocalAuthority::permits(one)) {
             return Err(format!("\"{foreign}\" is no local name"));
         }
@@ -102,7 +108,7 @@ impl LocalAuthority {
         let own = key.generate()?;
         let issuer = params(&self.key);
         let issued = leaf.signed_by(&own, &Issuer::from_params(&issuer, &self.key)).map_err(|e| e.to_string())?;
-        Ok(Issued { chain: issued.pem(), key: own.serialize_pem() })
+        Ok(IssuedChain { chain: issued.pem(), key: own.serialize_pem() })
     }
 }
 
@@ -173,7 +179,7 @@ mod tests {
         let issued = again.issue(&names, Algorithm::default(), 7 * DAY, NOW).expect("issued");
         let leaf = issued.check(&names, NOW).expect("fine");
         assert_eq!(leaf.not_after, NOW + 7 * DAY);
-        let root = tls::certs::certificates(made.certificate().as_bytes()).expect("a certificate").remove(0);
+        let root = tls::certs::parse_certificates(made.certificate().as_bytes()).expect("a certificate").remove(0);
         assert_eq!(leaf.issuer(), root.subject());
         assert_eq!(leaf.extensions.authority_key_id, root.extensions.subject_key_id);
         let refused = again.issue(&[parse("example.com")], Algorithm::default(), DAY, NOW);

@@ -1,6 +1,6 @@
 //! Requests to one server: directory, nonces, account, orders.
 
-use crate::certificate::{self, Issued};
+use crate::certificate::{self, IssuedChain};
 use crate::error::Error;
 use crate::identifier::Identifier;
 use crate::jws;
@@ -67,7 +67,7 @@ impl ChallengeKind {
 }
 
 /// Work of a [`Solver`].
-pub type Doing<T> = Pin<Box<dyn Future<Output = T>>>;
+pub type SessionWork<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Makes challenges answerable.
 pub trait Solver {
@@ -75,13 +75,13 @@ pub trait Solver {
     ///
     /// # Errors
     /// A description; the order fails.
-    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<Result<(), String>>;
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> SessionWork<Result<(), String>>;
     /// Stops answering.
-    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()>;
+    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> SessionWork<()>;
 }
 
 /// Ends an answer when the wait for it ends, whatever the reason.
-struct Presented<'a> {
+struct PresentedChallenge<'a> {
     solver: &'a dyn Solver,
     identifier: &'a Identifier,
     token: &'a str,
@@ -89,14 +89,14 @@ struct Presented<'a> {
     ended: bool,
 }
 
-impl Presented<'_> {
+impl PresentedChallenge<'_> {
     async fn end(mut self) {
         self.ended = true;
         self.solver.remove(self.identifier, self.token, self.authorization).await;
     }
 }
 
-impl Drop for Presented<'_> {
+impl Drop for PresentedChallenge<'_> {
     fn drop(&mut self) {
         if !self.ended {
             drop(runtime::task::spawn_local(self.solver.remove(self.identifier, self.token, self.authorization)));
@@ -130,7 +130,7 @@ pub struct Profile {
 
 /// Everything that a server must know of an account.
 #[derive(Clone, Default)]
-pub struct Account {
+pub struct AcmeAccount {
     /// URLs, with their schemes.
     pub contacts: Vec<String>,
     pub agreed: bool,
@@ -139,7 +139,7 @@ pub struct Account {
 
 /// An order.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct AcmeOrder {
     pub identifiers: Vec<Identifier>,
     pub key: Algorithm,
     pub challenge: ChallengeKind,
@@ -152,7 +152,7 @@ pub struct Order {
 }
 
 /// Requests to one server with one account.
-pub struct Session {
+pub struct AcmeSession {
     http: Client,
     url: Url,
     key: Arc<AccountKey>,
@@ -200,10 +200,10 @@ fn succeeded(response: &Response) -> bool {
     (200..300).contains(&response.status())
 }
 
-impl Session {
+impl AcmeSession {
     /// `url`: of the directory. `account`: the account's URL, if it is known.
-    pub fn new(http: Client, url: Url, key: Arc<AccountKey>, account: Option<String>) -> Session {
-        Session { http, url, key, directory: None, nonces: Vec::new(), account }
+    pub fn new(http: Client, url: Url, key: Arc<AccountKey>, account: Option<String>) -> AcmeSession {
+        AcmeSession { http, url, key, directory: None, nonces: Vec::new(), account }
     }
 
     /// Returns the account's URL, once it is known.
@@ -308,7 +308,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn open_account(&mut self, account: &Account) -> Result<bool, Error> {
+    pub async fn open_account(&mut self, account: &AcmeAccount) -> Result<bool, Error> {
         let directory = self.directory().await?;
         if directory.meta.external_account_required && account.binding.is_none() {
             return Err(Error::ExternalAccount);
@@ -357,7 +357,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn order(&mut self, order: &Order, solver: &dyn Solver) -> Result<Issued, Error> {
+    pub async fn order(&mut self, order: &AcmeOrder, solver: &dyn Solver) -> Result<IssuedChain, Error> {
         let directory = self.directory().await?;
         let identifiers: Vec<Value> =
             order.identifiers.iter().map(|id| json!({ "type": id.kind(), "value": id.to_string() })).collect();
@@ -407,7 +407,7 @@ impl Session {
         let chain = self.chain(&from, order.preferred_chain.as_deref()).await?;
         let key = key.serialize_pem();
         match tls::certs::KeyPair::load(chain.as_bytes(), key.as_bytes(), &[]) {
-            Ok(_) => Ok(Issued { chain, key }),
+            Ok(_) => Ok(IssuedChain { chain, key }),
             Err(why) => Err(Error::Protocol(format!("the server sent an unusable certificate: {why}"))),
         }
     }
@@ -431,7 +431,7 @@ impl Session {
         Err(Error::TimedOut("the order"))
     }
 
-    async fn authorize(&mut self, place: &str, order: &Order, solver: &dyn Solver) -> Result<(), Error> {
+    async fn authorize(&mut self, place: &str, order: &AcmeOrder, solver: &dyn Solver) -> Result<(), Error> {
         let kind = order.challenge;
         let found: Authorization = json_of(&self.post(place, "").await?)?;
         match found.status.as_str() {
@@ -455,7 +455,7 @@ impl Session {
         }
         let authorization = format!("{token}.{}", self.key.thumbprint());
         let presented =
-            Presented { solver, identifier: &identifier, token, authorization: &authorization, ended: false };
+            PresentedChallenge { solver, identifier: &identifier, token, authorization: &authorization, ended: false };
         let present = solver.present(&identifier, token, &authorization).await;
         let validated = match present {
             Ok(()) => self.validated(place, url, name).await,
@@ -525,7 +525,7 @@ fn alternate(value: &[u8]) -> Option<&str> {
 
 /// Tells whether the topmost certificate of a chain has an issuer with this common name.
 fn is_issued_by(chain: &str, name: &str) -> bool {
-    let chain = tls::certs::certificates(chain.as_bytes()).unwrap_or_default();
+    let chain = tls::certs::parse_certificates(chain.as_bytes()).unwrap_or_default();
     let names = chain.last().map(|top| tls::x509::name::common_names(top.issuer())).unwrap_or_default();
     names.iter().any(|one| one == name)
 }

@@ -24,24 +24,24 @@ const NXDOMAIN: u16 = 3;
 
 /// A change of one TXT record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RecordChange {
     Add,
     Remove,
 }
 
 /// A TSIG key.
-pub struct Key {
+pub struct TsigKey {
     name: Vec<u8>,
     algorithm: Vec<u8>,
     key: hmac::Key,
 }
 
-impl Key {
+impl TsigKey {
     /// Parses a key in the form of BIND: `key "NAME" { algorithm hmac-sha256; secret "BASE64"; };`.
     ///
     /// # Errors
     /// A description of the invalid part.
-    pub fn parse(text: &str) -> Result<Key, String> {
+    pub fn parse(text: &str) -> Result<TsigKey, String> {
         let separator = |c: char| c.is_whitespace() || ";{}\"".contains(c);
         let words: Vec<&str> = text.split(separator).filter(|word| !word.is_empty()).collect();
         let after = |what: &str| {
@@ -58,7 +58,11 @@ impl Key {
         let secret = STANDARD.decode(after("secret")?).ok().filter(|secret| !secret.is_empty());
         let secret = secret.ok_or("its secret is not base64")?;
         let encoded = |name: &str| name_bytes(name).ok_or_else(|| format!("invalid name \"{name}\""));
-        Ok(Key { name: encoded(after("key")?)?, algorithm: encoded(&algorithm)?, key: hmac::Key::new(hash, &secret) })
+        Ok(TsigKey {
+            name: encoded(after("key")?)?,
+            algorithm: encoded(&algorithm)?,
+            key: hmac::Key::new(hash, &secret),
+        })
     }
 
     fn sign(&self, before: &[u8], message: &[u8], time: u64, error: u16, other: &[u8]) -> hmac::Tag {
@@ -113,14 +117,14 @@ pub fn zone_question(id: u16, name: &str) -> Option<Vec<u8>> {
 }
 
 /// Writes the change of a TXT record; `None` for names or values that are none.
-pub fn change(id: u16, zone: &str, name: &str, value: &str, change: Change) -> Option<Vec<u8>> {
+pub fn write_change(id: u16, zone: &str, name: &str, value: &str, change: RecordChange) -> Option<Vec<u8>> {
     let mut out = head(id, UPDATE, [1, 0, 1, 0]);
     out.extend_from_slice(&name_bytes(zone)?);
     out.extend_from_slice(&[TYPE_SOA.to_be_bytes(), CLASS_IN.to_be_bytes()].concat());
     out.extend_from_slice(&name_bytes(name)?);
     let (class, ttl) = match change {
-        Change::Add => (CLASS_IN, TTL),
-        Change::Remove => (CLASS_NONE, 0),
+        RecordChange::Add => (CLASS_IN, TTL),
+        RecordChange::Remove => (CLASS_NONE, 0),
     };
     out.extend_from_slice(&[TYPE_TXT.to_be_bytes(), class.to_be_bytes()].concat());
     out.extend_from_slice(&ttl.to_be_bytes());
@@ -132,13 +136,13 @@ pub fn change(id: u16, zone: &str, name: &str, value: &str, change: Change) -> O
 }
 
 /// A signed message, and its code, to which the response's refers.
-pub struct Signed {
+pub struct SignedMessage {
     pub bytes: Vec<u8>,
     pub code: Vec<u8>,
 }
 
 /// Signs a message; `time` in seconds since 1970.
-pub fn sign(mut message: Vec<u8>, key: &Key, time: u64) -> Signed {
+pub fn sign_message(mut message: Vec<u8>, key: &TsigKey, time: u64) -> SignedMessage {
     let code = key.sign(&[], &message, time, 0, &[]).as_ref().to_vec();
     let id = message.get(..2).unwrap_or_default().to_vec();
     message.extend_from_slice(&key.name);
@@ -150,7 +154,7 @@ pub fn sign(mut message: Vec<u8>, key: &Key, time: u64) -> Signed {
     if let Some(count) = message.get_mut(11) {
         *count = 1;
     }
-    Signed { bytes: message, code }
+    SignedMessage { bytes: message, code }
 }
 
 struct Reader<'a> {
@@ -159,7 +163,7 @@ struct Reader<'a> {
 }
 
 /// A record of a response.
-struct Record {
+struct ResponseRecord {
     name: Vec<u8>,
     kind: u16,
     /// Start of the record, and its data.
@@ -198,7 +202,7 @@ impl Reader<'_> {
         }
         None
     }
-    fn record(&mut self) -> Option<Record> {
+    fn record(&mut self) -> Option<ResponseRecord> {
         let start = self.at;
         let name = self.name()?;
         let kind = self.u16()?;
@@ -207,17 +211,17 @@ impl Reader<'_> {
         let data = self.at..self.at.checked_add(length)?;
         self.bytes.get(data.clone())?;
         self.at = data.end;
-        Some(Record { name, kind, start, data })
+        Some(ResponseRecord { name, kind, start, data })
     }
 }
 
 /// A response, without its signature.
-struct Response {
+struct UpdateResponse {
     flags: u16,
-    records: Vec<Record>,
+    records: Vec<ResponseRecord>,
 }
 
-fn parse(bytes: &[u8], id: u16) -> Option<Response> {
+fn parse(bytes: &[u8], id: u16) -> Option<UpdateResponse> {
     let mut reader = Reader { bytes, at: 0 };
     let (own, flags) = (reader.u16()?, reader.u16()?);
     let counts = [reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?];
@@ -230,7 +234,7 @@ fn parse(bytes: &[u8], id: u16) -> Option<Response> {
     }
     let count: usize = counts.iter().skip(1).map(|count| usize::from(*count)).sum();
     let records = (0..count).map(|_| reader.record()).collect::<Option<Vec<_>>>()?;
-    Some(Response { flags, records })
+    Some(UpdateResponse { flags, records })
 }
 
 fn text(name: &[u8]) -> Option<String> {
@@ -263,7 +267,7 @@ pub fn zone_of(response: &[u8], id: u16, name: &str) -> Option<Result<String, St
 ///
 /// # Errors
 /// The server refuses.
-pub fn outcome(response: &[u8], id: u16, signed: Option<(&Key, &[u8])>) -> Option<Result<(), String>> {
+pub fn judge_outcome(response: &[u8], id: u16, signed: Option<(&TsigKey, &[u8])>) -> Option<Result<(), String>> {
     let parsed = parse(response, id)?;
     let code = parsed.flags & 15;
     let refused = || Err(format!("the name server refuses the update ({})", code_name(code)));
@@ -336,29 +340,29 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_another_implementation() {
-        let key = Key::parse(KEY).expect("a key");
+        let key = TsigKey::parse(KEY).expect("a key");
         let (zone, name) = ("example.com", "_acme-challenge.Example.com.");
-        let message = change(0x1234, zone, name, "value-1", Change::Add).expect("valid");
-        let signed = sign(message, &key, 1_700_000_000);
+        let message = write_change(0x1234, zone, name, "value-1", RecordChange::Add).expect("valid");
+        let signed = sign_message(message, &key, 1_700_000_000);
         let theirs = hex(REQUEST);
         // Their names are compressed, so that only the signature can be equal: 81 bytes.
         let mut unsigned = theirs.get(..theirs.len() - 81).expect("longer").to_vec();
         unsigned[11] = 0;
-        assert_eq!(sign(unsigned, &key, 1_700_000_000).bytes, theirs);
-        let removal = change(0x1234, zone, name, "value-1", Change::Remove).expect("valid");
+        assert_eq!(sign_message(unsigned, &key, 1_700_000_000).bytes, theirs);
+        let removal = write_change(0x1234, zone, name, "value-1", RecordChange::Remove).expect("valid");
         assert_eq!(removal.get(..12), hex(DELETION).get(..12));
-        assert_eq!(outcome(&hex(RESPONSE), 0x1234, Some((&key, &mac(&theirs)))), Some(Ok(())));
+        assert_eq!(judge_outcome(&hex(RESPONSE), 0x1234, Some((&key, &mac(&theirs)))), Some(Ok(())));
         let mut forged = hex(RESPONSE);
         forged[3] ^= 1;
-        assert_eq!(outcome(&forged, 0x1234, Some((&key, &mac(&theirs)))), None);
-        assert_eq!(outcome(&hex(RESPONSE), 0x1235, Some((&key, &mac(&theirs)))), None);
-        assert_eq!(outcome(&hex(RESPONSE), 0x1234, Some((&key, &signed.code[1..]))), None);
+        assert_eq!(judge_outcome(&forged, 0x1234, Some((&key, &mac(&theirs)))), None);
+        assert_eq!(judge_outcome(&hex(RESPONSE), 0x1235, Some((&key, &mac(&theirs)))), None);
+        assert_eq!(judge_outcome(&hex(RESPONSE), 0x1234, Some((&key, &signed.code[1..]))), None);
         // A success must be signed; a refusal need not be.
         let plain = head(0x1234, RESPONSE_FLAGS, [0; 4]);
-        assert_eq!(outcome(&plain, 0x1234, Some((&key, &signed.code))), None);
-        assert_eq!(outcome(&plain, 0x1234, None), Some(Ok(())));
+        assert_eq!(judge_outcome(&plain, 0x1234, Some((&key, &signed.code))), None);
+        assert_eq!(judge_outcome(&plain, 0x1234, None), Some(Ok(())));
         let refused = head(0x1234, RESPONSE_FLAGS | 5, [0; 4]);
-        assert!(outcome(&refused, 0x1234, Some((&key, &signed.code))).is_some_and(|said| said.is_err()));
+        assert!(judge_outcome(&refused, 0x1234, Some((&key, &signed.code))).is_some_and(|said| said.is_err()));
     }
 
     const RESPONSE_FLAGS: u16 = super::RESPONSE | UPDATE;
@@ -395,7 +399,7 @@ mod tests {
         for wrong in
             ["", "key a { algorithm hmac-md5; secret \"AA==\"; };", "key a { algorithm hmac-sha256; secret \"?\"; };"]
         {
-            assert!(Key::parse(wrong).is_err(), "{wrong}");
+            assert!(TsigKey::parse(wrong).is_err(), "{wrong}");
         }
         let names = ["", "a..b", &"a".repeat(64), &"a.".repeat(200)];
         assert!(names.iter().all(|name| name_bytes(name).is_none()));

@@ -2,14 +2,14 @@
 
 use crate::intake;
 use crate::mail_area;
-use crate::room::{admit, make_room};
+use crate::room::{admit_connection, make_room};
 use crate::serving::ListenSocket;
 use crate::stream_area;
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use metrics::process;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use runtime::{budget, task};
 use std::io;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ const FULL_LOOK_MS: u64 = 20;
 const REFUSED_MAX: usize = 512;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
+enum AcceptFailure {
     /// No connection waits.
     Empty,
     /// This connection failed; the next may succeed.
@@ -41,9 +41,9 @@ enum Failure {
     Lasting,
 }
 
-fn judge(e: &io::Error) -> Failure {
+fn judge(e: &io::Error) -> AcceptFailure {
     match e.raw_os_error().unwrap_or(0) {
-        libc::EAGAIN => Failure::Empty,
+        libc::EAGAIN => AcceptFailure::Empty,
         // accept(2): network errors of the new connection, equal to its absence.
         libc::ECONNABORTED
         | libc::EPROTO
@@ -54,9 +54,9 @@ fn judge(e: &io::Error) -> Failure {
         | libc::EHOSTUNREACH
         | libc::EOPNOTSUPP
         | libc::ENETUNREACH
-        | libc::EPERM => Failure::ThatOne,
-        libc::EMFILE | libc::ENFILE => Failure::Descriptors,
-        _ => Failure::Lasting,
+        | libc::EPERM => AcceptFailure::ThatOne,
+        libc::EMFILE | libc::ENFILE => AcceptFailure::Descriptors,
+        _ => AcceptFailure::Lasting,
     }
 }
 
@@ -87,7 +87,7 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             if count > 0 {
                 return;
             }
-            if let Err(limit) = admit(worker) {
+            if let Err(limit) = admit_connection(worker) {
                 return wait_for_room(worker, listen_key, listen_socket, limit);
             }
         }
@@ -99,16 +99,16 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             Err(e) => {
                 let failure = judge(&e);
                 let level = match failure {
-                    Failure::Empty => return,
-                    Failure::ThatOne => Level::Error,
-                    Failure::Descriptors => Level::Crit,
-                    Failure::Lasting => Level::Alert,
+                    AcceptFailure::Empty => return,
+                    AcceptFailure::ThatOne => Severity::Error,
+                    AcceptFailure::Descriptors => Severity::Crit,
+                    AcceptFailure::Lasting => Severity::Alert,
                 };
-                worker.log(level, 0, format_args!("accept4() failed {}", observe::os(&e)));
-                if failure == Failure::ThatOne {
+                worker.log(level, 0, format_args!("accept4() failed {}", observe::os_error(&e)));
+                if failure == AcceptFailure::ThatOne {
                     continue;
                 }
-                if failure == Failure::Descriptors {
+                if failure == AcceptFailure::Descriptors {
                     make_room(worker, None);
                 }
                 return pause(worker, listen_key, listen_socket, ACCEPT_REST_MS);
@@ -116,9 +116,9 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
         };
         process::CONNECTIONS_ACCEPTED.up();
         if let Some((plan, place)) = worker.stream.place(listen_socket) {
-            stream_area::begin(worker, accepted, &listen_socket.listener, &plan, place);
+            stream_area::begin_session(worker, accepted, &listen_socket.listener, &plan, place);
         } else if let Some((plan, place)) = worker.mail.place(listen_socket) {
-            mail_area::begin(worker, accepted, &listen_socket.listener, &plan, place);
+            mail_area::begin_mail(worker, accepted, &listen_socket.listener, &plan, place);
         } else {
             intake::take_in(worker, accepted, &listen_socket.listener);
         }
@@ -140,7 +140,7 @@ fn wait_for_room(worker: &Worker, key: Key, listen_socket: &ListenSocket, limit:
         worker.full_since.set(Some(now));
         if worker.full_logged.get().is_none_or(|at| now.millis_since(at) >= ACCEPT_REST_MS) {
             worker.full_logged.set(Some(now));
-            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+            worker.log(Severity::Alert, 0, format_args!("{limit} worker_connections are not enough"));
         }
     }
     pause(worker, key, listen_socket, FULL_LOOK_MS);
@@ -155,14 +155,15 @@ fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket, ms: u64) {
 
 /// Resumes paused listeners when their pause is over or a connection has ended; tells whether it did. Closes the waiting
 /// clients if no connection has become free for [`ACCEPT_REST_MS`].
-pub fn resume(worker: &Rc<Worker>) -> bool {
+pub fn resume_listeners(worker: &Rc<Worker>) -> bool {
     let Some(until) = worker.paused_until.get() else { return false };
     let (now, full_since) = (clock::now(), worker.full_since.get());
     if until > now && (full_since.is_none() || is_full(worker)) {
         return false;
     }
     worker.paused_until.set(None);
-    let is_over = full_since.is_some_and(|since| now.millis_since(since) >= ACCEPT_REST_MS) && admit(worker).is_err();
+    let is_over =
+        full_since.is_some_and(|since| now.millis_since(since) >= ACCEPT_REST_MS) && admit_connection(worker).is_err();
     if is_over {
         worker.full_since.set(None);
     }
@@ -174,7 +175,7 @@ pub fn resume(worker: &Rc<Worker>) -> bool {
                 refuse(worker, listening.key);
             }
             if let Err(e) = worker.poller.listen(listening.key, true, listen_socket.shared) {
-                worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+                worker.log(Severity::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os_error(&e)));
                 // Tried again after a rest: no event would come any more.
                 listen_socket.paused.set(true);
                 worker.full_since.set(None);
@@ -208,19 +209,19 @@ mod tests {
     fn a_lack_that_lasts_is_not_asked_about_again_at_once() {
         let of = |code| judge(&io::Error::from_raw_os_error(code));
         for code in [libc::ENOBUFS, libc::ENOMEM, libc::EINVAL, libc::EBADF] {
-            assert_eq!(of(code), Failure::Lasting);
+            assert_eq!(of(code), AcceptFailure::Lasting);
         }
-        assert_eq!((of(libc::EMFILE), of(libc::ENFILE)), (Failure::Descriptors, Failure::Descriptors));
-        assert_eq!((of(libc::ECONNABORTED), of(libc::EPROTO)), (Failure::ThatOne, Failure::ThatOne));
-        assert_eq!(of(libc::EAGAIN), Failure::Empty);
+        assert_eq!((of(libc::EMFILE), of(libc::ENFILE)), (AcceptFailure::Descriptors, AcceptFailure::Descriptors));
+        assert_eq!((of(libc::ECONNABORTED), of(libc::EPROTO)), (AcceptFailure::ThatOne, AcceptFailure::ThatOne));
+        assert_eq!(of(libc::EAGAIN), AcceptFailure::Empty);
     }
 
     /// A worker with a listener, which is its first connection, and with a limit of connections.
     fn full(limit: usize) -> (Rc<Worker>, Rc<ListenSocket>, Key, std::net::SocketAddr, Arc<Ring>) {
         let ring = Arc::new(Ring::new(1 << 16));
         let sink = observe::Sink::Memory(ring.clone());
-        let target = observe::Target { level: Level::Warn, sink, format: observe::LineFormat::Text };
-        let serving = crate::serving::Serving {
+        let target = observe::LogTarget { level: Severity::Warn, sink, format: observe::LineFormat::Text };
+        let serving = crate::serving::ServeLoop {
             http: None,
             stream: None,
             mail: None,
@@ -235,7 +236,8 @@ mod tests {
         listener.set_nonblocking(true).expect("set");
         let to = listener.local_addr().expect("an address");
         let spec = net::listen::ListenSpec::new(net::Address::Ip(to));
-        crate::command::open(&worker, crate::thread::Bound { spec, fd: listener.into(), shared: false }).expect("open");
+        crate::command::open(&worker, crate::thread::BoundSocket { spec, fd: listener.into(), shared: false })
+            .expect("open");
         let (key, listen_socket) = {
             let listening = worker.listening.borrow();
             let first = listening.first().expect("the listener");
@@ -269,13 +271,13 @@ mod tests {
             budget::renew();
             listen_socket.clone().ready(&worker, key);
             assert!(listen_socket.paused.get() && clients.iter_mut().all(waits));
-            assert!(!resume(&worker), "no connection has become free");
+            assert!(!resume_listeners(&worker), "no connection has become free");
             clock::set_frozen(clock::now().plus_millis(FULL_LOOK_MS));
             if clock::now().millis_since(began) < ACCEPT_REST_MS {
-                assert!(resume(&worker), "a connection may have become idle");
+                assert!(resume_listeners(&worker), "a connection may have become idle");
             }
         }
-        assert!(resume(&worker) && !listen_socket.paused.get());
+        assert!(resume_listeners(&worker) && !listen_socket.paused.get());
         assert!(!clients.iter_mut().any(waits), "no queue drains slowly");
         clock::thaw();
     }
@@ -291,12 +293,12 @@ mod tests {
         worker.serving.borrow_mut().connections_max = 2;
         // The kernel refuses a descriptor that it has (EEXIST).
         worker.poller.listen(key, true, listen_socket.shared).expect("added");
-        assert!(resume(&worker) && listen_socket.paused.get());
+        assert!(resume_listeners(&worker) && listen_socket.paused.get());
         assert!(String::from_utf8_lossy(&log.contents()).contains("epoll_ctl() failed"));
         worker.poller.listen(key, false, listen_socket.shared).expect("removed");
-        assert!(!resume(&worker), "not at once");
+        assert!(!resume_listeners(&worker), "not at once");
         clock::set_frozen(clock::now().plus_millis(ACCEPT_REST_MS));
-        assert!(resume(&worker) && !listen_socket.paused.get());
+        assert!(resume_listeners(&worker) && !listen_socket.paused.get());
         listen_socket.clone().ready(&worker, key);
         assert!(!waits(&mut clients[0]), "accepted, and closed because no area has the address");
         clock::thaw();
@@ -309,9 +311,9 @@ mod tests {
         let mut clients = queue(to, 1);
         budget::renew();
         listen_socket.clone().ready(&worker, key);
-        assert!(listen_socket.paused.get() && waits(&mut clients[0]) && !resume(&worker));
+        assert!(listen_socket.paused.get() && waits(&mut clients[0]) && !resume_listeners(&worker));
         worker.serving.borrow_mut().connections_max = 2;
-        assert!(resume(&worker) && !listen_socket.paused.get());
+        assert!(resume_listeners(&worker) && !listen_socket.paused.get());
         assert!(waits(&mut clients[0]));
         // Accepted, and closed because no area has the address.
         listen_socket.clone().ready(&worker, key);

@@ -5,7 +5,7 @@ use mail_features::MailPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use stream_features::{Sessions, StreamPlan};
+use stream_features::{StreamPlan, StreamSessions};
 
 /// In an `Rc`, so that sessions' references are not counted across threads.
 #[allow(clippy::redundant_allocation)]
@@ -15,7 +15,7 @@ pub type MailPlanRef = Rc<Arc<MailPlan>>;
 
 pub struct StreamArea {
     plan: RefCell<Option<StreamPlanRef>>,
-    pub sessions: Rc<Sessions>,
+    pub sessions: Rc<StreamSessions>,
 }
 
 impl StreamArea {

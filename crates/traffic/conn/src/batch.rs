@@ -9,7 +9,7 @@ use crate::task::{self, Start};
 use base::clock;
 use bytes::Bytes;
 use http_engine::values::LingeringClose;
-use http_engine::{Body, Connection, FilePart, Piece, Request, head_out};
+use http_engine::{ClientConnection, FilePart, Piece, Request, ResponseBody, head_out};
 use http_types::Version;
 use runtime::budget;
 use std::cell::RefMut;
@@ -25,7 +25,7 @@ const REQUESTS_MAX: usize = 64;
 
 pub struct Batch<'a> {
     pub link: Link,
-    pub connection: &'a Rc<Connection>,
+    pub connection: &'a Rc<ClientConnection>,
     /// Requests with their responses' ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
     /// Body of the last response, if too large to copy.
@@ -46,11 +46,16 @@ impl Drop for Batch<'_> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(link: Link, connection: &'a Rc<Connection>) -> Batch<'a> {
+    pub fn new(link: Link, connection: &'a Rc<ClientConnection>) -> Batch<'a> {
         Batch { link, connection, done: smallvec::SmallVec::new(), body: None, tail: b"", file: None, presence: None }
     }
     /// Appends a response that can be sent at once; otherwise returns it.
-    pub fn add(&mut self, mut r: Box<Request>, body: Body, out: &mut Vec<u8>) -> Option<(Box<Request>, Body)> {
+    pub fn add(
+        &mut self,
+        mut r: Box<Request>,
+        body: ResponseBody,
+        out: &mut Vec<u8>,
+    ) -> Option<(Box<Request>, ResponseBody)> {
         let file = kernel_part(&self.link, &r, &body).cloned();
         let (plan, body) = match &file {
             Some(part) => (SendPlan::of_length(&r, usize::try_from(part.length).unwrap_or(usize::MAX)), body),
@@ -63,17 +68,17 @@ impl<'a> Batch<'a> {
             return Some((r, body));
         }
         let start = out.len();
-        head_out::write(&mut r, self.link.worker.quitting.get(), out);
+        head_out::write_head(&mut r, self.link.worker.quitting.get(), out);
         let head = out.len() - start;
         let framing = SingleChunk::of(&r, &body);
         framing.begin(out);
         match body {
-            Body::File(_) if !r.reply.head_only => self.file = file,
-            Body::Bytes(b) if b.len() > COPY_BYTES_MAX => {
+            ResponseBody::File(_) if !r.reply.head_only => self.file = file,
+            ResponseBody::Bytes(b) if b.len() > COPY_BYTES_MAX => {
                 (self.body, self.tail) = (Some(b), framing.end());
             }
             body => {
-                if let Body::Bytes(b) = body {
+                if let ResponseBody::Bytes(b) = body {
                     out.extend_from_slice(&b);
                 }
                 out.extend_from_slice(framing.end());
@@ -104,11 +109,11 @@ impl<'a> Batch<'a> {
     }
     pub fn send_then(&mut self, out: &mut Vec<u8>, start: Start) {
         let start = match self.send(out, false) {
-            Sent::All => start,
-            Sent::Part(part) => part.start(Some(Box::new(start))),
-            Sent::Gone => return,
+            BatchEnd::All => start,
+            BatchEnd::Part(part) => part.start(Some(Box::new(start))),
+            BatchEnd::Gone => return,
         };
-        task::spawn(&self.link.worker, self.link.key, self.connection, start);
+        task::spawn_task(&self.link.worker, self.link.key, self.connection, start);
     }
     fn all_sent(&mut self) {
         for (mut r, _) in self.done.drain(..) {
@@ -117,11 +122,11 @@ impl<'a> Batch<'a> {
         }
     }
     /// Writes the batch. `closed_next`: the close follows, so the last segment may carry the FIN.
-    fn send(&mut self, out: &mut Vec<u8>, closed_next: bool) -> Sent {
+    fn send(&mut self, out: &mut Vec<u8>, closed_next: bool) -> BatchEnd {
         if out.is_empty() {
             // HTTP/0.9 without a body has nothing to send.
             self.all_sent();
-            return Sent::All;
+            return BatchEnd::All;
         }
         if let Some(file) = self.file.take() {
             self.no_delay();
@@ -146,9 +151,9 @@ impl<'a> Batch<'a> {
         if sent == out.len() + body.len() + tail.len() && !self.link.has_unsent() {
             out.clear();
             self.all_sent();
-            return Sent::All;
+            return BatchEnd::All;
         }
-        let Some(last) = self.take_last() else { return Sent::Gone };
+        let Some(last) = self.take_last() else { return BatchEnd::Gone };
         let head = out.get(sent..).unwrap_or_default().to_vec();
         let sent_body = sent.saturating_sub(out.len());
         let body = match tail {
@@ -159,7 +164,7 @@ impl<'a> Batch<'a> {
                 Bytes::from(rest).slice(sent_body.saturating_sub(body.len())..)
             }
         };
-        Sent::Part(Part { head, body: Piece::Bytes(body), last })
+        BatchEnd::Part(BatchPart { head, body: Piece::Bytes(body), last })
     }
     /// Lets several segments of the last response leave without acknowledgment between them.
     fn no_delay(&self) {
@@ -168,7 +173,7 @@ impl<'a> Batch<'a> {
         }
     }
     /// Writes the batch's heads and the part of a file behind them.
-    fn send_file(&mut self, out: &mut Vec<u8>, mut file: FilePart) -> Sent {
+    fn send_file(&mut self, out: &mut Vec<u8>, mut file: FilePart) -> BatchEnd {
         let head = match self.link.send(&[IoSlice::new(out)], true) {
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
@@ -185,10 +190,10 @@ impl<'a> Batch<'a> {
         if head == out.len() && file.length == 0 {
             out.clear();
             self.all_sent();
-            return Sent::All;
+            return BatchEnd::All;
         }
-        let Some(last) = self.take_last() else { return Sent::Gone };
-        Sent::Part(Part { head: out.get(head..).unwrap_or_default().to_vec(), body: Piece::File(file), last })
+        let Some(last) = self.take_last() else { return BatchEnd::Gone };
+        BatchEnd::Part(BatchPart { head: out.get(head..).unwrap_or_default().to_vec(), body: Piece::File(file), last })
     }
     /// Ends all requests but the last one, whose response is not sent whole.
     fn take_last(&mut self) -> Option<Box<Request>> {
@@ -197,29 +202,29 @@ impl<'a> Batch<'a> {
         Some(last)
     }
     /// Ends all requests: the connection has failed.
-    fn gone(&mut self) -> Sent {
+    fn gone(&mut self) -> BatchEnd {
         for (mut r, _) in self.done.drain(..) {
             (r.accounting.bytes_sent, r.accounting.body_bytes_sent) = (0, 0);
             self.link.worker.finished(r);
         }
         self.link.worker.close(self.link.key);
-        Sent::Gone
+        BatchEnd::Gone
     }
 }
 
-enum Sent {
+enum BatchEnd {
     All,
     Gone,
-    Part(Part),
+    Part(BatchPart),
 }
 
-struct Part {
+struct BatchPart {
     head: Vec<u8>,
     body: Piece,
     last: Box<Request>,
 }
 
-impl Part {
+impl BatchPart {
     fn start(self, then: Option<Box<Start>>) -> Start {
         Start::Unsent { head: self.head, body: self.body, last: self.last, then }
     }
@@ -227,7 +232,7 @@ impl Part {
 
 /// Writes the batch; the connection becomes idle, closed, or a task. `rest`: bytes behind the requests; `is_partial`:
 /// the start of a head.
-pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8], is_partial: bool) {
+pub fn conclude_batch(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8], is_partial: bool) {
     let (worker, key, connection) = (batch.link.worker.clone(), batch.link.key, batch.connection);
     let worker = &worker;
     let closing = batch.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive);
@@ -238,28 +243,28 @@ pub fn conclude(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8],
     let close_at_once = closing && !linger::is_due(lingers, may_follow);
     let limits = conf.map_or_else(linger::Limits::default, linger::Limits::of);
     match batch.send(&mut out, close_at_once) {
-        Sent::All => {}
-        Sent::Gone => return,
-        Sent::Part(part) => {
+        BatchEnd::All => {}
+        BatchEnd::Gone => return,
+        BatchEnd::Part(part) => {
             let then = (!closing && !rest.is_empty()).then(|| Box::new(Start::Bytes(rest.to_vec())));
-            return task::spawn(worker, key, connection, part.start(then));
+            return task::spawn_task(worker, key, connection, part.start(then));
         }
     }
     if closing {
         if close_at_once {
             return worker.close(key);
         }
-        return linger::spawn(worker, key, limits);
+        return linger::spawn_linger(worker, key, limits);
     }
     if nodelay {
         worker.no_delay(key, connection);
     }
     if is_partial {
-        head_in::keep(worker, key, connection, rest, true, None);
+        head_in::keep_head(worker, key, connection, rest, true, None);
         return;
     }
     if !rest.is_empty() {
-        return task::spawn(worker, key, connection, Start::Bytes(rest.to_vec()));
+        return task::spawn_task(worker, key, connection, Start::Bytes(rest.to_vec()));
     }
     worker.poller.stay_idle(key, clock::now().plus_millis(idle));
 }

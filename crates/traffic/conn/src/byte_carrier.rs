@@ -9,10 +9,10 @@ use crate::streams::{Rest, StreamLink, Streams, UNSENT_BYTES_MAX};
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use base::room::Room;
-use http_engine::{Connection, Request};
+use http_engine::{ClientConnection, Request};
 use http_types::{ByteCore, ProtocolError, Version};
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -91,7 +91,7 @@ impl Carrier for ByteCarrier {
     fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
-    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+    fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         Some(self.streams.connection())
     }
     fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {
@@ -118,7 +118,7 @@ impl ByteCarrier {
     pub fn begin<C: ByteCore + 'static>(
         worker: &Rc<Worker>,
         key: Key,
-        connection: &Rc<Connection>,
+        connection: &Rc<ClientConnection>,
         secure: Option<&Rc<Secure>>,
         core: C,
     ) -> Rc<ByteCarrier> {
@@ -174,7 +174,7 @@ impl ByteCarrier {
         let connection = self.streams.connection();
         let (words, name) = (error.words, short_name(self.core.borrow().version()));
         let words = format_args!("{words} while processing {name} connection");
-        self.link.worker.log_client(Level::Info, &connection, words);
+        self.link.worker.log_client(Severity::Info, &connection, words);
         let _ = self.write();
         self.streams.cut_off();
         self.linger();
@@ -184,7 +184,7 @@ impl ByteCarrier {
         if !self.lost.replace(true) {
             let worker = &self.link.worker;
             let limits = linger::Limits::of_server(worker, &self.streams.connection());
-            linger::spawn(worker, self.link.key, limits);
+            linger::spawn_linger(worker, self.link.key, limits);
         }
     }
 
@@ -242,7 +242,7 @@ impl ByteCarrier {
                 Ok(false) => return false,
                 Err(_) => {
                     let number = self.streams.connection().number;
-                    self.link.worker.log(Level::Info, number, format_args!("{}", head_in::TIMED_OUT));
+                    self.link.worker.log(Severity::Info, number, format_args!("{}", head_in::TIMED_OUT));
                     return false;
                 }
             }

@@ -1,24 +1,24 @@
 //! Commands of the process to a worker thread: reload, QUIT.
 
 use crate::quic::QuicListener;
-use crate::serving::{Bound, ListenSocket, Listening, Serving};
+use crate::serving::{BoundSocket, ListenSocket, ListenState, ServeLoop};
 use crate::stream_area::DatagramSocket;
-use crate::worker::{Carrier, Files, Worker};
+use crate::worker::{Carrier, Worker, WorkerFiles};
 use base::clock;
-use http_engine::{Connection, ListenerRef};
+use http_engine::{ClientConnection, ListenerRef};
 use net::Address;
 use net::listen::ListenSpec;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 #[derive(Debug)]
-pub enum Command {
+pub enum WorkerCommand {
     /// Serves this configuration. `listeners` are its sockets that the thread lacks; sockets whose address and kind are
     /// not in `keep` are closed.
-    Serve { serving: Serving, listeners: Vec<Bound>, keep: Vec<(Address, bool)> },
+    Serve { serving: ServeLoop, listeners: Vec<BoundSocket>, keep: Vec<(Address, bool)> },
     /// QUIT: stops accepting, closes idle connections, finishes requests, ends the thread; after `timeout_ms`
     /// (`worker_shutdown_timeout`, 0: never) closes the rest.
     Quit { timeout_ms: u64 },
@@ -30,9 +30,9 @@ pub enum Command {
 
 pub struct ThreadInit {
     pub index: usize,
-    pub serving: Serving,
-    pub listeners: Vec<Bound>,
-    pub commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
+    pub serving: ServeLoop,
+    pub listeners: Vec<BoundSocket>,
+    pub commands: tokio::sync::mpsc::UnboundedReceiver<WorkerCommand>,
     /// CPUs to run on (`worker_cpu_affinity`).
     pub cpus: Option<Vec<usize>>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn watch_files(worker: &Rc<Worker>) -> std::io::Result<()> {
     let (bytes, recheck) = worker.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
     http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
-    let watch = http_engine::files::enable(bytes);
+    let watch = http_engine::files::enable_cache(bytes);
     if let Some(old) = worker.files.take() {
         worker.poller.remove(old);
     }
@@ -57,11 +57,11 @@ pub(crate) fn watch_files(worker: &Rc<Worker>) -> std::io::Result<()> {
 }
 
 fn listen_for_files(worker: &Worker, fd: OwnedFd) -> std::io::Result<()> {
-    worker.files.set(Some(worker.poller.add_listener(fd, Rc::new(Files), false)?));
+    worker.files.set(Some(worker.poller.add_listener(fd, Rc::new(WorkerFiles), false)?));
     Ok(())
 }
 
-pub(crate) fn open(worker: &Rc<Worker>, bound: Bound) -> std::io::Result<()> {
+pub(crate) fn open(worker: &Rc<Worker>, bound: BoundSocket) -> std::io::Result<()> {
     let address = bound.spec.address.clone();
     let is_quic = |plan: &http_engine::HttpPlan| {
         plan.listeners.iter().any(|listener| listener.quic && listener.spec.address == address)
@@ -69,7 +69,7 @@ pub(crate) fn open(worker: &Rc<Worker>, bound: Bound) -> std::io::Result<()> {
     if bound.spec.datagram && worker.plan.borrow().as_ref().is_some_and(|plan| is_quic(plan)) {
         let spec = ListenSpec { address: address.clone(), ..bound.spec };
         let key = QuicListener::open(worker, bound.fd, &spec)?;
-        worker.listening.borrow_mut().push(Listening { key, address, accepting: None });
+        worker.listening.borrow_mut().push(ListenState { key, address, accepting: None });
         return Ok(());
     }
     let (carrier, accepting): (Rc<dyn Carrier>, _) = if bound.spec.datagram {
@@ -85,12 +85,12 @@ pub(crate) fn open(worker: &Rc<Worker>, bound: Bound) -> std::io::Result<()> {
         (listen_socket.clone(), Some(listen_socket))
     };
     let key = worker.poller.add_listener(bound.fd, carrier, bound.shared)?;
-    worker.listening.borrow_mut().push(Listening { key, address, accepting });
+    worker.listening.borrow_mut().push(ListenState { key, address, accepting });
     Ok(())
 }
 
 /// Replaces the plan; connections find their listener in it by address. A failure is logged and costs only its socket.
-pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound>, keep: &[(Address, bool)]) {
+pub(crate) fn reload(worker: &Rc<Worker>, serving: ServeLoop, listeners: Vec<BoundSocket>, keep: &[(Address, bool)]) {
     let old = worker.plan.borrow().clone();
     metrics::prepare_thread();
     worker.begin_cutoff();
@@ -103,7 +103,7 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
     }
     session_engine::log::flush_thread();
     if let Err(e) = watch_files(worker) {
-        worker.log(Level::Alert, 0, format_args!("watching files failed {}", observe::os(&e)));
+        worker.log(Severity::Alert, 0, format_args!("watching files failed {}", observe::os_error(&e)));
     }
     worker.listening.borrow_mut().retain(|listening| {
         let stays = keep.contains(&listening.place());
@@ -115,9 +115,9 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: Serving, listeners: Vec<Bound
     for bound in listeners {
         let address = bound.spec.address.clone();
         if let Err(e) = open(worker, bound) {
-            let e = observe::os(&e);
+            let e = observe::os_error(&e);
             worker.log(
-                Level::Emerg,
+                Severity::Emerg,
                 0,
                 format_args!("epoll_ctl() for {address} failed {e}; this thread does not listen there"),
             );
@@ -148,7 +148,7 @@ fn stop_listening(worker: &Rc<Worker>, key: Key) {
     }
 }
 
-fn resting(worker: &Worker, key: Key) -> Option<(Rc<dyn Carrier>, Rc<Connection>)> {
+fn resting(worker: &Worker, key: Key) -> Option<(Rc<dyn Carrier>, Rc<ClientConnection>)> {
     let carrier = worker.poller.registration(key)?;
     let connection = carrier.clone().client()?;
     (worker.poller.is_idle(key) && !carrier.has_request()).then_some((carrier, connection))
@@ -159,7 +159,7 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
     worker.quitting.set(true);
     if let Some(files) = worker.files.take() {
         worker.poller.remove(files);
-        http_engine::files::enable(0);
+        http_engine::files::enable_cache(0);
         http_engine::files::keep_contents(false);
     }
     for listening in worker.listening.take() {
@@ -185,7 +185,7 @@ pub(crate) fn begin_quit(worker: &Rc<Worker>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guard::guarded;
+    use crate::guard::call_guarded;
     use http_engine::PartialHead;
     use observe::ErrorLog;
     use std::io::Read;
@@ -194,14 +194,14 @@ mod tests {
 
     fn client(worker: &Worker) -> (Key, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("pair");
-        let connection = Connection {
+        let connection = ClientConnection {
             number: Worker::next_number(),
             peer: None,
             local: Rc::new(Address::Unix("test".into())),
             listener: ListenerRef::new(Rc::new(Address::Unix("test".into()))),
             requests: Cell::new(0),
             nodelay: Cell::new(false),
-            pipelining: http_engine::Pipelining::default(),
+            pipelining: http_engine::PipelineState::default(),
             started: clock::now(),
             proxy: None,
             socket: None,
@@ -212,8 +212,8 @@ mod tests {
         (key, theirs)
     }
 
-    fn serving() -> Serving {
-        Serving {
+    fn serving() -> ServeLoop {
+        ServeLoop {
             http: None,
             stream: None,
             mail: None,
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn a_listener_that_cannot_be_watched_does_not_end_the_thread() {
         let worker = Rc::new(Worker::new(serving()).expect("a worker"));
-        let bound = |name: &str, fd: OwnedFd| Bound {
+        let bound = |name: &str, fd: OwnedFd| BoundSocket {
             spec: net::listen::ListenSpec::new(Address::Unix(name.into())),
             fd,
             shared: false,
@@ -251,7 +251,7 @@ mod tests {
         let worker = Rc::new(Worker::new(serving()).expect("a worker"));
         let panics = metrics::process::PANICS.sum();
         let ((broken, mut its_peer), (other, _peer)) = (client(&worker), client(&worker));
-        guarded(&worker, broken, |worker, _| {
+        call_guarded(&worker, broken, |worker, _| {
             let _held = worker.out_buf.borrow_mut();
             panic!("a test's panic");
         });

@@ -66,7 +66,7 @@ impl Default for FileOut {
 impl FileOut {
     /// Settings of the request's location. `by_kernel`: sendfile() is possible.
     pub fn of(r: &mut Request, by_kernel: bool) -> FileOut {
-        let pool = file_io::pool(r);
+        let pool = file_io::file_pool(r);
         let conf = &r.loc().core.conf;
         FileOut {
             sendfile: conf.sendfile && by_kernel,
@@ -159,7 +159,7 @@ impl FileOut {
         if self.direct_from.is_some_and(|from| file.size >= from) {
             match reopen_direct(file) {
                 Ok(direct) => open.direct = Some(Arc::new(direct)),
-                Err(e) => self.trouble = Some(format!("open(O_DIRECT) failed {}", observe::os(&e))),
+                Err(e) => self.trouble = Some(format!("open(O_DIRECT) failed {}", observe::os_error(&e))),
             }
         }
         if open.direct.is_none() && self.pool_for_all && self.pool.is_some() {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 /// Calls a driver. A panic (logged by the process's hook) closes the connection, but never a listener. The executor
 /// guards tasks likewise.
-pub fn guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
+pub fn call_guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
     let outer = worker.current.replace(Some(key));
     let is_done = std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok();
     worker.current.set(outer);
@@ -48,16 +48,16 @@ impl Drop for TaskGuard {
     }
 }
 
-pub struct Writing(());
+pub struct WriteGuard(());
 
-impl Writing {
-    pub fn begin() -> Writing {
+impl WriteGuard {
+    pub fn begin() -> WriteGuard {
         process::CONNECTIONS_WRITING.up();
-        Writing(())
+        WriteGuard(())
     }
 }
 
-impl Drop for Writing {
+impl Drop for WriteGuard {
     fn drop(&mut self) {
         process::CONNECTIONS_WRITING.down();
     }

@@ -4,9 +4,9 @@ use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::worker::{Carrier, Worker};
 use crate::{head_in, inline};
-use http_engine::Connection;
+use http_engine::ClientConnection;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use std::io;
 use std::rc::Rc;
 
@@ -20,21 +20,21 @@ impl Carrier for Secure {
                 Ok(Some(_)) => {
                     let connection = self.connection();
                     worker.poller.set_registration(key, connection.clone());
-                    return task::spawn(worker, key, &connection, Start::Bytes(self.take_unread()));
+                    return task::spawn_task(worker, key, &connection, Start::Bytes(self.take_unread()));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Closed before its first byte.
                 Ok(None) | Err(_) => {}
             }
         }
-        inline::ready(worker, key, &self.connection(), Some(&self));
+        inline::handle_ready(worker, key, &self.connection(), Some(&self));
         if !worker.poller.is_idle(key) {
             return;
         }
         if self.has_unsent() {
             // A slow peer; keeps its deadline.
             let until = worker.poller.deadline(key);
-            task::spawn(worker, key, &self.connection(), Start::Flush(until));
+            task::spawn_task(worker, key, &self.connection(), Start::Flush(until));
         } else {
             self.shrink();
         }
@@ -44,7 +44,7 @@ impl Carrier for Secure {
         let connection = self.connection();
         if Secure::is_handshaking(&self) {
             self.count(worker, Err(metrics::TlsFailure::Timeout));
-            self.say(worker, Level::Info, head_in::TIMED_OUT);
+            self.say(worker, Severity::Info, head_in::TIMED_OUT);
             return worker.close(key);
         }
         head_in::timed_out(worker, key, &connection);
@@ -61,7 +61,7 @@ impl Carrier for Secure {
     fn is_idle(&self) -> bool {
         if Secure::is_handshaking(self) { !self.has_begun() } else { !self.connection().begun.is_some() }
     }
-    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+    fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         Some(self.connection())
     }
     fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {

@@ -2,15 +2,15 @@
 
 use crate::worker::{READ_BYTES, Worker};
 use base::clock;
-use http_engine::{Begun, Connection, Request, RequestBody, build, counting, path};
+use http_engine::{BegunHead, ClientConnection, Request, RequestBody, build, counting, path};
 use http_types::{BodyLength, Known, Method, Version};
 use metrics::process;
 use net::poller::Key;
-use observe::{Detail, Level};
+use observe::{Detail, Severity};
 use std::rc::Rc;
-use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
+use wire_h1::{HeadError, HeadLimits, HeadParser, ParseProgress};
 
-pub enum Head {
+pub enum HeadState {
     Partial,
     Request(Box<Request>, usize),
     /// Respond with this status.
@@ -18,7 +18,7 @@ pub enum Head {
 }
 
 /// Limits of a connection's heads: the initial server's, as in nginx.
-pub fn limits(worker: &Worker, connection: &Connection) -> HeadLimits {
+pub fn head_limits(worker: &Worker, connection: &ClientConnection) -> HeadLimits {
     let plan = worker.plan.borrow();
     let server = plan.as_ref().and_then(|plan| plan.servers.get(plan.initial_server(connection)?));
     server.map_or_else(HeadLimits::default, |server| server.limits)
@@ -31,10 +31,10 @@ pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 /// Keeps the start of a head or PROXY protocol header without a task. Its time runs from the connection's start, or
 /// from the first byte after another request; later bytes do not extend it. `since`: the time of the first byte.
-pub fn keep(
+pub fn keep_head(
     worker: &Worker,
     key: Key,
-    connection: &Connection,
+    connection: &ClientConnection,
     bytes: &[u8],
     is_new: bool,
     since: Option<clock::Instant>,
@@ -51,7 +51,7 @@ pub fn keep(
     worker.poller.again_if_readable(key);
 }
 
-pub fn take(connection: &Connection) -> Option<Begun> {
+pub fn take_head(connection: &ClientConnection) -> Option<BegunHead> {
     let begun = connection.begun.take()?;
     process::CONNECTIONS_READING.down();
     Some(begun)
@@ -60,7 +60,7 @@ pub fn take(connection: &Connection) -> Option<Begun> {
 /// Counts and logs an incomplete head with an unsent status and the facts of its complete lines.
 pub fn never_came(
     worker: &Worker,
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     bytes: &[u8],
     since: clock::Instant,
     status: u16,
@@ -69,7 +69,7 @@ pub fn never_came(
     if awaits_proxy_header(worker, connection) {
         let line = String::from_utf8_lossy(bytes);
         let words = format_args!("broken header: \"{line}\" while reading PROXY protocol");
-        return worker.log_client(Level::Error, connection, words);
+        return worker.log_client(Severity::Error, connection, words);
     }
     let Some(mut r) = worker.request(connection) else { return };
     r.accounting.started = since;
@@ -97,13 +97,13 @@ pub fn never_came(
         r.buf.extend_from_slice(bytes);
         only_the_line(&mut r, bytes.len());
     }
-    r.log(Level::Info, format_args!("{words} while {action}"));
-    counting::begun(&mut r);
+    r.log(Severity::Info, format_args!("{words} while {action}"));
+    counting::count_begun(&mut r);
     worker.finished(r);
 }
 
 /// Tells whether a PROXY protocol header precedes the first request, which has not begun without it.
-fn awaits_proxy_header(worker: &Worker, connection: &Connection) -> bool {
+fn awaits_proxy_header(worker: &Worker, connection: &ClientConnection) -> bool {
     let plan = worker.plan.borrow();
     let listener = plan.as_ref().and_then(|plan| plan.listener_of(connection));
     listener.is_some_and(|listener| listener.proxy_protocol)
@@ -112,33 +112,37 @@ fn awaits_proxy_header(worker: &Worker, connection: &Connection) -> bool {
 }
 
 /// Logs at debug or info level that a client disconnected between requests.
-pub fn went_away(worker: &Worker, connection: &Connection, got: &std::io::Result<usize>) {
+pub fn went_away(worker: &Worker, connection: &ClientConnection, got: &std::io::Result<usize>) {
     match (got, connection.requests.get()) {
         (Ok(_), 0) => waited(worker, connection, "client closed connection"),
-        (Err(e), 0) => waited(worker, connection, &format!("recv() failed {}", observe::os(e))),
+        (Err(e), 0) => waited(worker, connection, &format!("recv() failed {}", observe::os_error(e))),
         (Ok(_), _) => tell(worker, connection, &|client| format!("client {client} closed keepalive connection")),
         // Browsers also reset kept connections (nginx: `NGX_ERROR_IGNORE_ECONNRESET`).
         (Err(e), _) if e.raw_os_error() == Some(libc::ECONNRESET) => {}
-        (Err(e), _) => tell(worker, connection, &|_| format!("recv() failed {}", observe::os(e))),
+        (Err(e), _) => tell(worker, connection, &|_| format!("recv() failed {}", observe::os_error(e))),
     }
 }
 
-fn waited(worker: &Worker, connection: &Connection, words: &str) {
+fn waited(worker: &Worker, connection: &ClientConnection, words: &str) {
     let listener = connection.listener.address();
-    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
+    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Severity::Info)) else {
+        return;
+    };
     let details = [Detail::new("client", connection.peer_text()), Detail::new("server", listener.to_string())];
     let words = format_args!("{words} while waiting for request");
-    core.error_log.log_with(Level::Info, connection.number, words, &details);
+    core.error_log.log_with(Severity::Info, connection.number, words, &details);
 }
 
-fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String) {
-    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Level::Info)) else { return };
+fn tell(worker: &Worker, connection: &ClientConnection, line: &dyn Fn(&str) -> String) {
+    let Some(core) = worker.default_conf(connection).filter(|core| core.error_log.wants(Severity::Info)) else {
+        return;
+    };
     let client = connection.peer_text();
-    core.error_log.log(Level::Info, connection.number, format_args!("{}", line(&client)));
+    core.error_log.log(Severity::Info, connection.number, format_args!("{}", line(&client)));
 }
 
-pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
-    if let Some(Begun { since, bytes }) = take(connection) {
+pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<ClientConnection>) {
+    if let Some(BegunHead { since, bytes }) = take_head(connection) {
         never_came(worker, connection, &bytes, since, 408, TIMED_OUT);
         // Connections between requests are closed normally, as in nginx.
         reset_timed_out(worker, key, connection);
@@ -149,7 +153,7 @@ pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
 }
 
 /// `reset_timedout_connection`: makes the following close a reset.
-pub fn reset_timed_out(worker: &Worker, key: Key, connection: &Connection) {
+pub fn reset_timed_out(worker: &Worker, key: Key, connection: &ClientConnection) {
     if worker.default_conf(connection).is_some_and(|core| core.conf.reset_timedout_connection) {
         worker.poller.set_reset_on_close(key);
     }
@@ -157,22 +161,22 @@ pub fn reset_timed_out(worker: &Worker, key: Key, connection: &Connection) {
 
 /// From the head's start.
 #[inline]
-pub fn read(
+pub fn read_head(
     parser: &mut HeadParser,
     limits: &HeadLimits,
     bytes: &[u8],
     mut r: Box<Request>,
-    connection: &Rc<Connection>,
-) -> (Head, Option<Box<Request>>) {
+    connection: &Rc<ClientConnection>,
+) -> (HeadState, Option<Box<Request>>) {
     match parser.parse(bytes, limits, &mut r.head) {
-        Ok(Progress::Partial) => (Head::Partial, Some(r)),
-        Ok(Progress::Done { consumed }) => {
+        Ok(ParseProgress::Partial) => (HeadState::Partial, Some(r)),
+        Ok(ParseProgress::Done { consumed }) => {
             r.buf.extend_from_slice(bytes.get(..consumed).unwrap_or_default());
             // Excludes preceding empty lines.
             r.incoming.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
             r.incoming.ordinal = connection.count_request();
             r.incoming.pipelined = connection.pipelining.take();
-            let mut begun = begin(&mut r);
+            let mut begun = begin_request(&mut r);
             let own = r.srv().limits;
             if begun.is_ok() && (own.underscores, own.ignore_invalid) != (limits.underscores, limits.ignore_invalid) {
                 // The host's server has other rules for fields (nginx: from those behind `Host`).
@@ -184,8 +188,8 @@ pub fn read(
                 parser.invalid_fields().iter().for_each(|span| log_invalid(&mut r, *span));
             }
             match begun {
-                Ok(()) => (Head::Request(r, consumed), None),
-                Err(status) => (Head::Refused(r, status), None),
+                Ok(()) => (HeadState::Request(r, consumed), None),
+                Err(status) => (HeadState::Refused(r, status), None),
             }
         }
         Err(e) => {
@@ -193,7 +197,7 @@ pub fn read(
             r.incoming.ordinal = connection.count_request();
             r.incoming.pipelined = connection.pipelining.take();
             let status = refused(&mut r, &e, parser.at(), limits, parser.invalid_fields());
-            (Head::Refused(r, status), None)
+            (HeadState::Refused(r, status), None)
         }
     }
 }
@@ -212,10 +216,10 @@ fn reread(parser: &mut HeadParser, before: &HeadLimits, limits: &HeadLimits, r: 
     // Resumes with the second call's limits.
     let first = match r.buf.get(..named_at).filter(|lines| !lines.is_empty()) {
         Some(lines) => parser.parse(lines, before, &mut r.head),
-        None => Ok(Progress::Partial),
+        None => Ok(ParseProgress::Partial),
     };
     match first.and_then(|_| parser.parse(&r.buf, limits, &mut r.head)) {
-        Ok(_) => begin(r),
+        Ok(_) => begin_request(r),
         Err(e) => Err(refused(r, &e, parser.at(), limits, &[])),
     }
 }
@@ -224,7 +228,7 @@ fn reread(parser: &mut HeadParser, before: &HeadLimits, limits: &HeadLimits, r: 
 fn log_invalid(r: &mut Request, span: http_types::Span) {
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
     let action = r.accounting.action.replace(HEADERS);
-    r.log(Level::Info, format_args!("client sent invalid header line: \"{text}\""));
+    r.log(Severity::Info, format_args!("client sent invalid header line: \"{text}\""));
     r.accounting.action = action;
 }
 
@@ -271,7 +275,7 @@ fn line_action(r: &Request) -> &'static str {
 /// Logs why a head is refused. The action also ends the messages of the response (nginx: `log->action`).
 fn complain(r: &mut Request, words: &str, action: &'static str) {
     r.accounting.action = Some(action);
-    r.log(Level::Info, format_args!("{words}"));
+    r.log(Severity::Info, format_args!("{words}"));
 }
 
 /// Logs an invalid head and returns its status; `at` is the start of the faulty line.
@@ -388,7 +392,7 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
 }
 
 /// Validates a request before its phases (nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`).
-pub fn begin(r: &mut Request) -> Result<(), u16> {
+pub fn begin_request(r: &mut Request) -> Result<(), u16> {
     r.target.method = r.head.method;
     r.target.version = r.head.version;
     if set_path(r).is_err() {
@@ -404,7 +408,7 @@ pub fn begin(r: &mut Request) -> Result<(), u16> {
             _ => bad_line(r, "client sent invalid host in request line"),
         });
     }
-    if http_engine::tls::misdirected(listener, r) {
+    if http_engine::tls::is_misdirected(listener, r) {
         return Err(421);
     }
     // An absolute URI does not excuse an invalid Host field.
@@ -430,7 +434,7 @@ pub fn begin(r: &mut Request) -> Result<(), u16> {
         length => Some(length),
     };
     r.incoming.body = RequestBody::None;
-    match http_engine::tls::refused(listener, r) {
+    match http_engine::tls::certificate_refusal(listener, r) {
         Some(status) => Err(status),
         None => Ok(()),
     }

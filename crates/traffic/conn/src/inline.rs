@@ -2,15 +2,15 @@
 
 use crate::batch::{self, Batch};
 use crate::h2;
-use crate::head_in::{self, Head};
+use crate::head_in::{self, HeadState};
 use crate::link::Link;
 use crate::presence::Presence;
 use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::waiting;
 use crate::worker::{Carrier, Worker};
-use http_engine::engine::{self, Outcome};
-use http_engine::{Connection, counting};
+use http_engine::engine::{self, PhaseOutcome};
+use http_engine::{ClientConnection, counting};
 use http_types::Known;
 use net::poller::Key;
 use runtime::budget;
@@ -22,9 +22,9 @@ use wire_h1::HeadParser;
 const LOOK_BYTES: usize = 1024;
 
 /// HTTP/1 in cleartext; between requests the connection is the whole entry.
-impl Carrier for Connection {
+impl Carrier for ClientConnection {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
-        ready(worker, key, &self, None);
+        handle_ready(worker, key, &self, None);
     }
     fn timed_out(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
         head_in::timed_out(worker, key, &self);
@@ -32,12 +32,12 @@ impl Carrier for Connection {
     fn is_idle(&self) -> bool {
         !self.begun.is_some()
     }
-    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+    fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         Some(self)
     }
 }
 
-pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure: Option<&Rc<Secure>>) {
+pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnection>, secure: Option<&Rc<Secure>>) {
     let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
         // The event is edge-triggered: a connection that lost it would hang.
         base::bug!("a connection is ready while another one is read");
@@ -45,7 +45,7 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     };
     buf.clear();
     // Start of an incomplete head.
-    let since = head_in::take(connection).map(|begun| {
+    let since = head_in::take_head(connection).map(|begun| {
         buf.extend_from_slice(&begun.bytes);
         begun.since
     });
@@ -54,7 +54,7 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     match link.recv(&mut buf) {
         Ok(n) if n > 0 => {}
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-            return head_in::keep(worker, key, connection, &buf, false, since);
+            return head_in::keep_head(worker, key, connection, &buf, false, since);
         }
         got => {
             if held > 0 {
@@ -72,13 +72,13 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     let bytes = buf.as_slice();
     if connection.requests.get() == 0 {
         match protocol(worker, connection, bytes) {
-            Protocol::Http1 => {}
-            Protocol::Http2 => {
+            InlineProtocol::Http1 => {}
+            InlineProtocol::Http2 => {
                 let bytes = bytes.to_vec();
                 drop(buf);
-                return h2::begin(worker, key, connection, secure, &bytes);
+                return h2::begin_http2(worker, key, connection, secure, &bytes);
             }
-            Protocol::Unknown => return head_in::keep(worker, key, connection, bytes, held == 0, since),
+            InlineProtocol::Unknown => return head_in::keep_head(worker, key, connection, bytes, held == 0, since),
         }
     }
     {
@@ -89,18 +89,18 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
         };
         if listener.proxy_protocol && connection.proxy.is_none() && connection.requests.get() == 0 {
             drop(plan);
-            return task::spawn(worker, key, connection, Start::Bytes(bytes.to_vec()));
+            return task::spawn_task(worker, key, connection, Start::Bytes(bytes.to_vec()));
         }
     }
     // A head ends with a line: single bytes need no new parsing.
     let came = bytes.get(held..).unwrap_or_default();
     if held > 0 && held / LOOK_BYTES == bytes.len() / LOOK_BYTES && !came.contains(&b'\n') {
-        return head_in::keep(worker, key, connection, bytes, false, since);
+        return head_in::keep_head(worker, key, connection, bytes, false, since);
     }
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
     let mut batch = Batch::new(link, connection);
-    let limits = head_in::limits(worker, connection);
+    let limits = head_in::head_limits(worker, connection);
     let mut at = 0;
     let mut is_partial = false;
     loop {
@@ -109,30 +109,30 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
             r.accounting.started = since;
         }
         let mut parser = HeadParser::default();
-        let (head, spare) = head_in::read(&mut parser, &limits, from(bytes, at), r, connection);
+        let (head, spare) = head_in::read_head(&mut parser, &limits, from(bytes, at), r, connection);
         if let Some(spare) = spare {
             worker.recycle(spare);
         }
         let (mut r, used) = match head {
-            Head::Request(r, used) => (r, used),
-            Head::Partial if bytes.len() - at <= head_in::BEGUN_BYTES_MAX => {
+            HeadState::Request(r, used) => (r, used),
+            HeadState::Partial if bytes.len() - at <= head_in::BEGUN_BYTES_MAX => {
                 is_partial = true;
                 break;
             }
-            Head::Partial => return batch.send_then(&mut out, Start::Bytes(from(bytes, at).to_vec())),
-            Head::Refused(mut r, status) => {
-                counting::begun(&mut r);
+            HeadState::Partial => return batch.send_then(&mut out, Start::Bytes(from(bytes, at).to_vec())),
+            HeadState::Refused(mut r, status) => {
+                counting::count_begun(&mut r);
                 return batch.send_then(&mut out, Start::Refused(r, status, from(bytes, at).to_vec()));
             }
         };
-        counting::begun(&mut r);
+        counting::count_begun(&mut r);
         if at == 0
             && r.head.fields.first(Known::Upgrade).is_some()
-            && let Some(settings) = h2::upgrade::asked(&r, connection)
+            && let Some(settings) = h2::upgrade::asked_settings(&r, connection)
         {
             let rest = from(bytes, used).to_vec();
             drop((batch, out, buf));
-            return h2::upgrade::begin(worker, key, &connection.clone(), r, &settings, &rest);
+            return h2::upgrade::begin_upgrade(worker, key, &connection.clone(), r, &settings, &rest);
         }
         if r.incoming.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
@@ -144,19 +144,19 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
         let watch = batch.presence.get_or_insert_with(|| Presence::of(&batch.link));
         r.incoming.watch = Some(watch.clone());
         worker.step();
-        let mut outcome = engine::start(r);
+        let mut outcome = engine::start_phases(r);
         while at >= bytes.len() && batch.is_empty() {
-            let Outcome::Exchange(r, exchange) = outcome else { break };
+            let PhaseOutcome::Exchange(r, exchange) = outcome else { break };
             match waiting::poll_in_place(&mut batch, r, exchange) {
                 Some(said) => outcome = said,
                 None => return,
             }
         }
         match outcome {
-            Outcome::Ready(r, body) => {
+            PhaseOutcome::Ready(r, body) => {
                 if let Some((r, body)) = batch.add(r, body, &mut out) {
                     // Too large, paced or of unknown length: by a task.
-                    let start = Start::Outcome(Outcome::Ready(r, body), from(bytes, at).to_vec());
+                    let start = Start::Outcome(PhaseOutcome::Ready(r, body), from(bytes, at).to_vec());
                     return batch.send_then(&mut out, start);
                 }
             }
@@ -173,25 +173,25 @@ pub fn ready(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, secure:
     let rest = from(bytes, at);
     if is_partial && batch.is_empty() {
         let is_new = held == 0 && connection.requests.get() > 0;
-        return head_in::keep(worker, key, connection, rest, is_new, since);
+        return head_in::keep_head(worker, key, connection, rest, is_new, since);
     }
-    batch::conclude(batch, out, rest, is_partial);
+    batch::conclude_batch(batch, out, rest, is_partial);
 }
 
 fn from(bytes: &[u8], at: usize) -> &[u8] {
     bytes.get(at..).unwrap_or_default()
 }
 
-enum Protocol {
+enum InlineProtocol {
     Http1,
     Http2,
     Unknown,
 }
 
 /// The ALPN protocol; without one, detected by the first bytes where HTTP/2 is on.
-fn protocol(worker: &Worker, connection: &Connection, bytes: &[u8]) -> Protocol {
+fn protocol(worker: &Worker, connection: &ClientConnection, bytes: &[u8]) -> InlineProtocol {
     if let Some(facts) = &connection.tls {
-        return if facts.alpn.as_deref() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
+        return if facts.alpn.as_deref() == Some(b"h2") { InlineProtocol::Http2 } else { InlineProtocol::Http1 };
     }
     let is_on = {
         let plan = worker.plan.borrow();
@@ -199,8 +199,8 @@ fn protocol(worker: &Worker, connection: &Connection, bytes: &[u8]) -> Protocol 
         listener.is_some_and(|l| l.http2 && !l.ssl && !(l.proxy_protocol && connection.proxy.is_none()))
     };
     match is_on.then(|| h2::is_preface(bytes)) {
-        Some(Some(true)) => Protocol::Http2,
-        Some(None) => Protocol::Unknown,
-        _ => Protocol::Http1,
+        Some(Some(true)) => InlineProtocol::Http2,
+        Some(None) => InlineProtocol::Unknown,
+        _ => InlineProtocol::Http1,
     }
 }

@@ -79,7 +79,7 @@ impl Input {
     }
 }
 
-enum Framing {
+enum BodyFraming {
     Left(u64),
     Chunked(Box<ChunkedDecoder>),
     /// Malformed behind data that was taken: the status to answer with.
@@ -92,7 +92,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// State of a request's body, shared by its reader and the connection, which finds the next request behind it.
 pub struct BodyState {
-    framing: RefCell<Framing>,
+    framing: RefCell<BodyFraming>,
     /// `Expect: 100-continue` is unanswered.
     pub expects: std::cell::Cell<bool>,
     /// `$request_length`
@@ -112,9 +112,9 @@ impl http_engine::connection::BodyOctets for BodyState {
 impl BodyState {
     pub fn new(length: BodyLength, expects: bool) -> BodyState {
         let framing = match length {
-            BodyLength::Exact(0) | BodyLength::None | BodyLength::UntilClose => Framing::Done,
-            BodyLength::Exact(n) => Framing::Left(n),
-            BodyLength::Chunked => Framing::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
+            BodyLength::Exact(0) | BodyLength::None | BodyLength::UntilClose => BodyFraming::Done,
+            BodyLength::Exact(n) => BodyFraming::Left(n),
+            BodyLength::Chunked => BodyFraming::Chunked(Box::new(ChunkedDecoder::new(Role::Server))),
         };
         BodyState {
             framing: RefCell::new(framing),
@@ -125,11 +125,11 @@ impl BodyState {
         }
     }
     pub fn done(&self) -> bool {
-        matches!(*self.framing.borrow(), Framing::Done)
+        matches!(*self.framing.borrow(), BodyFraming::Done)
     }
     /// Checks the part of a chunked body that was read with the head ([`Request::broken_body`](http_engine::Request)).
     pub fn in_order(&self, bytes: &[u8]) -> bool {
-        let Framing::Chunked(decoder) = &*self.framing.borrow() else { return true };
+        let BodyFraming::Chunked(decoder) = &*self.framing.borrow() else { return true };
         let (mut decoder, mut rest) = (decoder.clone(), bytes);
         while !rest.is_empty() {
             match decoder.decode(rest) {
@@ -151,26 +151,26 @@ impl BodyState {
                 return Ok(None);
             }
             match &mut *framing {
-                Framing::Done => return Ok(None),
-                Framing::Left(left) => {
+                BodyFraming::Done => return Ok(None),
+                BodyFraming::Left(left) => {
                     let n = (input.bytes().len() as u64).min(*left) as usize;
                     let bytes = input.split(n);
                     self.read.set(self.read.get() + n as u64);
                     *left -= n as u64;
                     if *left == 0 {
-                        *framing = Framing::Done;
+                        *framing = BodyFraming::Done;
                     }
                     return Ok(Some(bytes));
                 }
-                Framing::Broken(status) => return Err(*status),
-                Framing::Chunked(decoder) => {
+                BodyFraming::Broken(status) => return Err(*status),
+                BodyFraming::Chunked(decoder) => {
                     let mut piece = Vec::new();
                     let mut next = None;
                     while piece.len() < PIECE_BYTES && !input.bytes().is_empty() {
                         let decoded = match decoder.decode(input.bytes()) {
                             Ok(decoded) => decoded,
                             Err(e) => {
-                                next = Some(Framing::Broken(e.status()));
+                                next = Some(BodyFraming::Broken(e.status()));
                                 break;
                             }
                         };
@@ -178,7 +178,7 @@ impl BodyState {
                         self.read.set(self.read.get() + decoded.consumed as u64);
                         input.use_up(decoded.consumed);
                         if decoded.done {
-                            next = Some(Framing::Done);
+                            next = Some(BodyFraming::Done);
                             break;
                         }
                         if decoded.consumed == 0 {
@@ -191,7 +191,7 @@ impl BodyState {
                     if !piece.is_empty() {
                         return Ok(Some(piece.into()));
                     }
-                    if let Framing::Chunked(_) = &*framing {
+                    if let BodyFraming::Chunked(_) = &*framing {
                         return Ok(None);
                     }
                 }

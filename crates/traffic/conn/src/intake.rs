@@ -1,28 +1,28 @@
 //! New connections of the http area: their poller entry and immediate first read.
 
-use crate::guard::guarded;
+use crate::guard::call_guarded;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use base::clock;
-use http_engine::{Connection, ListenerRef, PartialHead};
+use http_engine::{ClientConnection, ListenerRef, PartialHead};
 use metrics::process;
 use net::Address;
 use net::poller::Key;
 use net::socket;
-use observe::Level;
+use observe::Severity;
 use std::cell::Cell;
 use std::rc::Rc;
 use stream_features::sessions::ProxyHeader;
 
 /// Takes in a listener's connection, which may be answered and closed on return.
-pub fn take_in(worker: &Rc<Worker>, accepted: socket::Accepted, listener: &ListenerRef) -> Option<Key> {
+pub fn take_in(worker: &Rc<Worker>, accepted: socket::AcceptedSocket, listener: &ListenerRef) -> Option<Key> {
     let local = local_of(&accepted, listener.address());
     let covered = covered_listener(worker, listener, &local);
     take_in_as(
         worker,
         accepted,
         covered.as_ref().unwrap_or(listener),
-        As { local, proxy: None, established: None::<fn(Rc<Connection>) -> Rc<Secure>> },
+        As { local, proxy: None, established: None::<fn(Rc<ClientConnection>) -> Rc<Secure>> },
     )
 }
 
@@ -37,7 +37,7 @@ fn covered_listener(worker: &Worker, listener: &ListenerRef, local: &Rc<Address>
 }
 
 /// Local address of a client; on the wildcard address asked for once.
-pub fn local_of(accepted: &socket::Accepted, address: &Rc<Address>) -> Rc<Address> {
+pub fn local_of(accepted: &socket::AcceptedSocket, address: &Rc<Address>) -> Rc<Address> {
     match &**address {
         Address::Ip(ip) if ip.ip().is_unspecified() => {
             socket::local_address(&accepted.fd).map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local)))
@@ -56,9 +56,9 @@ pub struct As<F> {
 
 pub fn take_in_as(
     worker: &Rc<Worker>,
-    accepted: socket::Accepted,
+    accepted: socket::AcceptedSocket,
     listener: &ListenerRef,
-    known: As<impl FnOnce(Rc<Connection>) -> Rc<Secure>>,
+    known: As<impl FnOnce(Rc<ClientConnection>) -> Rc<Secure>>,
 ) -> Option<Key> {
     let As { local, proxy, established } = known;
     let address = listener.address();
@@ -73,14 +73,14 @@ pub fn take_in_as(
     };
     let timeout = core.conf.client_header_timeout.0;
     let known = |key| {
-        Rc::new(Connection {
+        Rc::new(ClientConnection {
             number: Worker::next_number(),
             peer: accepted.peer,
             local,
             listener: listener.clone(),
             requests: Cell::new(0),
             nodelay: Cell::new(false),
-            pipelining: http_engine::Pipelining::default(),
+            pipelining: http_engine::PipelineState::default(),
             started: clock::now(),
             proxy,
             socket: Some(key),
@@ -103,11 +103,11 @@ pub fn take_in_as(
     let waits = worker.handshakes_wait.get() && worker.is_handshaking(key);
     // A delayed handshake has its event later, in order.
     if !waits && let Some(carrier) = worker.poller.registration(key) {
-        guarded(worker, key, |worker, key| carrier.ready(worker, key));
+        call_guarded(worker, key, |worker, key| carrier.ready(worker, key));
     }
     if let Err(e) = worker.poller.watch_now(key) {
         worker.close(key);
-        worker.log(Level::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os(&e)));
+        worker.log(Severity::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os_error(&e)));
         return None;
     }
     Some(key)

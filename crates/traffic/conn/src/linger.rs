@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::link::Link;
 use crate::worker::Worker;
 use base::clock;
-use http_engine::Connection;
+use http_engine::ClientConnection;
 use http_engine::core_table::CoreConf;
 use http_engine::values::LingeringClose;
 use net::poller::Key;
@@ -54,7 +54,7 @@ impl Limits {
     }
 
     /// Limits of the listener's default server, for a connection that ends outside a request.
-    pub fn of_server(worker: &Worker, connection: &Connection) -> Limits {
+    pub fn of_server(worker: &Worker, connection: &ClientConnection) -> Limits {
         worker.default_conf(connection).map_or(Limits::default(), |core| Limits::of(&core.conf))
     }
 }
@@ -66,18 +66,18 @@ impl Default for Limits {
 }
 
 /// Starts a task that drains the connection, and then closes it.
-pub fn spawn(worker: &Rc<Worker>, key: Key, limits: Limits) {
+pub fn spawn_linger(worker: &Rc<Worker>, key: Key, limits: Limits) {
     worker.poller.set_busy(key);
     let link = Link::of(worker, key);
     let guard = TaskGuard::new(worker, key);
     runtime::task::spawn_local(Box::pin(async move {
-        drain(&link, &RefCell::default(), limits).await;
+        drain_link(&link, &RefCell::default(), limits).await;
         drop(guard);
     }));
 }
 
 /// Drains until the client's end, or a limit.
-pub async fn drain(link: &Link, input: &RefCell<Input>, limits: Limits) {
+pub async fn drain_link(link: &Link, input: &RefCell<Input>, limits: Limits) {
     link.shutdown_write();
     let worker = &link.worker;
     let _place = LingeringPlace::new(worker, link.key);

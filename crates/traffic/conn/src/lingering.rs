@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 /// Lingering connections of a thread, the longest first.
 #[derive(Default)]
-pub struct Lingering {
+pub struct LingerQueue {
     order: BTreeMap<u64, Key>,
     last: u64,
 }
 
-impl Lingering {
+impl LingerQueue {
     /// Adds a connection. Returns its place.
     pub fn add(&mut self, key: Key) -> u64 {
         self.last += 1;
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn the_longest_lingering_connections_are_the_first() {
-        let (mut lingering, keys) = (Lingering::default(), [1, 2, 3].map(|n| Key::from_bits(n << 32)));
+        let (mut lingering, keys) = (LingerQueue::default(), [1, 2, 3].map(|n| Key::from_bits(n << 32)));
         let places = keys.map(|key| lingering.add(key));
         lingering.remove(places[1]);
         assert_eq!((lingering.count(), lingering.take(1)), (2, vec![keys[0]]));

@@ -5,30 +5,30 @@ use crate::areas::MailPlanRef;
 use crate::intake;
 use crate::worker::Worker;
 use http_engine::ListenerRef;
-use mail_features::sessions::{Accepted, Passed};
+use mail_features::sessions::{AcceptedSession, PassedSession};
 use metrics::process;
 use net::Address;
 use net::socket;
 use std::rc::Rc;
 
 /// Takes a connection from the stream area; `takes` selects the listener. Returns it if there is none.
-pub fn pass(
+pub fn pass_connection(
     worker: &Worker,
-    passed: stream_features::sessions::Passed,
+    passed: stream_features::sessions::PassedClient,
     to: &Address,
     takes: impl Fn(&Address) -> bool,
-) -> Result<(), stream_features::sessions::Passed> {
+) -> Result<(), stream_features::sessions::PassedClient> {
     let plan = worker.mail.plan();
     let place = plan.as_ref().and_then(|plan| plan.listeners.iter().position(|l| takes(&l.spec.address)));
     let (Some(plan), Some(listener)) = (plan, place) else { return Err(passed) };
-    let stream_features::sessions::Passed { stream, peer, proxy, .. } = passed;
+    let stream_features::sessions::PassedClient { stream, peer, proxy, .. } = passed;
     let (local, number) = (Rc::new(to.clone()), Worker::next_number());
-    worker.mail.sessions.resume(&plan, Passed { stream, peer, proxy, local, listener, number });
+    worker.mail.sessions.resume(&plan, PassedSession { stream, peer, proxy, local, listener, number });
     Ok(())
 }
-pub fn begin(
+pub fn begin_mail(
     worker: &Worker,
-    accepted: socket::Accepted,
+    accepted: socket::AcceptedSocket,
     listen_socket: &ListenerRef,
     plan: &MailPlanRef,
     listener: usize,
@@ -37,6 +37,7 @@ pub fn begin(
     // The address itself may have a listener that shares the wildcard's socket.
     let listener = plan.place(&local).unwrap_or(listener);
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
-    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    let accepted =
+        AcceptedSession { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
     worker.mail.sessions.begin(plan, accepted);
 }

@@ -3,12 +3,12 @@
 use crate::file_out::FileOut;
 use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
-use crate::send_plan::{Promised, SendPlan, SingleChunk, kernel_part};
-use base::append::append;
+use crate::send_plan::{PromisedLength, SendPlan, SingleChunk, kernel_part};
+use base::append::append_bytes;
 use base::room::Room;
 use bytes::{Buf, Bytes};
-use http_engine::{Body, FilePart, Piece, Request, head_out};
-use observe::Level;
+use http_engine::{FilePart, Piece, Request, ResponseBody, head_out};
+use observe::Severity;
 use runtime::budget;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -136,7 +136,7 @@ impl Sender {
                     read.push(Piece::Bytes(bytes));
                 }
                 Err(e) => {
-                    self.files.trouble = Some(format!("read() failed {}", observe::os(&e)));
+                    self.files.trouble = Some(format!("read() failed {}", observe::os_error(&e)));
                     return Err(SendError::Truncated);
                 }
             }
@@ -204,7 +204,7 @@ impl Sender {
 const COPY_BYTES_MAX: usize = 16 * 1024;
 
 /// Sends head and body. After an error the connection is unusable.
-pub async fn response(link: &Link, r: &mut Request, body: Body) -> Result<(), SendError> {
+pub async fn send_response(link: &Link, r: &mut Request, body: ResponseBody) -> Result<(), SendError> {
     let timeout_ms = r.loc().core.conf.send_timeout.0;
     let body = if kernel_part(link, r, &body).is_some() { body } else { body.into_cached() };
     if SendPlan::of(r, &body, COPY_BYTES_MAX) != SendPlan::Pieces {
@@ -219,15 +219,15 @@ pub async fn response(link: &Link, r: &mut Request, body: Body) -> Result<(), Se
     Box::pin(in_pieces(link, r, body, timeout_ms)).await
 }
 
-async fn in_pieces(link: &Link, r: &mut Request, mut body: Body, timeout_ms: u64) -> Result<(), SendError> {
+async fn in_pieces(link: &Link, r: &mut Request, mut body: ResponseBody, timeout_ms: u64) -> Result<(), SendError> {
     let mut sender = Sender::new(link.clone(), timeout_ms);
     sender.files = FileOut::of(r, link.has_sendfile());
     let mut head = Vec::with_capacity(512);
-    head_out::write(r, link.worker.quitting.get(), &mut head);
+    head_out::write_head(r, link.worker.quitting.get(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     if let Some(words) = sender.files.trouble.take() {
-        r.log(Level::Alert, format_args!("{words}"));
+        r.log(Severity::Alert, format_args!("{words}"));
     }
     note_sent(r, sender.sent, head_size);
     result
@@ -239,16 +239,16 @@ fn note_sent(r: &mut Request, sent: u64, head_size: u64) {
 }
 
 /// Tries one system call; returns the unsent part and the sent length.
-fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u64)>, SendError> {
+fn at_once(link: &Link, r: &mut Request, body: &ResponseBody) -> Result<Option<(Bytes, u64)>, SendError> {
     let worker = &link.worker;
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
-    head_out::write(r, worker.quitting.get(), &mut out);
+    head_out::write_head(r, worker.quitting.get(), &mut out);
     let head_size = out.len() as u64;
     let framing = SingleChunk::of(r, body);
     framing.begin(&mut out);
-    if let Body::Bytes(bytes) = body {
-        append(&mut out, bytes);
+    if let ResponseBody::Bytes(bytes) = body {
+        append_bytes(&mut out, bytes);
     }
     out.extend_from_slice(framing.end());
     let sent = match link.send(&[IoSlice::new(&out)], false) {
@@ -263,7 +263,7 @@ fn at_once(link: &Link, r: &mut Request, body: &Body) -> Result<Option<(Bytes, u
     Ok(Some((Bytes::copy_from_slice(out.get(sent..).unwrap_or_default()), sent as u64)))
 }
 
-async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut Body) -> Result<(), SendError> {
+async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut ResponseBody) -> Result<(), SendError> {
     let core = r.loc().core.clone();
     let mut limiter = None;
     if core.rate_limited || r.reply.limit_rate.is_some() {
@@ -273,7 +273,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
     } else {
         sender.push(head);
     }
-    let mut promised = Promised::of(r);
+    let mut promised = PromisedLength::of(r);
     loop {
         let piece = {
             r.reply.piece_room = sender.piece_room();

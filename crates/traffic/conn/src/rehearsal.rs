@@ -1,9 +1,9 @@
 //! Runs a made-up request through the engine for `tidegate explain URL`, without passing on, counting or changing
 //! anything (`http_engine::trace`).
 
-use crate::head_in::{self, Head};
+use crate::head_in::{self, HeadState};
 use http_engine::trace::Trace;
-use http_engine::{Body, Connection, HttpPlan, ListenerRef, PartialHead, Request, engine};
+use http_engine::{ClientConnection, HttpPlan, ListenerRef, PartialHead, Request, ResponseBody, engine};
 use net::Address;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -22,35 +22,39 @@ pub struct RehearsalClient {
 
 /// Runs a request with this head; the request then has trace, location and response head. `None`: incomplete head, or
 /// no such listener, or not done within `patience`.
-pub fn run(
+pub fn rehearse_request(
     plan: &Arc<HttpPlan>,
     client: &RehearsalClient,
     bytes: &[u8],
     patience: Option<Duration>,
-) -> Option<(Box<Request>, Option<Body>)> {
+) -> Option<(Box<Request>, Option<ResponseBody>)> {
     let work = rehearse(plan.clone(), client, bytes);
     let done = match patience {
-        Some(patience) => runtime::run(async { runtime::time::timeout(patience, work).await.ok().flatten() }),
-        None => runtime::run(work),
+        Some(patience) => runtime::run_future(async { runtime::time::timeout(patience, work).await.ok().flatten() }),
+        None => runtime::run_future(work),
     };
     done.ok().flatten()
 }
 
-async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -> Option<(Box<Request>, Option<Body>)> {
+async fn rehearse(
+    plan: Arc<HttpPlan>,
+    client: &RehearsalClient,
+    bytes: &[u8],
+) -> Option<(Box<Request>, Option<ResponseBody>)> {
     base::clock::update();
     let address = Rc::new(plan.listeners.get(client.listener)?.spec.address.clone());
     let quic = plan.listeners.get(client.listener).is_some_and(|listener| listener.quic);
     let limits = plan.listeners.get(client.listener).and_then(|listener| plan.servers.get(listener.default_server));
     let limits = limits.map_or_else(HeadLimits::default, |server| server.limits);
     let connection = |tls: Option<Arc<tls::Facts>>| {
-        Rc::new(Connection {
+        Rc::new(ClientConnection {
             number: 1,
             peer: client.peer,
             local: client.local.map_or_else(|| address.clone(), |local| Rc::new(Address::Ip(local))),
             listener: if quic { ListenerRef::datagrams(address.clone()) } else { ListenerRef::new(address.clone()) },
             requests: Cell::new(0),
             nodelay: Cell::new(true),
-            pipelining: http_engine::Pipelining::default(),
+            pipelining: http_engine::PipelineState::default(),
             started: base::clock::now(),
             proxy: None,
             socket: None,
@@ -58,7 +62,7 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -
             begun: PartialHead::default(),
         })
     };
-    let request = |connection: &Rc<Connection>| {
+    let request = |connection: &Rc<ClientConnection>| {
         let mut r = Box::<Request>::default();
         r.scope.plan = Some(Rc::new(plan.clone()));
         r.scope.connection = Some(connection.clone());
@@ -70,11 +74,11 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -
     if let Some(name) = &client.tls {
         // The handshake follows the finally selected server.
         let plain = connection(None);
-        let rules = match head_in::read(&mut HeadParser::default(), &limits, bytes, request(&plain), &plain).0 {
-            Head::Request(r, _) | Head::Refused(r, _) => {
+        let rules = match head_in::read_head(&mut HeadParser::default(), &limits, bytes, request(&plain), &plain).0 {
+            HeadState::Request(r, _) | HeadState::Refused(r, _) => {
                 r.srv().tls.as_ref().and_then(|tls| Some(tls.rules.as_ref()?.asks))
             }
-            Head::Partial => None,
+            HeadState::Partial => None,
         };
         facts = Some(Arc::new(tls::Facts {
             protocol: "TLSv1.3",
@@ -86,15 +90,15 @@ async fn rehearse(plan: Arc<HttpPlan>, client: &RehearsalClient, bytes: &[u8]) -
     }
     let connection = connection(facts);
     let r = request(&connection);
-    let outcome = match head_in::read(&mut HeadParser::default(), &limits, bytes, r, &connection).0 {
-        Head::Partial => return None,
-        Head::Request(mut r, _) => {
+    let outcome = match head_in::read_head(&mut HeadParser::default(), &limits, bytes, r, &connection).0 {
+        HeadState::Partial => return None,
+        HeadState::Request(mut r, _) => {
             if quic {
                 r.target.version = http_types::Version::Http30;
             }
-            engine::start(r)
+            engine::start_phases(r)
         }
-        Head::Refused(r, status) => engine::fail(r, status),
+        HeadState::Refused(r, status) => engine::fail_request(r, status),
     };
-    Some(engine::finish(outcome).await)
+    Some(engine::finish_request(outcome).await)
 }

@@ -4,7 +4,7 @@ use crate::worker::Worker;
 use base::clock;
 use net::outbound::Admission;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use std::rc::{Rc, Weak};
 
 /// Idle connections closed for new ones: maximum, and share of all.
@@ -14,9 +14,9 @@ const DRAINED_PART: usize = 8;
 const REUSE_LOG_MS: u64 = 1000;
 
 /// Admits a worker's connections to servers.
-pub struct Admitting(pub Weak<Worker>);
+pub struct AdmitOrder(pub Weak<Worker>);
 
-impl Admission for Admitting {
+impl Admission for AdmitOrder {
     fn admit(&self) -> Result<(), usize> {
         let Some(worker) = self.0.upgrade() else { return Ok(()) };
         // The driver that connects may hold the state of its own clients.
@@ -25,11 +25,11 @@ impl Admission for Admitting {
 }
 
 /// Makes room for a new connection if all are in use. Fails with the limit.
-pub fn admit(worker: &Rc<Worker>) -> Result<(), usize> {
+pub fn admit_connection(worker: &Rc<Worker>) -> Result<(), usize> {
     admit_beside(worker, None)
 }
 
-/// [`admit`] without closing the idle connections of an entry.
+/// [`admit_connection`] without closing the idle connections of an entry.
 fn admit_beside(worker: &Rc<Worker>, except: Option<Key>) -> Result<(), usize> {
     let limit = worker.serving.borrow().connections_max;
     if worker.connections() < limit || make_room(worker, except) { Ok(()) } else { Err(limit) }
@@ -90,6 +90,6 @@ fn log_reuse(worker: &Worker) {
     if worker.reuse_logged.get().is_none_or(|at| now.millis_since(at) >= REUSE_LOG_MS) {
         worker.reuse_logged.set(Some(now));
         let limit = worker.serving.borrow().connections_max;
-        worker.log(Level::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
+        worker.log(Severity::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
     }
 }

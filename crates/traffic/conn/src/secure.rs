@@ -1,17 +1,17 @@
 //! TLS between a client's socket and its protocol, including handshakes; frees buffers between requests.
 
 use crate::worker::{READ_BYTES, Worker};
-use http_engine::Connection;
+use http_engine::ClientConnection;
 use metrics::TlsFailure;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use runtime::budget;
 use runtime::wake::KeyWaker;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::sync::Arc;
-use tls::{Channel, ChannelError, Received, Socket, TlsError, TlsStream, Wait};
+use tls::{Channel, ChannelError, ReceivedBytes, Socket, TlsError, TlsStream, Wait};
 
 /// Bytes read to detect TLS: most ClientHellos are shorter.
 const FIRST_BYTES: usize = 2 * 1024;
@@ -22,7 +22,7 @@ const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
 
 pub struct Secure {
     /// Replaced after the handshake by one with its facts.
-    connection: RefCell<Rc<Connection>>,
+    connection: RefCell<Rc<ClientConnection>>,
     channel: RefCell<Channel>,
     /// The first byte was examined.
     begun: Cell<bool>,
@@ -38,7 +38,7 @@ pub struct Secure {
 
 impl Secure {
     /// `unread`: bytes read before TLS.
-    pub fn new(connection: Rc<Connection>, unread: &[u8]) -> Secure {
+    pub fn new(connection: Rc<ClientConnection>, unread: &[u8]) -> Secure {
         Secure {
             connection: RefCell::new(connection),
             channel: RefCell::new(Channel::new(TlsStream::server())),
@@ -50,14 +50,14 @@ impl Secure {
         }
     }
     /// Connection after a handshake in another area; `plain`: decrypted bytes.
-    pub fn established(connection: Rc<Connection>, stream: TlsStream, plain: Vec<u8>) -> Secure {
+    pub fn established(connection: Rc<ClientConnection>, stream: TlsStream, plain: Vec<u8>) -> Secure {
         let channel = RefCell::new(Channel::new(stream));
         let secure = Secure { channel, plain: RefCell::new(plain), ..Secure::new(connection, &[]) };
         secure.begun.set(true);
         secure.handshake_done();
         secure
     }
-    pub fn connection(&self) -> Rc<Connection> {
+    pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
     pub fn is_handshaking(&self) -> bool {
@@ -163,7 +163,7 @@ impl Secure {
     }
 
     /// Continues a handshake whose wait has ended.
-    fn resume(&self, worker: &Rc<Worker>, key: Key, plain: &mut Vec<u8>) -> io::Result<Option<Received>> {
+    fn resume(&self, worker: &Rc<Worker>, key: Key, plain: &mut Vec<u8>) -> io::Result<Option<ReceivedBytes>> {
         if self.wait.borrow().as_ref().is_none_or(|wait| !wait.is_over()) {
             return Ok(None);
         }
@@ -191,9 +191,9 @@ impl Secure {
     fn received(
         &self,
         worker: &Worker,
-        result: Result<Received, TlsError>,
+        result: Result<ReceivedBytes, TlsError>,
         was_handshaking: bool,
-    ) -> io::Result<Received> {
+    ) -> io::Result<ReceivedBytes> {
         match result {
             Ok(received) => {
                 // Early data's requests need the facts, too.
@@ -217,7 +217,7 @@ impl Secure {
     }
 
     /// Continues the handshake by the ClientHello's server.
-    fn choose(&self, worker: &Rc<Worker>, plain: &mut Vec<u8>) -> Result<Received, TlsError> {
+    fn choose(&self, worker: &Rc<Worker>, plain: &mut Vec<u8>) -> Result<ReceivedBytes, TlsError> {
         budget::spend(HANDSHAKE_COST);
         let connection = self.connection();
         let plan = worker.plan.borrow().clone();
@@ -229,7 +229,7 @@ impl Secure {
         let (choice, h2) = choice.unwrap_or((tls::Choice::Fail, false));
         if let tls::Choice::Wait(wait) = choice {
             *self.wait.borrow_mut() = Some(wait);
-            return Ok(Received::default());
+            return Ok(ReceivedBytes::default());
         }
         self.channel.borrow_mut().choose(choice, h2, plain)
     }
@@ -237,7 +237,7 @@ impl Secure {
     fn handshake_done(&self) {
         let facts = self.channel.borrow().facts().cloned();
         let old = self.connection();
-        *self.connection.borrow_mut() = Rc::new(Connection { tls: facts, ..(*old).clone() });
+        *self.connection.borrow_mut() = Rc::new(ClientConnection { tls: facts, ..(*old).clone() });
     }
 
     fn ended(&self, worker: &Worker) {
@@ -246,13 +246,13 @@ impl Secure {
             // nginx distinguishes clients that sent nothing (`ngx_http_ssl_handshake`).
             let words =
                 if self.begun.get() { "peer closed connection in SSL handshake" } else { "client closed connection" };
-            self.say(worker, Level::Info, words);
+            self.say(worker, Severity::Info, words);
         }
     }
 
     fn log(&self, worker: &Worker, e: &TlsError, is_handshaking: bool) {
         if is_handshaking {
-            self.count(worker, Err(failure(e)));
+            self.count(worker, Err(tls_failure(e)));
         }
         let words = if is_handshaking { e.of_handshake() } else { format!("SSL_read() failed (SSL: {e})") };
         self.say(worker, level_of(e), &words);
@@ -266,7 +266,7 @@ impl Secure {
         }
     }
 
-    pub fn say(&self, worker: &Worker, level: Level, words: &str) {
+    pub fn say(&self, worker: &Worker, level: Severity, words: &str) {
         self.told.set(true);
         let connection = self.connection();
         let during = if self.channel.borrow().is_handshaking() { " while SSL handshaking" } else { "" };
@@ -281,7 +281,7 @@ impl Secure {
     }
 }
 
-pub fn failure(e: &TlsError) -> TlsFailure {
+pub fn tls_failure(e: &TlsError) -> TlsFailure {
     match e {
         TlsError::UnsupportedProtocol => TlsFailure::NoCommonProtocol,
         TlsError::NoSharedCipher => TlsFailure::NoCommonCipher,
@@ -291,10 +291,10 @@ pub fn failure(e: &TlsError) -> TlsFailure {
 }
 
 /// Clients' faults are `info`, own ones `crit`.
-fn level_of(e: &TlsError) -> Level {
+fn level_of(e: &TlsError) -> Severity {
     match e {
-        TlsError::Dead => Level::Crit,
-        _ => Level::Info,
+        TlsError::Dead => Severity::Crit,
+        _ => Severity::Info,
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::link::Link;
 use http_engine::file_io::Aio;
 use http_engine::files::KERNEL_COPY_BYTES;
-use http_engine::{Body, FilePart, Request};
+use http_engine::{FilePart, Request, ResponseBody};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPlan {
@@ -18,10 +18,10 @@ pub enum SendPlan {
 impl SendPlan {
     /// `max`: body octets per write.
     #[inline]
-    pub fn of(r: &Request, body: &Body, max: usize) -> SendPlan {
+    pub fn of(r: &Request, body: &ResponseBody, max: usize) -> SendPlan {
         let length = match body {
-            Body::Empty => 0,
-            Body::Bytes(bytes) if bytes.len() <= max => bytes.len(),
+            ResponseBody::Empty => 0,
+            ResponseBody::Bytes(bytes) if bytes.len() <= max => bytes.len(),
             _ => return SendPlan::Pieces,
         };
         SendPlan::of_length(r, length)
@@ -46,8 +46,8 @@ impl SendPlan {
 /// HTTP/1, where no directive asks for reads by threads, direct reads or pieces. [`KERNEL_COPY_BYTES`] at least, if the bytes are in
 /// memory, too.
 #[inline]
-pub fn kernel_part<'a>(link: &Link, r: &Request, body: &'a Body) -> Option<&'a FilePart> {
-    let Body::File(part) = body else { return None };
+pub fn kernel_part<'a>(link: &Link, r: &Request, body: &'a ResponseBody) -> Option<&'a FilePart> {
+    let ResponseBody::File(part) = body else { return None };
     let conf = &r.loc().core.conf;
     let is_short = part.length < KERNEL_COPY_BYTES && part.file.content.is_some();
     let is_plain = conf.sendfile
@@ -68,7 +68,7 @@ pub enum SingleChunk {
 }
 
 impl SingleChunk {
-    pub fn of(r: &Request, body: &Body) -> SingleChunk {
+    pub fn of(r: &Request, body: &ResponseBody) -> SingleChunk {
         if !r.reply.chunked || r.reply.head_only {
             return SingleChunk::Unframed;
         }
@@ -91,11 +91,11 @@ impl SingleChunk {
 }
 
 /// Promised body length less sent octets.
-pub struct Promised(Option<u64>);
+pub struct PromisedLength(Option<u64>);
 
-impl Promised {
-    pub fn of(r: &Request) -> Promised {
-        Promised(r.out.content_length.filter(|_| !r.reply.head_only))
+impl PromisedLength {
+    pub fn of(r: &Request) -> PromisedLength {
+        PromisedLength(r.out.content_length.filter(|_| !r.reply.head_only))
     }
     /// Subtracts a piece. False: exceeds the promise, which an HTTP/1 client would read as its next response.
     #[must_use]
@@ -120,12 +120,12 @@ mod tests {
 
     #[test]
     fn a_promise_is_kept_to_the_octet() {
-        let mut promised = Promised(Some(5));
+        let mut promised = PromisedLength(Some(5));
         assert!(promised.take(3) && promised.is_short() && !promised.is_kept());
         assert!(!promised.take(3), "one more than was promised");
-        let mut promised = Promised(Some(5));
+        let mut promised = PromisedLength(Some(5));
         assert!(promised.take(5) && promised.is_kept() && !promised.is_short());
-        let mut unknown = Promised(None);
+        let mut unknown = PromisedLength(None);
         assert!(unknown.take(u64::MAX) && !unknown.is_short() && !unknown.is_kept());
     }
 }

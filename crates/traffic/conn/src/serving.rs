@@ -13,7 +13,7 @@ use std::sync::Arc;
 use stream_features::StreamPlan;
 
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundSocket {
     pub spec: ListenSpec,
     pub fd: OwnedFd,
     /// Shared by several threads (UNIX-domain sockets): wakes one at a time (EPOLLEXCLUSIVE).
@@ -22,7 +22,7 @@ pub struct Bound {
 
 /// Configuration since start or reload; requests in flight keep their plan.
 #[derive(Clone, Debug)]
-pub struct Serving {
+pub struct ServeLoop {
     pub http: Option<Arc<HttpPlan>>,
     pub stream: Option<Arc<StreamPlan>>,
     pub mail: Option<Arc<MailPlan>>,
@@ -49,14 +49,14 @@ pub struct ListenSocket {
 }
 
 /// An open socket, found at reload by address and kind.
-pub struct Listening {
+pub struct ListenState {
     pub key: Key,
     pub address: Address,
     /// `None`: datagrams.
     pub accepting: Option<Rc<ListenSocket>>,
 }
 
-impl Listening {
+impl ListenState {
     /// Address; true for datagrams.
     pub fn place(&self) -> (Address, bool) {
         (self.address.clone(), self.accepting.is_none())

@@ -2,17 +2,17 @@
 //! kernel transfers at once, so that equal steps have equal results.
 
 use crate::byte_carrier::ByteCarrier;
-use crate::command::{Command, ThreadInit};
+use crate::command::{ThreadInit, WorkerCommand};
 use crate::intake;
-use crate::serving::Serving;
-use crate::turn::{Progress, Turns};
+use crate::serving::ServeLoop;
+use crate::turn::{TurnProgress, Turns};
 use crate::worker::Worker;
 use base::clock::{self, Instant};
 use http_engine::ListenerRef;
 use http_types::ByteCore;
 use net::Address;
 use net::poller::Key;
-use net::socket::Accepted;
+use net::socket::AcceptedSocket;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::rc::{Rc, Weak};
@@ -23,14 +23,14 @@ const TURNS_MAX: usize = 100_000;
 
 pub struct Sim {
     turns: Turns,
-    commands: UnboundedSender<Command>,
+    commands: UnboundedSender<WorkerCommand>,
     ended: bool,
     /// Step of the planned event.
     step: u64,
 }
 
 impl Sim {
-    pub fn new(serving: Serving) -> io::Result<Sim> {
+    pub fn new(serving: ServeLoop) -> io::Result<Sim> {
         clock::freeze();
         let (commands, receiver) = unbounded_channel();
         let init = ThreadInit { index: 0, serving, listeners: Vec::new(), commands: receiver, cpus: None };
@@ -46,7 +46,7 @@ impl Sim {
         theirs.set_nonblocking(true)?;
         let listener = ListenerRef::new(Rc::new(address.clone()));
         runtime::budget::renew();
-        let key = intake::take_in(&self.turns.worker, Accepted { fd: ours.into(), peer: None }, &listener);
+        let key = intake::take_in(&self.turns.worker, AcceptedSocket { fd: ours.into(), peer: None }, &listener);
         Ok((key, theirs))
     }
 
@@ -60,7 +60,7 @@ impl Sim {
     }
 
     /// Sends a command, received in the next turn.
-    pub fn tell(&mut self, command: Command) {
+    pub fn tell(&mut self, command: WorkerCommand) {
         let _ = self.commands.send(command);
     }
 
@@ -71,16 +71,16 @@ impl Sim {
                 return Ok(turns);
             }
             match self.turns.turn(false)? {
-                Progress::None => return Ok(turns),
-                Progress::Some => {}
-                Progress::Ended => self.ended = true,
+                TurnProgress::None => return Ok(turns),
+                TurnProgress::Some => {}
+                TurnProgress::Ended => self.ended = true,
             }
         }
         Err(io::Error::other("the loop does not come to rest"))
     }
 
     pub fn turn(&mut self) -> io::Result<()> {
-        self.ended |= self.turns.turn(false)? == Progress::Ended;
+        self.ended |= self.turns.turn(false)? == TurnProgress::Ended;
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl Sim {
         self.at_step(step, || panic!("a test's panic"));
     }
     /// Sends a command at this step, received in the next turn.
-    pub fn tell_at(&mut self, step: u64, command: Command) {
+    pub fn tell_at(&mut self, step: u64, command: WorkerCommand) {
         let commands = self.commands.clone();
         self.at_step(step, move || {
             let _ = commands.send(command);

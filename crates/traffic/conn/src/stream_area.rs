@@ -4,7 +4,7 @@
 use crate::areas::StreamPlanRef;
 use crate::intake;
 use crate::mail_area;
-use crate::room::admit;
+use crate::room::admit_connection;
 use crate::secure::Secure;
 use crate::worker::{Carrier, Worker};
 use http_engine::ListenerRef;
@@ -12,21 +12,21 @@ use metrics::process;
 use net::Address;
 use net::poller::Key;
 use net::socket;
-use observe::Level;
+use observe::Severity;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use stream_features::Host;
-use stream_features::sessions::{Accepted, Passed};
-use stream_features::udp::{DatagramReceiver, Socket, receive};
+use stream_features::sessions::{AcceptedClient, PassedClient};
+use stream_features::udp::{DatagramReceiver, UdpSocket, receive_datagrams};
 
 pub struct DatagramSocket {
-    socket: Rc<Socket>,
+    socket: Rc<UdpSocket>,
 }
 
 impl DatagramSocket {
     pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramSocket> {
-        Ok(DatagramSocket { socket: Socket::new(fd.try_clone()?, address)? })
+        Ok(DatagramSocket { socket: UdpSocket::new(fd.try_clone()?, address)? })
     }
 }
 
@@ -43,17 +43,17 @@ impl Carrier for DatagramSocket {
         };
         let before = (!own.is_empty()).then_some(&answer as &dyn Fn(&[u8], &mut Vec<u8>) -> bool);
         let taking = DatagramReceiver { sessions: &worker.stream.sessions, host: &host(worker), before };
-        match receive(&taking, &self.socket) {
+        match receive_datagrams(&taking, &self.socket) {
             Ok(true) => worker.poller.again(key),
             Ok(false) => {}
-            Err(e) => worker.log(Level::Alert, 0, format_args!("recvmsg() failed {}", observe::os(&e))),
+            Err(e) => worker.log(Severity::Alert, 0, format_args!("recvmsg() failed {}", observe::os_error(&e))),
         }
     }
 }
 
-pub fn begin(
+pub fn begin_session(
     worker: &Rc<Worker>,
-    accepted: socket::Accepted,
+    accepted: socket::AcceptedSocket,
     listen_socket: &ListenerRef,
     plan: &StreamPlanRef,
     listener: usize,
@@ -62,7 +62,8 @@ pub fn begin(
     // The address itself may have a listener that shares the wildcard's socket.
     let listener = plan.place(&local, false).unwrap_or(listener);
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Stream as usize);
-    let accepted = Accepted { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
+    let accepted =
+        AcceptedClient { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
     worker.stream.sessions.begin(plan, accepted, &host(worker));
 }
 
@@ -89,13 +90,13 @@ impl Host for WorkerHost {
     }
     fn number(&self) -> Option<u64> {
         let worker = self.0.upgrade()?;
-        if let Err(limit) = admit(&worker) {
-            worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        if let Err(limit) = admit_connection(&worker) {
+            worker.log(Severity::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return None;
         }
         Some(Worker::next_number())
     }
-    fn pass(&self, mut passed: Passed, to: &Address) -> Result<(), Passed> {
+    fn pass(&self, mut passed: PassedClient, to: &Address) -> Result<(), PassedClient> {
         let Some(worker) = self.0.upgrade() else { return Err(passed) };
         for wildcard in [false, true] {
             let stream = worker.stream.plan();
@@ -107,7 +108,7 @@ impl Host for WorkerHost {
                 worker.stream.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&worker));
                 return Ok(());
             }
-            passed = match mail_area::pass(&worker, passed, to, |listener| takes(listener, to, wildcard)) {
+            passed = match mail_area::pass_connection(&worker, passed, to, |listener| takes(listener, to, wildcard)) {
                 Ok(()) => return Ok(()),
                 Err(passed) => passed,
             };
@@ -127,11 +128,11 @@ impl Host for WorkerHost {
     }
 }
 
-fn take_in(worker: &Rc<Worker>, passed: Passed, listener: Address, to: &Address) {
-    let Passed { stream, peer, proxy, .. } = passed;
+fn take_in(worker: &Rc<Worker>, passed: PassedClient, listener: Address, to: &Address) {
+    let PassedClient { stream, peer, proxy, .. } = passed;
     let Ok((fd, tls)) = stream.into_parts() else { return };
     let listener = ListenerRef::new(Rc::new(listener));
-    let accepted = socket::Accepted { fd, peer };
+    let accepted = socket::AcceptedSocket { fd, peer };
     let tls = tls.map(|(tls, plain)| move |connection| Rc::new(Secure::established(connection, tls, plain)));
     let as_passed = intake::As { local: Rc::new(to.clone()), proxy, established: tls };
     intake::take_in_as(worker, accepted, &listener, as_passed);

@@ -1,8 +1,8 @@
 //! A connection's task, for everything that waits; ends by closing the connection or making it idle.
 
-use crate::guard::{TaskGuard, Writing};
+use crate::guard::{TaskGuard, WriteGuard};
 use crate::h2;
-use crate::head_in::{self, Head};
+use crate::head_in::{self, HeadState};
 use crate::input::{BodyState, Input, Reader};
 use crate::linger;
 use crate::link::Link;
@@ -13,12 +13,12 @@ use crate::secure::Secure;
 use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
-use http_engine::engine::{self, Outcome};
-use http_engine::{Connection, PartialHead, Piece, Request, RequestBody, counting};
+use http_engine::engine::{self, PhaseOutcome};
+use http_engine::{ClientConnection, PartialHead, Piece, Request, RequestBody, counting};
 use http_types::{BodyLength, Known};
 use metrics::process;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use runtime::budget;
 use std::cell::RefCell;
 use std::io;
@@ -32,7 +32,7 @@ pub enum Start {
     /// Request whose body starts with these bytes.
     Request(Box<Request>, Vec<u8>),
     /// Waiting request, and the bytes after it.
-    Outcome(Outcome, Vec<u8>),
+    Outcome(PhaseOutcome, Vec<u8>),
     /// Refused head with its bytes.
     Refused(Box<Request>, u16, Vec<u8>),
     /// Unsent rest of a response, its request, and what follows.
@@ -41,7 +41,7 @@ pub enum Start {
     Flush(clock::Instant),
 }
 
-pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: Start) {
+pub fn spawn_task(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnection>, start: Start) {
     worker.poller.set_busy(key);
     let (worker, connection) = (worker.clone(), connection.clone());
     let work = async move {
@@ -68,16 +68,16 @@ pub fn spawn(worker: &Rc<Worker>, key: Key, connection: &Rc<Connection>, start: 
             End::Http2 => {
                 guard.disarm();
                 worker.poller.set_idle(key, clock::Instant(u64::MAX));
-                h2::begin(&worker, key, &client.connection, None, client.input.borrow().bytes());
+                h2::begin_http2(&worker, key, &client.connection, None, client.input.borrow().bytes());
             }
             End::Begun => {
                 guard.disarm();
                 let connection = &client.connection;
                 let began = connection.started;
                 worker.poller.set_idle(key, began.plus_millis(u64::MAX / 1000));
-                head_in::keep(&worker, key, connection, client.input.borrow().bytes(), true, None);
+                head_in::keep_head(&worker, key, connection, client.input.borrow().bytes(), true, None);
             }
-            End::Linger(limits) => Box::pin(linger::drain(&client.link, &client.input, limits)).await,
+            End::Linger(limits) => Box::pin(linger::drain_link(&client.link, &client.input, limits)).await,
         }
         drop(guard);
     };
@@ -101,7 +101,7 @@ struct Client {
     worker: Rc<Worker>,
     key: Key,
     link: Link,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     input: Rc<RefCell<Input>>,
 }
 
@@ -159,7 +159,7 @@ impl Client {
                     // Nothing after a broken head is trustworthy.
                     r.reply.keep_alive = false;
                     let state = Rc::new(BodyState::new(BodyLength::None, false));
-                    self.answer(engine::fail(r, status), &state).await
+                    self.answer(engine::fail_request(r, status), &state).await
                 }
             };
             if let Some(end) = end {
@@ -172,7 +172,7 @@ impl Client {
     async fn head(&mut self) -> Result<Result<Box<Request>, (Box<Request>, u16)>, End> {
         let Some(core) = self.worker.default_conf(&self.connection) else { return Err(End::Close) };
         let deadline = clock::now().plus(core.conf.client_header_timeout.duration());
-        let mut limits = head_in::limits(&self.worker, &self.connection);
+        let mut limits = head_in::head_limits(&self.worker, &self.connection);
         let mut parser = HeadParser::default();
         let Some(mut r) = self.worker.request(&self.connection) else { return Err(End::Close) };
         let mut reading = None;
@@ -180,20 +180,20 @@ impl Client {
             if !self.input.borrow().bytes().is_empty() {
                 let (head, spare) = {
                     let input = self.input.borrow();
-                    head_in::read(&mut parser, &limits, input.bytes(), r, &self.connection)
+                    head_in::read_head(&mut parser, &limits, input.bytes(), r, &self.connection)
                 };
                 match (head, spare) {
-                    (Head::Request(mut r, used), _) => {
+                    (HeadState::Request(mut r, used), _) => {
                         self.input.borrow_mut().use_up(used);
-                        counting::begun(&mut r);
+                        counting::count_begun(&mut r);
                         return Ok(Ok(r));
                     }
-                    (Head::Refused(mut r, status), _) => {
-                        counting::begun(&mut r);
+                    (HeadState::Refused(mut r, status), _) => {
+                        counting::count_begun(&mut r);
                         return Ok(Err((r, status)));
                     }
-                    (Head::Partial, Some(same)) => r = same,
-                    (Head::Partial, None) => return Err(End::Close),
+                    (HeadState::Partial, Some(same)) => r = same,
+                    (HeadState::Partial, None) => return Err(End::Close),
                 }
             }
             if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
@@ -213,7 +213,7 @@ impl Client {
                         self.worker.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
                     if !is_current {
                         self.worker.recycle(r);
-                        limits = head_in::limits(&self.worker, &self.connection);
+                        limits = head_in::head_limits(&self.worker, &self.connection);
                         parser = HeadParser::default();
                         let Some(renewed) = self.worker.request(&self.connection) else { return Err(End::Close) };
                         r = renewed;
@@ -261,16 +261,16 @@ impl Client {
         if !state.in_order(self.input.borrow().bytes()) {
             r.reply.keep_alive = false;
             (r.incoming.broken_body, r.incoming.malformed) = (true, true);
-            r.log(Level::Error, format_args!("client sent invalid chunked body"));
+            r.log(Severity::Error, format_args!("client sent invalid chunked body"));
         }
         self.worker.step();
-        self.answer(engine::start(r), &state).await
+        self.answer(engine::start_phases(r), &state).await
     }
 
     /// Sends a response and drains the body; `None`: continue with the next request.
-    async fn answer(&mut self, outcome: Outcome, state: &Rc<BodyState>) -> Option<End> {
-        let writing = Writing::begin();
-        let (mut r, body) = engine::finish(outcome).await;
+    async fn answer(&mut self, outcome: PhaseOutcome, state: &Rc<BodyState>) -> Option<End> {
+        let writing = WriteGuard::begin();
+        let (mut r, body) = engine::finish_request(outcome).await;
         r.accounting.counted = true;
         if self.link.is_cut() {
             // Logs 000, as nginx: the server itself has closed the connection.
@@ -284,7 +284,7 @@ impl Client {
             let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
                 r.out.status = 400;
-                r.log(Level::Info, format_args!("client prematurely closed connection"));
+                r.log(Severity::Info, format_args!("client prematurely closed connection"));
             }
             if r.out.status == 0 {
                 r.out.status = 444;
@@ -304,7 +304,7 @@ impl Client {
         if r.loc().core.conf.tcp_nodelay {
             self.worker.no_delay(self.key, &self.connection);
         }
-        let sent = output::response(&self.link, &mut r, body).await;
+        let sent = output::send_response(&self.link, &mut r, body).await;
         r.incoming.add_body(state.read.get());
         // nginx counts 100 (Continue) as a part of the body.
         r.accounting.bytes_sent += state.sent.get();
@@ -414,13 +414,13 @@ impl Client {
     fn not_sent(&self, r: &Request, e: SendError) {
         match e {
             SendError::TimedOut => {
-                r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+                r.log(Severity::Info, format_args!("{}", head_in::TIMED_OUT));
                 self.reset_if(&r.loc().core);
             }
             SendError::Gone(code) if !self.link.is_cut() => {
-                let code = code.map(|code| format!(" {}", observe::os(&io::Error::from_raw_os_error(code))));
+                let code = code.map(|code| format!(" {}", observe::os_error(&io::Error::from_raw_os_error(code))));
                 let code = code.unwrap_or_default();
-                r.log(Level::Info, format_args!("client prematurely closed connection{code}"));
+                r.log(Severity::Info, format_args!("client prematurely closed connection{code}"));
             }
             SendError::Gone(_) | SendError::Truncated => {}
         }
@@ -447,20 +447,20 @@ impl Client {
             (listener.proxy_protocol && is_first, listener.ssl, listener.http2)
         };
         if expected {
-            let parsed = wire_proxy::parse(self.input.borrow().bytes());
+            let parsed = wire_proxy::parse_header(self.input.borrow().bytes());
             match parsed {
                 Ok(Some((header, used))) => {
                     let bytes = self.input.borrow().bytes().get(..used).unwrap_or_default().to_vec();
                     self.input.borrow_mut().use_up(used);
                     let old = &self.connection;
-                    let connection = Rc::new(Connection {
+                    let connection = Rc::new(ClientConnection {
                         number: old.number,
                         peer: old.peer,
                         local: old.local.clone(),
                         listener: old.listener.clone(),
                         requests: old.requests.clone(),
                         nodelay: old.nodelay.clone(),
-                        pipelining: http_engine::Pipelining::default(),
+                        pipelining: http_engine::PipelineState::default(),
                         started: old.started,
                         proxy: Some(Box::new((header, bytes))),
                         socket: old.socket,
@@ -488,7 +488,7 @@ impl Client {
                     e.log(&mut words);
                     let words = String::from_utf8_lossy(&words);
                     let words = format_args!("{words} while reading PROXY protocol");
-                    self.worker.log_client(Level::Error, &self.connection, words);
+                    self.worker.log_client(Severity::Error, &self.connection, words);
                     return Err(End::Close);
                 }
             }

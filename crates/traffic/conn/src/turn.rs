@@ -3,15 +3,15 @@
 //! Events and tasks each have a share of a turn, so that neither delays the other or the commands.
 
 use crate::accept;
-use crate::command::{Command, ThreadInit, begin_quit, open, reload, watch_files};
-use crate::guard::guarded;
-use crate::room::Admitting;
+use crate::command::{ThreadInit, WorkerCommand, begin_quit, open, reload, watch_files};
+use crate::guard::call_guarded;
+use crate::room::AdmitOrder;
 use crate::worker::Worker;
 use base::clock::{self, Instant};
 use http_engine::counting;
 use metrics::process;
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use runtime::{LoopWaker, budget, task, time, wake};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -61,13 +61,13 @@ fn note_stall(micros: u64) {
     let threshold_ms = worker.serving.borrow().stall_threshold_ms;
     let ms = micros / 1000;
     if threshold_ms > 0 && ms > threshold_ms {
-        worker.log(Level::Warn, 0, format_args!("event loop stalled for {ms} ms"));
+        worker.log(Severity::Warn, 0, format_args!("event loop stalled for {ms} ms"));
     }
 }
 
-struct Measured(Instant);
+struct MeasuredTurn(Instant);
 
-impl Drop for Measured {
+impl Drop for MeasuredTurn {
     fn drop(&mut self) {
         // `clock::update` follows the wait.
         let micros = clock::read().micros_since(self.0);
@@ -82,7 +82,7 @@ impl Drop for Measured {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum TurnProgress {
     None,
     Some,
     Ended,
@@ -91,7 +91,7 @@ pub enum Progress {
 pub struct Turns {
     thread: Option<runtime::Thread>,
     pub worker: Rc<Worker>,
-    commands: tokio::sync::mpsc::UnboundedReceiver<Command>,
+    commands: tokio::sync::mpsc::UnboundedReceiver<WorkerCommand>,
     told: Arc<LoopWaker>,
     waker: Waker,
     found: Vec<Key>,
@@ -104,7 +104,7 @@ pub struct Turns {
     stopping: bool,
     before: Option<net::outbound::Before>,
     /// Shows the thread's metrics.
-    _metrics: metrics::Zone<metrics::worker::Of>,
+    _metrics: metrics::MetricZone<metrics::worker::Of>,
 }
 
 impl Turns {
@@ -118,7 +118,7 @@ impl Turns {
         let worker = Rc::new(Worker::new(init.serving)?);
         WORKER.set(Rc::downgrade(&worker));
         let before = net::outbound::watch_with(&worker.poller);
-        net::outbound::limit_with(Some(Rc::new(Admitting(Rc::downgrade(&worker)))));
+        net::outbound::limit_with(Some(Rc::new(AdmitOrder(Rc::downgrade(&worker)))));
         worker.poller.add_copy(thread.remote().event().try_clone()?)?;
         watch_files(&worker)?;
         for bound in init.listeners {
@@ -153,18 +153,18 @@ impl Turns {
     }
 
     /// Runs a turn. `waits`: may sleep when idle.
-    pub fn turn(&mut self, waits: bool) -> std::io::Result<Progress> {
-        let mut progress = Progress::None;
+    pub fn turn(&mut self, waits: bool) -> std::io::Result<TurnProgress> {
+        let mut progress = TurnProgress::None;
         if self.told.take() {
             while let Poll::Ready(command) = self.commands.poll_recv(&mut Context::from_waker(&self.waker)) {
-                progress = Progress::Some;
+                progress = TurnProgress::Some;
                 clock::update();
                 if self.obey(command) {
-                    return Ok(Progress::Ended);
+                    return Ok(TurnProgress::Ended);
                 }
             }
         }
-        let Some(thread) = &self.thread else { return Ok(Progress::Ended) };
+        let Some(thread) = &self.thread else { return Ok(TurnProgress::Ended) };
         let worker = &self.worker;
         // A command may have caused output (GOAWAY), which leaves at this turn's end.
         let has_words = !worker.dirty.borrow().is_empty();
@@ -179,13 +179,13 @@ impl Turns {
         thread.remote().end_sleep();
         // After the wait: events must not lie in the future.
         clock::update();
-        let _turn = Measured(clock::now());
+        let _turn = MeasuredTurn(clock::now());
         // Before any request: changed files must not be served stale.
         if let Some(files) = worker.files.get()
             && let Some(at) = self.found.iter().position(|key| *key == files)
         {
             // Keeps the order of arrival.
-            guarded(worker, self.found.remove(at), act);
+            call_guarded(worker, self.found.remove(at), act);
         }
         for key in self.found.drain(..) {
             self.ready.push_back(key);
@@ -194,14 +194,14 @@ impl Turns {
         worker.events.set(self.ready.len());
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {
-            progress = Progress::Some;
+            progress = TurnProgress::Some;
             budget::renew();
             if worker.is_handshaking(key) {
                 self.handshakes.push_back(key);
                 worker.handshakes_wait.set(true);
                 continue;
             }
-            guarded(worker, key, act);
+            call_guarded(worker, key, act);
             if share.is_over() {
                 break;
             }
@@ -209,9 +209,9 @@ impl Turns {
         let mut share = Share::begin();
         for _ in 0..HANDSHAKES_MAX {
             let Some(key) = self.handshakes.pop_front() else { break };
-            progress = Progress::Some;
+            progress = TurnProgress::Some;
             budget::renew();
-            guarded(worker, key, act);
+            call_guarded(worker, key, act);
             if share.is_over() {
                 break;
             }
@@ -224,7 +224,7 @@ impl Turns {
             let is_empty = sessions == 0 && worker.tasks.get() == 0;
             if is_empty || (self.stopping && !task::any_ready()) {
                 flush_logs(worker);
-                return Ok(Progress::Ended);
+                return Ok(TurnProgress::Ended);
             }
             if !self.stopping {
                 self.stopping = true;
@@ -240,51 +240,51 @@ impl Turns {
             }
         }
         if self.deadlines() {
-            progress = Progress::Some;
+            progress = TurnProgress::Some;
         }
-        let (Some(thread), worker) = (&self.thread, &self.worker) else { return Ok(Progress::Ended) };
+        let (Some(thread), worker) = (&self.thread, &self.worker) else { return Ok(TurnProgress::Ended) };
         thread.begin_turn();
         let mut share = Share::begin();
         while task::run_one() {
-            progress = Progress::Some;
+            progress = TurnProgress::Some;
             if share.is_over() {
                 break;
             }
         }
         // Writes all streams' output, once per connection.
         for (key, carrier) in worker.dirty.take() {
-            progress = Progress::Some;
-            guarded(worker, key, |worker, key| carrier.end_of_turn(worker, key));
+            progress = TurnProgress::Some;
+            call_guarded(worker, key, |worker, key| carrier.end_of_turn(worker, key));
         }
         if counting::has_lost() {
             worker.log_lost();
         }
         if is_done(worker) {
             flush_logs(worker);
-            return Ok(Progress::Ended);
+            return Ok(TurnProgress::Ended);
         }
         if task::any_ready() || worker.poller.has_pending() || !self.ready.is_empty() || !self.handshakes.is_empty() {
-            progress = Progress::Some;
+            progress = TurnProgress::Some;
         }
         Ok(progress)
     }
 
     /// Executes a command; tells whether the thread ends at once.
-    fn obey(&mut self, command: Option<Command>) -> bool {
+    fn obey(&mut self, command: Option<WorkerCommand>) -> bool {
         let worker = &self.worker;
         match command {
-            Some(Command::Serve { serving, listeners, keep }) => reload(worker, serving, listeners, &keep),
-            Some(Command::Quit { timeout_ms }) => {
+            Some(WorkerCommand::Serve { serving, listeners, keep }) => reload(worker, serving, listeners, &keep),
+            Some(WorkerCommand::Quit { timeout_ms }) => {
                 begin_quit(worker);
                 if timeout_ms > 0 {
                     self.stop_at = Some(clock::now().plus_millis(timeout_ms));
                 }
             }
-            Some(Command::Flush(done)) => {
+            Some(WorkerCommand::Flush(done)) => {
                 flush_logs(worker);
                 drop(done);
             }
-            Some(Command::Terminate) | None => return true,
+            Some(WorkerCommand::Terminate) | None => return true,
         }
         false
     }
@@ -292,14 +292,14 @@ impl Turns {
     /// Closes expired connections and resumes listeners; tells whether there were any.
     fn deadlines(&mut self) -> bool {
         let (worker, now) = (&self.worker, clock::now());
-        let mut any = worker.paused_until.get().is_some() && accept::resume(worker);
+        let mut any = worker.paused_until.get().is_some() && accept::resume_listeners(worker);
         worker.cut_off(now);
         if worker.poller.next_due().is_some_and(|at| at <= now) {
             worker.poller.due(now, &mut self.due);
             for key in self.due.drain(..) {
                 any = true;
                 if let Some(carrier) = worker.poller.registration(key) {
-                    guarded(worker, key, |worker, key| carrier.timed_out(worker, key));
+                    call_guarded(worker, key, |worker, key| carrier.timed_out(worker, key));
                 }
             }
         }
@@ -350,14 +350,15 @@ fn is_done(worker: &Worker) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serving::Serving;
+    use crate::serving::ServeLoop;
     use observe::ring::Ring;
-    use observe::{ErrorLog, Sink, Target};
+    use observe::{ErrorLog, LogTarget, Sink};
 
     fn worker(stall_threshold_ms: u64) -> (Rc<Worker>, Arc<Ring>) {
         let ring = Arc::new(Ring::new(1 << 16));
-        let target = Target { level: Level::Warn, sink: Sink::Memory(ring.clone()), format: observe::LineFormat::Text };
-        let serving = Serving {
+        let target =
+            LogTarget { level: Severity::Warn, sink: Sink::Memory(ring.clone()), format: observe::LineFormat::Text };
+        let serving = ServeLoop {
             http: None,
             stream: None,
             mail: None,
@@ -377,7 +378,7 @@ mod tests {
             clock::update();
         }
         WORKER.set(Rc::downgrade(worker));
-        drop(Measured(Instant(clock::now().0 - micros)));
+        drop(MeasuredTurn(Instant(clock::now().0 - micros)));
     }
 
     #[test]

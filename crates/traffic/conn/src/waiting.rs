@@ -2,14 +2,14 @@
 //! the exchange.
 
 use crate::batch::{self, Batch};
-use crate::guard::Writing;
+use crate::guard::WriteGuard;
 use crate::link::Link;
 use crate::presence::Presence;
 use crate::secure::Secure;
 use crate::task::{self, Start};
 use crate::worker::{Carrier, Worker};
-use http_engine::engine::{self, Outcome};
-use http_engine::{Connection, Exchange, Request};
+use http_engine::engine::{self, PhaseOutcome};
+use http_engine::{ClientConnection, Exchange, Request};
 use net::poller::Key;
 use runtime::wake::KeyWaker;
 use std::cell::RefCell;
@@ -17,8 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-pub struct Waiting {
-    connection: RefCell<Option<Rc<Connection>>>,
+pub struct WaitEntry {
+    connection: RefCell<Option<Rc<ClientConnection>>>,
     secure: RefCell<Option<Rc<Secure>>>,
     presence: RefCell<Option<Rc<Presence>>>,
     /// `None` while polled, and afterwards.
@@ -32,29 +32,29 @@ struct Work {
     exchange: Box<dyn Exchange>,
     /// The client has gone; the exchange continues.
     alone: bool,
-    _counted: Counted,
+    _counted: CountedWait,
 }
 
 /// Counts the wait as unfinished work and as writing.
-struct Counted(Rc<Worker>, #[allow(dead_code)] Writing);
+struct CountedWait(Rc<Worker>, #[allow(dead_code)] WriteGuard);
 
-impl Counted {
-    fn begin(worker: &Rc<Worker>) -> Counted {
+impl CountedWait {
+    fn begin(worker: &Rc<Worker>) -> CountedWait {
         worker.tasks.set(worker.tasks.get() + 1);
-        Counted(worker.clone(), Writing::begin())
+        CountedWait(worker.clone(), WriteGuard::begin())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedWait {
     fn drop(&mut self) {
         self.0.tasks.set(self.0.tasks.get() - 1);
     }
 }
 
-impl Waiting {
-    fn new(key: Key) -> Rc<Waiting> {
+impl WaitEntry {
+    fn new(key: Key) -> Rc<WaitEntry> {
         let key = KeyWaker::new(key);
-        Rc::new(Waiting {
+        Rc::new(WaitEntry {
             connection: RefCell::default(),
             secure: RefCell::default(),
             presence: RefCell::default(),
@@ -65,7 +65,7 @@ impl Waiting {
     }
 }
 
-impl Carrier for Waiting {
+impl Carrier for WaitEntry {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
         proceed(worker, key, &self);
     }
@@ -87,7 +87,7 @@ impl Carrier for Waiting {
     fn has_request(&self) -> bool {
         true
     }
-    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+    fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         self.connection.borrow().clone()
     }
     fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {
@@ -96,20 +96,24 @@ impl Carrier for Waiting {
 }
 
 /// Polls an exchange first. `None`: it waits in the entry.
-pub fn poll_in_place(batch: &mut Batch<'_>, mut r: Box<Request>, mut exchange: Box<dyn Exchange>) -> Option<Outcome> {
+pub fn poll_in_place(
+    batch: &mut Batch<'_>,
+    mut r: Box<Request>,
+    mut exchange: Box<dyn Exchange>,
+) -> Option<PhaseOutcome> {
     let Link { worker, key, .. } = &batch.link;
-    let waiting = match worker.spares.take::<Waiting>() {
+    let waiting = match worker.spares.take::<WaitEntry>() {
         Some(waiting) => {
             waiting.key.set(*key);
             waiting
         }
-        None => Waiting::new(*key),
+        None => WaitEntry::new(*key),
     };
     let polled = exchange.poll(&mut r, &mut Context::from_waker(&waiting.waker));
     match polled {
         Poll::Ready(flow) => {
             worker.spares.put(waiting);
-            Some(engine::after(r, flow))
+            Some(engine::continue_after(r, flow))
         }
         Poll::Pending => {
             begin(batch, waiting, r, exchange);
@@ -118,13 +122,13 @@ pub fn poll_in_place(batch: &mut Batch<'_>, mut r: Box<Request>, mut exchange: B
     }
 }
 
-fn begin(batch: &mut Batch<'_>, waiting: Rc<Waiting>, mut request: Box<Request>, exchange: Box<dyn Exchange>) {
+fn begin(batch: &mut Batch<'_>, waiting: Rc<WaitEntry>, mut request: Box<Request>, exchange: Box<dyn Exchange>) {
     let Link { worker, key, secure } = &batch.link;
     request.accounting.counted = true;
     waiting.connection.replace(Some(batch.connection.clone()));
     waiting.secure.replace(secure.clone());
     waiting.presence.replace(batch.presence.take());
-    waiting.work.replace(Some(Work { request, exchange, alone: false, _counted: Counted::begin(worker) }));
+    waiting.work.replace(Some(Work { request, exchange, alone: false, _counted: CountedWait::begin(worker) }));
     worker.poller.set_registration(*key, waiting);
     // An earlier disconnection's event has passed.
     if worker.poller.closing(*key) {
@@ -133,7 +137,7 @@ fn begin(batch: &mut Batch<'_>, waiting: Rc<Waiting>, mut request: Box<Request>,
 }
 
 /// Polls after an event of either socket or a timer.
-fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<Waiting>) {
+fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<WaitEntry>) {
     let Some(mut work) = waiting.work.take() else { return };
     let mut cx = Context::from_waker(&waiting.waker);
     let mut polled = work.exchange.poll(&mut work.request, &mut cx);
@@ -157,28 +161,28 @@ fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<Waiting>) {
     let presence = waiting.presence.take();
     worker.spares.put(waiting.clone());
     let link = Link { worker: worker.clone(), key, secure };
-    answer(link, &connection, presence, engine::after(request, flow));
+    answer(link, &connection, presence, engine::continue_after(request, flow));
 }
 
-fn answer(link: Link, connection: &Rc<Connection>, presence: Option<Rc<Presence>>, mut outcome: Outcome) {
+fn answer(link: Link, connection: &Rc<ClientConnection>, presence: Option<Rc<Presence>>, mut outcome: PhaseOutcome) {
     let worker = link.worker.clone();
     let key = link.key;
     let mut out = worker.out_buf.borrow_mut();
     out.clear();
     let mut batch = Batch::new(link, connection);
     batch.presence = presence;
-    while let Outcome::Exchange(r, exchange) = outcome {
+    while let PhaseOutcome::Exchange(r, exchange) = outcome {
         match poll_in_place(&mut batch, r, exchange) {
             Some(said) => outcome = said,
             None => return,
         }
     }
-    if let Outcome::Ready(r, body) = outcome {
+    if let PhaseOutcome::Ready(r, body) = outcome {
         match batch.add(r, body, &mut out) {
-            None => return batch::conclude(batch, out, &[], false),
-            Some((r, body)) => outcome = Outcome::Ready(r, body),
+            None => return batch::conclude_batch(batch, out, &[], false),
+            Some((r, body)) => outcome = PhaseOutcome::Ready(r, body),
         }
     }
     drop((batch, out));
-    task::spawn(&worker, key, connection, Start::Outcome(outcome, Vec::new()));
+    task::spawn_task(&worker, key, connection, Start::Outcome(outcome, Vec::new()));
 }

@@ -1,15 +1,15 @@
 //! A worker thread's state, and the trait of its sockets' drivers.
 
 use crate::areas::{MailArea, StreamArea};
-use crate::lingering::Lingering;
+use crate::lingering::LingerQueue;
 use crate::secure::Secure;
-use crate::serving::{Listening, Serving};
+use crate::serving::{ListenState, ServeLoop};
 use crate::spares::Spares;
 use base::clock::Instant;
-use http_engine::{Connection, HttpPlan, Request, counting, plan};
+use http_engine::{ClientConnection, HttpPlan, Request, counting, plan};
 use metrics::process;
 use net::poller::{Key, Poller};
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ pub trait Carrier {
         false
     }
     /// Client connection; `None` for other sockets.
-    fn client(self: Rc<Self>) -> Option<Rc<Connection>> {
+    fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         None
     }
     fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {
@@ -68,17 +68,17 @@ pub trait Carrier {
     }
 }
 
-pub struct Files;
+pub struct WorkerFiles;
 
-impl Carrier for Files {
+impl Carrier for WorkerFiles {
     fn ready(self: Rc<Self>, _: &Rc<Worker>, _: Key) {
-        http_engine::files::changed();
+        http_engine::files::drop_changed();
     }
 }
 
 pub struct Worker {
     pub poller: Rc<Poller<Rc<dyn Carrier>>>,
-    pub serving: RefCell<Serving>,
+    pub serving: RefCell<ServeLoop>,
     /// In an `Rc`, so that requests' references are not counted across threads.
     #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
@@ -86,8 +86,8 @@ pub struct Worker {
     pub mail: MailArea,
     /// The thread as stream sessions see it.
     pub host: RefCell<Option<Rc<dyn Host>>>,
-    pub listening: RefCell<Vec<Listening>>,
-    /// Entry of [`Files`].
+    pub listening: RefCell<Vec<ListenState>>,
+    /// Entry of [`WorkerFiles`].
     pub files: Cell<Option<Key>>,
     /// Boxed, as tasks pass them.
     #[allow(clippy::vec_box)]
@@ -109,7 +109,7 @@ pub struct Worker {
     pub full_logged: Cell<Option<Instant>>,
     /// Key whose event is being handled: its driver may hold its state.
     pub current: Cell<Option<Key>>,
-    pub lingering: RefCell<Lingering>,
+    pub lingering: RefCell<LingerQueue>,
     /// Last search that found no idle connection to close.
     pub no_room_at: Cell<Option<Instant>>,
     /// Last log message about closing idle connections.
@@ -128,7 +128,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    pub fn new(serving: Serving) -> std::io::Result<Worker> {
+    pub fn new(serving: ServeLoop) -> std::io::Result<Worker> {
         Ok(Worker {
             poller: Rc::new(Poller::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
@@ -177,20 +177,20 @@ impl Worker {
     }
 
     /// Settings before a request selects a server; `None` if the listener is gone.
-    pub fn default_conf(&self, connection: &Connection) -> Option<Arc<plan::Core>> {
+    pub fn default_conf(&self, connection: &ClientConnection) -> Option<Arc<plan::Core>> {
         let plan = self.plan.borrow();
         let plan = plan.as_ref()?;
         let server = plan.servers.get(plan.initial_server(connection)?)?;
         Some(plan.locations.get(server.location)?.core.clone())
     }
 
-    pub fn log(&self, level: Level, connection: u64, words: std::fmt::Arguments<'_>) {
+    pub fn log(&self, level: Severity, connection: u64, words: std::fmt::Arguments<'_>) {
         let log: Arc<ErrorLog> = self.serving.borrow().error_log.clone();
         log.log(level, connection, words);
     }
 
     /// [`Worker::log`] about a client's connection.
-    pub fn log_client(&self, level: Level, connection: &Connection, words: std::fmt::Arguments<'_>) {
+    pub fn log_client(&self, level: Severity, connection: &ClientConnection, words: std::fmt::Arguments<'_>) {
         let log: Arc<ErrorLog> = self.serving.borrow().error_log.clone();
         if log.wants(level) {
             let client = observe::Detail::new("client", connection.peer_text());
@@ -259,7 +259,7 @@ impl Worker {
     }
 
     /// New or recycled request with its connection and plan.
-    pub fn request(&self, connection: &Rc<Connection>) -> Option<Box<Request>> {
+    pub fn request(&self, connection: &Rc<ClientConnection>) -> Option<Box<Request>> {
         self.step();
         let plan = self.plan.borrow().as_ref()?.clone();
         // A reload removed the address.
@@ -274,7 +274,7 @@ impl Worker {
         self.dirty.borrow_mut().push((key, carrier));
     }
     pub fn finished(&self, mut r: Box<Request>) {
-        counting::ended(&mut r);
+        counting::count_ended(&mut r);
         self.step();
         self.write_lines(r);
     }
@@ -285,7 +285,7 @@ impl Worker {
         }
     }
     fn write_lines(&self, mut r: Box<Request>) {
-        counting::logged(&mut r);
+        counting::count_logged(&mut r);
         let plan = r.plan_rc();
         if let Some(location) = plan.locations.get(r.scope.location) {
             for logger in &location.loggers {
@@ -303,7 +303,7 @@ impl Worker {
         }
     }
     /// Sets TCP_NODELAY once; single-response connections never need it.
-    pub fn no_delay(&self, key: Key, connection: &Connection) {
+    pub fn no_delay(&self, key: Key, connection: &ClientConnection) {
         if connection.peer.is_some() && !connection.nodelay.replace(true) {
             self.poller.set_nodelay(key);
         }

@@ -1,7 +1,7 @@
 //! Requests to URLs: resolves the host, connects, makes the TLS handshake, keeps the connection for a while.
 
-use crate::failure::{Failure, Step};
-use crate::reader::{Limits, Reader, Response, send};
+use crate::failure::{ClientFailure, ClientStep};
+use crate::reader::{Limits, Reader, Response, send_request};
 use crate::{Request, Url};
 use base::clock;
 use http_types::Method;
@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{ClientRules, Target, TlsStream};
-use upstream::resolver::Resolver;
-use upstream::{Options, Stream};
+use upstream::resolver::NameResolver;
+use upstream::{ConnectOptions, Stream};
 
 const IDLE_MAX: usize = 4;
 /// Milliseconds for which a connection stays idle.
@@ -30,7 +30,7 @@ struct Idle {
 #[derive(Clone)]
 pub struct Settings {
     /// Resolves names; `None`: the system does, on a thread of its own.
-    pub resolver: Option<(Arc<Resolver>, Duration)>,
+    pub resolver: Option<(Arc<NameResolver>, Duration)>,
     /// The rules of `https`; `None`: such URLs are refused.
     pub rules: Option<Arc<ClientRules>>,
     /// Time for each address to connect, and for its TLS handshake.
@@ -69,8 +69,8 @@ impl Client {
     /// sent on ended without a byte of a response.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn ask(&self, request: &Request) -> Result<Response, Failure> {
+    /// [`ClientFailure`].
+    pub async fn ask(&self, request: &Request) -> Result<Response, ClientFailure> {
         let asked = timeout(self.settings.total, async {
             if let Some(stream) = self.reuse(&request.url) {
                 match self.exchange(stream, request).await {
@@ -81,7 +81,7 @@ impl Client {
             let stream = self.open(&request.url, b"http/1.1").await?;
             self.exchange(stream, request).await
         });
-        asked.await.map_err(|_| Failure::TimedOut(Step::Receive))?
+        asked.await.map_err(|_| ClientFailure::TimedOut(ClientStep::Receive))?
     }
 
     /// Takes an idle connection to the server of a URL.
@@ -93,8 +93,8 @@ impl Client {
         Some(idle.swap_remove(at).stream)
     }
 
-    async fn exchange(&self, stream: Stream, request: &Request) -> Result<Response, Failure> {
-        send(&stream, &request.bytes(false), self.settings.limits.idle).await?;
+    async fn exchange(&self, stream: Stream, request: &Request) -> Result<Response, ClientFailure> {
+        send_request(&stream, &request.bytes(false), self.settings.limits.idle).await?;
         let mut reader = Reader::new(&stream, Method::of(request.method.as_bytes()), self.settings.limits);
         let response = reader.response().await?;
         let keep = reader.keep_alive();
@@ -108,8 +108,8 @@ impl Client {
     }
 
     /// Connects to the first address of a URL's host that answers; over TLS with this protocol (ALPN).
-    pub(crate) async fn open(&self, url: &Url, alpn: &[u8]) -> Result<Stream, Failure> {
-        let mut last = Failure::Unresolved(format!("no addresses of {}", url.host));
+    pub(crate) async fn open(&self, url: &Url, alpn: &[u8]) -> Result<Stream, ClientFailure> {
+        let mut last = ClientFailure::Unresolved(format!("no addresses of {}", url.host));
         for address in self.addresses(url).await? {
             match self.connect(address, url, alpn).await {
                 Ok(stream) => return Ok(stream),
@@ -119,11 +119,11 @@ impl Client {
         Err(last)
     }
 
-    async fn addresses(&self, url: &Url) -> Result<Vec<SocketAddr>, Failure> {
+    async fn addresses(&self, url: &Url) -> Result<Vec<SocketAddr>, ClientFailure> {
         if let Ok(ip) = url.host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, url.port)]);
         }
-        let unresolved = |why: String| Failure::Unresolved(format!("{} could not be resolved ({why})", url.host));
+        let unresolved = |why: String| ClientFailure::Unresolved(format!("{} could not be resolved ({why})", url.host));
         match &self.settings.resolver {
             Some((resolver, limit)) => {
                 let found = resolver.resolve(&url.host, *limit).await;
@@ -138,19 +138,22 @@ impl Client {
         }
     }
 
-    async fn connect(&self, address: SocketAddr, url: &Url, alpn: &[u8]) -> Result<Stream, Failure> {
+    async fn connect(&self, address: SocketAddr, url: &Url, alpn: &[u8]) -> Result<Stream, ClientFailure> {
         let connecting =
-            timeout(self.settings.connect, Stream::connect(&Address::Ip(address), &Options::default())).await;
-        let connected = connecting.map_err(|_| Failure::TimedOut(Step::Connect))?;
-        let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
+            timeout(self.settings.connect, Stream::connect(&Address::Ip(address), &ConnectOptions::default())).await;
+        let connected = connecting.map_err(|_| ClientFailure::TimedOut(ClientStep::Connect))?;
+        let mut stream = connected.map_err(|e| ClientFailure::Io(ClientStep::Connect, e))?;
         if url.tls {
-            let rules =
-                self.settings.rules.as_ref().ok_or_else(|| Failure::Tls("no TLS rules for an https URL".into()))?;
+            let rules = self
+                .settings
+                .rules
+                .as_ref()
+                .ok_or_else(|| ClientFailure::Tls("no TLS rules for an https URL".into()))?;
             let name = url.host.clone();
             let target = Target { peer: address.to_string(), name, send_name: true, alpn: vec![alpn.to_vec()] };
-            let tls = TlsStream::client(rules, &target, None).map_err(|why| Failure::Tls(why.to_string()))?;
+            let tls = TlsStream::client(rules, &target, None).map_err(|why| ClientFailure::Tls(why.to_string()))?;
             let shaken = timeout(self.settings.connect, stream.handshake(tls)).await;
-            shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
+            shaken.map_err(|_| ClientFailure::TimedOut(ClientStep::Handshake))?.map_err(ClientFailure::Handshake)?;
         }
         Ok(stream)
     }

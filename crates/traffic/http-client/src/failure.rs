@@ -1,14 +1,14 @@
 //! Errors of a request of the server's own HTTP client.
 
-use observe::os;
+use observe::os_error;
 use std::fmt;
 use std::io;
 use tls::TlsError;
-use tls::verify::Verdict;
+use tls::verify::VerifyVerdict;
 use upstream::HandshakeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ClientStep {
     Connect,
     Handshake,
     Send,
@@ -17,11 +17,11 @@ pub enum Step {
 
 /// See the module's documentation. The display form completes a line of the error log.
 #[derive(Debug)]
-pub enum Failure {
+pub enum ClientFailure {
     /// With the reason.
     Unresolved(String),
-    TimedOut(Step),
-    Io(Step, io::Error),
+    TimedOut(ClientStep),
+    Io(ClientStep, io::Error),
     /// The TLS rules exclude a connection.
     Tls(String),
     Handshake(HandshakeError),
@@ -39,54 +39,54 @@ pub enum Failure {
     TooLarge,
 }
 
-impl Failure {
+impl ClientFailure {
     /// Tells whether the server may have closed a kept connection before it read the request.
     pub(crate) fn is_stale(&self) -> bool {
-        matches!(self, Failure::Closed | Failure::Io(Step::Send | Step::Receive, _))
+        matches!(self, ClientFailure::Closed | ClientFailure::Io(ClientStep::Send | ClientStep::Receive, _))
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ClientFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Unresolved(why) | Failure::Tls(why) => f.write_str(why),
-            Failure::TimedOut(step) => f.write_str(match step {
-                Step::Connect => "connecting timed out",
-                Step::Handshake => "the SSL handshake timed out",
-                Step::Send => "sending timed out",
-                Step::Receive => "receiving timed out",
+            ClientFailure::Unresolved(why) | ClientFailure::Tls(why) => f.write_str(why),
+            ClientFailure::TimedOut(step) => f.write_str(match step {
+                ClientStep::Connect => "connecting timed out",
+                ClientStep::Handshake => "the SSL handshake timed out",
+                ClientStep::Send => "sending timed out",
+                ClientStep::Receive => "receiving timed out",
             }),
-            Failure::Io(step, e) => {
+            ClientFailure::Io(step, e) => {
                 let call = match step {
-                    Step::Connect => "connect",
-                    Step::Handshake => "SSL_do_handshake",
-                    Step::Send => "send",
-                    Step::Receive => "recv",
+                    ClientStep::Connect => "connect",
+                    ClientStep::Handshake => "SSL_do_handshake",
+                    ClientStep::Send => "send",
+                    ClientStep::Receive => "recv",
                 };
-                write!(f, "{call}() failed {}", os(e))
+                write!(f, "{call}() failed {}", os_error(e))
             }
-            Failure::Handshake(HandshakeError::Tls(TlsError::Verify(Verdict::HOST))) => {
+            ClientFailure::Handshake(HandshakeError::Tls(TlsError::Verify(VerifyVerdict::HOST))) => {
                 f.write_str("upstream SSL certificate does not match the host")
             }
-            Failure::Handshake(HandshakeError::Tls(TlsError::Verify(verdict))) => {
+            ClientFailure::Handshake(HandshakeError::Tls(TlsError::Verify(verdict))) => {
                 write!(f, "upstream SSL certificate verify error: ({}:{})", verdict.0, verdict.reason())
             }
-            Failure::Handshake(why) => write!(f, "SSL_do_handshake() failed: {why}"),
-            Failure::Closed => f.write_str("the connection was closed before the response"),
-            Failure::Cut => f.write_str("the connection was closed within the body"),
-            Failure::Malformed => f.write_str("an invalid response"),
-            Failure::Framing(why) => f.write_str(why),
-            Failure::Excess => f.write_str("more than was announced"),
-            Failure::Interim => f.write_str("too many interim responses"),
-            Failure::TooLarge => f.write_str("a response that is too large"),
+            ClientFailure::Handshake(why) => write!(f, "SSL_do_handshake() failed: {why}"),
+            ClientFailure::Closed => f.write_str("the connection was closed before the response"),
+            ClientFailure::Cut => f.write_str("the connection was closed within the body"),
+            ClientFailure::Malformed => f.write_str("an invalid response"),
+            ClientFailure::Framing(why) => f.write_str(why),
+            ClientFailure::Excess => f.write_str("more than was announced"),
+            ClientFailure::Interim => f.write_str("too many interim responses"),
+            ClientFailure::TooLarge => f.write_str("a response that is too large"),
         }
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ClientFailure {}
 
-impl From<Failure> for String {
-    fn from(failure: Failure) -> String {
+impl From<ClientFailure> for String {
+    fn from(failure: ClientFailure) -> String {
         failure.to_string()
     }
 }

@@ -1,7 +1,7 @@
 //! Requests over HTTP/2, one at a time, for gRPC: with trailers, over a connection that is kept, or one of the caller.
 
 use crate::client::{Client, Settings};
-use crate::failure::{Failure, Step};
+use crate::failure::{ClientFailure, ClientStep};
 use crate::{Request, Url};
 use base::clock;
 use runtime::time::timeout;
@@ -59,12 +59,12 @@ impl H2Connection {
     /// `body_max` bytes.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn ask(&mut self, block: &[u8], body: &[u8], body_max: usize) -> Result<H2Answer, Failure> {
+    /// [`ClientFailure`].
+    pub async fn ask(&mut self, block: &[u8], body: &[u8], body_max: usize) -> Result<H2Answer, ClientFailure> {
         // GOAWAY and the end of the connection may have arrived since the last request.
         std::future::poll_fn(|cx| Poll::Ready(transfer(self, cx))).await?;
-        let Some(id) = self.core.open(block, body.is_empty()) else { return Err(Failure::Closed) };
-        let mut job = Job { id, body, sent: 0, answer: H2Answer::default(), limit: body_max };
+        let Some(id) = self.core.open(block, body.is_empty()) else { return Err(ClientFailure::Closed) };
+        let mut job = StreamJob { id, body, sent: 0, answer: H2Answer::default(), limit: body_max };
         std::future::poll_fn(|cx| job.poll(self, cx)).await?;
         self.core.forget(id);
         Ok(job.answer)
@@ -83,7 +83,7 @@ impl H2Connection {
 }
 
 /// An idle connection.
-struct Kept {
+struct IdleConnection {
     connection: H2Connection,
     url: Url,
     since: clock::Instant,
@@ -93,7 +93,7 @@ struct Kept {
 pub struct H2Client {
     client: Client,
     settings: Settings,
-    kept: RefCell<Option<Kept>>,
+    kept: RefCell<Option<IdleConnection>>,
 }
 
 impl H2Client {
@@ -105,8 +105,8 @@ impl H2Client {
     /// connection ended without a response.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn ask(&self, request: &Request) -> Result<H2Answer, Failure> {
+    /// [`ClientFailure`].
+    pub async fn ask(&self, request: &Request) -> Result<H2Answer, ClientFailure> {
         let asked = timeout(self.settings.total, async {
             if let Some(connection) = self.reuse(&request.url) {
                 match self.exchange(connection, request).await {
@@ -117,7 +117,7 @@ impl H2Client {
             let stream = self.client.open(&request.url, b"h2").await?;
             self.exchange(H2Connection::new(stream), request).await
         });
-        asked.await.map_err(|_| Failure::TimedOut(Step::Receive))?
+        asked.await.map_err(|_| ClientFailure::TimedOut(ClientStep::Receive))?
     }
 
     fn reuse(&self, url: &Url) -> Option<H2Connection> {
@@ -126,7 +126,7 @@ impl H2Client {
         (same(&kept.url, url) && clock::now().millis_since(kept.since) < IDLE_MS).then_some(kept.connection)
     }
 
-    async fn exchange(&self, mut connection: H2Connection, request: &Request) -> Result<H2Answer, Failure> {
+    async fn exchange(&self, mut connection: H2Connection, request: &Request) -> Result<H2Answer, ClientFailure> {
         let mut block = Vec::new();
         let mut encoder = Encoder::stateless();
         let url = &request.url;
@@ -146,24 +146,24 @@ impl H2Client {
         clock::update();
         let since = clock::now();
         if connection.settle().await {
-            self.kept.borrow_mut().replace(Kept { connection, url: url.clone(), since });
+            self.kept.borrow_mut().replace(IdleConnection { connection, url: url.clone(), since });
         }
         Ok(answer)
     }
 }
 
 /// Writes and reads without waiting; registers for the next readiness event.
-fn transfer(connection: &mut H2Connection, cx: &mut Context<'_>) -> Result<(), Failure> {
+fn transfer(connection: &mut H2Connection, cx: &mut Context<'_>) -> Result<(), ClientFailure> {
     let H2Connection { core, stream } = connection;
     while !core.output().is_empty() {
         match stream.try_write(core.output()) {
-            Ok(0) => return Err(Failure::Closed),
+            Ok(0) => return Err(ClientFailure::Closed),
             Ok(n) => core.advance(n),
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => match stream.poll_writable(cx) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(e)) => return Err(Failure::Io(Step::Send, e)),
+                Poll::Ready(Err(e)) => return Err(ClientFailure::Io(ClientStep::Send, e)),
             },
             // The server's reason may be readable.
             Err(_) => break,
@@ -173,20 +173,20 @@ fn transfer(connection: &mut H2Connection, cx: &mut Context<'_>) -> Result<(), F
     loop {
         buf.clear();
         match stream.try_read_buf(&mut buf) {
-            Ok(0) => return Err(Failure::Closed),
-            Ok(_) => core.receive(&buf).map_err(|error| Failure::Framing(error.words))?,
+            Ok(0) => return Err(ClientFailure::Closed),
+            Ok(_) => core.receive(&buf).map_err(|error| ClientFailure::Framing(error.words))?,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) if e.kind() == ErrorKind::WouldBlock => match stream.poll_readable(cx) {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(e)) => return Err(Failure::Io(Step::Receive, e)),
+                Poll::Ready(Err(e)) => return Err(ClientFailure::Io(ClientStep::Receive, e)),
             },
-            Err(e) => return Err(Failure::Io(Step::Receive, e)),
+            Err(e) => return Err(ClientFailure::Io(ClientStep::Receive, e)),
         }
     }
 }
 
-struct Job<'a> {
+struct StreamJob<'a> {
     id: u32,
     body: &'a [u8],
     sent: usize,
@@ -195,8 +195,8 @@ struct Job<'a> {
     limit: usize,
 }
 
-impl Job<'_> {
-    fn poll(&mut self, connection: &mut H2Connection, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+impl StreamJob<'_> {
+    fn poll(&mut self, connection: &mut H2Connection, cx: &mut Context<'_>) -> Poll<Result<(), ClientFailure>> {
         self.put_body(connection);
         loop {
             let mut ended = false;
@@ -230,7 +230,7 @@ impl Job<'_> {
     }
 
     /// Takes an event; `true` at the end of the response.
-    fn event(&mut self, connection: &mut H2Connection, event: ClientEvent) -> Result<bool, Failure> {
+    fn event(&mut self, connection: &mut H2Connection, event: ClientEvent) -> Result<bool, ClientFailure> {
         let rows = |list: &http_types::List| {
             let plain = list.iter().filter(|(name, _)| !name.starts_with(b":"));
             plain.map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
@@ -239,7 +239,7 @@ impl Job<'_> {
             ClientEvent::Head { stream, list, end, .. } if stream == self.id => {
                 let status = list.iter().find(|(name, _)| *name == b":status");
                 let status = status.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-                self.answer.status = status.ok_or(Failure::Malformed)?;
+                self.answer.status = status.ok_or(ClientFailure::Malformed)?;
                 self.answer.fields = rows(&list);
                 Ok(end && self.answer.status >= 200)
             }
@@ -247,7 +247,7 @@ impl Job<'_> {
                 connection.core.consumed(stream, bytes.len());
                 self.answer.body.extend_from_slice(&bytes);
                 if self.answer.body.len() > self.limit {
-                    return Err(Failure::TooLarge);
+                    return Err(ClientFailure::TooLarge);
                 }
                 Ok(end)
             }
@@ -257,7 +257,7 @@ impl Job<'_> {
             }
             ClientEvent::Reset { stream, unprocessed, .. } if stream == self.id => {
                 // A server may end its side early, after a whole response (RFC 9113, 8.1).
-                Err(if unprocessed { Failure::Closed } else { Failure::Cut })
+                Err(if unprocessed { ClientFailure::Closed } else { ClientFailure::Cut })
             }
             _ => Ok(false),
         }

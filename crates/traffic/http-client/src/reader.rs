@@ -1,11 +1,11 @@
 //! Reads one response from a connection, within limits.
 
-use crate::failure::{Failure, Step};
+use crate::failure::{ClientFailure, ClientStep};
 use http_types::{BodyLength, Method, ResponseHead};
 use runtime::time::timeout;
 use std::time::Duration;
 use upstream::Stream;
-use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role};
+use wire_h1::{ChunkedDecoder, HeadLimits, ParseProgress, ResponseParser, Role};
 
 /// Interim responses (1xx) before the final one.
 const INTERIM_MAX: usize = 100;
@@ -63,10 +63,10 @@ impl Response {
 /// Writes a request.
 ///
 /// # Errors
-/// [`Failure::TimedOut`], [`Failure::Io`].
-pub async fn send(stream: &Stream, bytes: &[u8], limit: Duration) -> Result<(), Failure> {
-    let sent = timeout(limit, stream.write_all(bytes)).await.map_err(|_| Failure::TimedOut(Step::Send))?;
-    sent.map_err(|e| Failure::Io(Step::Send, e))
+/// [`ClientFailure::TimedOut`], [`ClientFailure::Io`].
+pub async fn send_request(stream: &Stream, bytes: &[u8], limit: Duration) -> Result<(), ClientFailure> {
+    let sent = timeout(limit, stream.write_all(bytes)).await.map_err(|_| ClientFailure::TimedOut(ClientStep::Send))?;
+    sent.map_err(|e| ClientFailure::Io(ClientStep::Send, e))
 }
 
 /// Reads the response to one request.
@@ -88,17 +88,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Receives bytes; 0 at the end of the connection.
-    async fn more(&mut self) -> Result<usize, Failure> {
+    async fn more(&mut self) -> Result<usize, ClientFailure> {
         self.buf.reserve(READ_BYTES);
         let read = timeout(self.limits.idle, self.stream.read_buf(&mut self.buf)).await;
-        read.map_err(|_| Failure::TimedOut(Step::Receive))?.map_err(|e| Failure::Io(Step::Receive, e))
+        read.map_err(|_| ClientFailure::TimedOut(ClientStep::Receive))?
+            .map_err(|e| ClientFailure::Io(ClientStep::Receive, e))
     }
 
     /// Reads the final head, and returns it with its bytes.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn head(&mut self) -> Result<(ResponseHead, Vec<u8>), Failure> {
+    /// [`ClientFailure`].
+    pub async fn head(&mut self) -> Result<(ResponseHead, Vec<u8>), ClientFailure> {
         let max = self.limits.head;
         let limits = HeadLimits {
             line_max: max,
@@ -112,28 +113,28 @@ impl<'a> Reader<'a> {
         loop {
             if !self.buf.is_empty() {
                 match parser.parse(&self.buf, &limits, &mut head) {
-                    Ok(Progress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
+                    Ok(ParseProgress::Done { consumed }) if (100..200).contains(&head.status) && head.status != 101 => {
                         interim += 1;
                         if interim > INTERIM_MAX {
-                            return Err(Failure::Interim);
+                            return Err(ClientFailure::Interim);
                         }
                         self.buf.drain(..consumed);
                         (head, parser) = (ResponseHead::default(), ResponseParser::default());
                         continue;
                     }
-                    Ok(Progress::Done { consumed }) => {
+                    Ok(ParseProgress::Done { consumed }) => {
                         self.length = wire_h1::response_body(&head, &self.buf, self.method)
-                            .map_err(|e| Failure::Framing(e.upstream_message()))?;
+                            .map_err(|e| ClientFailure::Framing(e.upstream_message()))?;
                         self.keep_alive = wire_h1::response_keep_alive(&head, &self.buf);
                         let rest = self.buf.split_off(consumed);
                         return Ok((head, std::mem::replace(&mut self.buf, rest)));
                     }
-                    Ok(Progress::Partial) => {}
-                    Err(_) => return Err(Failure::Malformed),
+                    Ok(ParseProgress::Partial) => {}
+                    Err(_) => return Err(ClientFailure::Malformed),
                 }
             }
             if self.more().await? == 0 {
-                return Err(Failure::Closed);
+                return Err(ClientFailure::Closed);
             }
         }
     }
@@ -141,8 +142,8 @@ impl<'a> Reader<'a> {
     /// Reads the body, at most its limit; `true`: it is complete.
     ///
     /// # Errors
-    /// [`Failure`].
-    pub async fn body(&mut self) -> Result<(Vec<u8>, bool), Failure> {
+    /// [`ClientFailure`].
+    pub async fn body(&mut self) -> Result<(Vec<u8>, bool), ClientFailure> {
         let mut body = Vec::new();
         let mut decoder = ChunkedDecoder::new(Role::Client);
         loop {
@@ -157,7 +158,7 @@ impl<'a> Reader<'a> {
                     body.append(&mut self.buf);
                     ended = body.len() as u64 >= n;
                     if body.len() as u64 > n {
-                        return Err(Failure::Excess);
+                        return Err(ClientFailure::Excess);
                     }
                 }
                 BodyLength::UntilClose => body.append(&mut self.buf),
@@ -165,7 +166,7 @@ impl<'a> Reader<'a> {
                     let mut at = 0;
                     while at < self.buf.len() && !ended {
                         let left = self.buf.get(at..).unwrap_or_default();
-                        let decoded = decoder.decode(left).map_err(|e| Failure::Framing(e.message()))?;
+                        let decoded = decoder.decode(left).map_err(|e| ClientFailure::Framing(e.message()))?;
                         body.extend_from_slice(left.get(decoded.data).unwrap_or_default());
                         at += decoded.consumed;
                         ended = decoded.done;
@@ -174,7 +175,7 @@ impl<'a> Reader<'a> {
                 }
             }
             if ended && !self.buf.is_empty() {
-                return Err(Failure::Excess);
+                return Err(ClientFailure::Excess);
             }
             if body.len() > self.limits.body || ended {
                 ended &= body.len() <= self.limits.body;
@@ -184,7 +185,7 @@ impl<'a> Reader<'a> {
             if self.more().await? == 0 {
                 return match self.length {
                     BodyLength::UntilClose => Ok((body, true)),
-                    _ => Err(Failure::Cut),
+                    _ => Err(ClientFailure::Cut),
                 };
             }
         }
@@ -193,12 +194,12 @@ impl<'a> Reader<'a> {
     /// Reads head and body.
     ///
     /// # Errors
-    /// [`Failure`]; a body beyond its limit is [`Failure::TooLarge`].
-    pub async fn response(&mut self) -> Result<Response, Failure> {
+    /// [`ClientFailure`]; a body beyond its limit is [`ClientFailure::TooLarge`].
+    pub async fn response(&mut self) -> Result<Response, ClientFailure> {
         let (head, bytes) = self.head().await?;
         match self.body().await? {
             (body, true) => Ok(Response { head, bytes, body }),
-            _ => Err(Failure::TooLarge),
+            _ => Err(ClientFailure::TooLarge),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The client against servers that behave and servers that do not.
 
-use http_client::{Client, Failure, Limits, Request, Response, Settings, Step, Url};
+use http_client::{Client, ClientFailure, ClientStep, Limits, Request, Response, Settings, Url};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -46,11 +46,11 @@ fn get(address: SocketAddr, path: &str) -> Request {
     Request::new("GET", Url::parse(&format!("http://{address}{path}")).expect("valid"))
 }
 
-fn asked(client: &Client, request: &Request) -> Result<Response, Failure> {
+fn asked(client: &Client, request: &Request) -> Result<Response, ClientFailure> {
     runtime::block_on(client.ask(request))
 }
 
-fn ask_once(bytes: &[u8], client: &Client) -> Result<Response, Failure> {
+fn ask_once(bytes: &[u8], client: &Client) -> Result<Response, ClientFailure> {
     let (address, thread) = server(vec![vec![bytes.to_vec()]]);
     let done = asked(client, &get(address, "/"));
     thread.join().expect("served");
@@ -111,16 +111,16 @@ fn silent_and_missing_servers_are_noticed() {
         limits: Limits { idle: Duration::from_millis(1), ..Limits::default() },
         ..Settings::default()
     });
-    assert!(matches!(asked(&client, &get(address, "/")), Err(Failure::TimedOut(Step::Receive))));
+    assert!(matches!(asked(&client, &get(address, "/")), Err(ClientFailure::TimedOut(ClientStep::Receive))));
     let client = Client::new(Settings { total: Duration::from_millis(1), ..Settings::default() });
-    assert!(matches!(asked(&client, &get(address, "/")), Err(Failure::TimedOut(Step::Receive))));
+    assert!(matches!(asked(&client, &get(address, "/")), Err(ClientFailure::TimedOut(ClientStep::Receive))));
     drop(silent);
-    assert!(matches!(asked(&Client::default(), &get(address, "/")), Err(Failure::Io(Step::Connect, _))));
+    assert!(matches!(asked(&Client::default(), &get(address, "/")), Err(ClientFailure::Io(ClientStep::Connect, _))));
     let unknown = Request::new("GET", Url::parse("http://tidegate.invalid/").expect("valid"));
     let client = Client::new(Settings { connect: Duration::from_millis(1), ..Settings::default() });
-    assert!(matches!(asked(&client, &unknown), Err(Failure::Unresolved(_))));
+    assert!(matches!(asked(&client, &unknown), Err(ClientFailure::Unresolved(_))));
     let refused = Request::new("GET", Url::parse("https://127.0.0.1:1/").expect("valid"));
-    assert!(matches!(asked(&Client::default(), &refused), Err(Failure::Io(Step::Connect, _))));
+    assert!(matches!(asked(&Client::default(), &refused), Err(ClientFailure::Io(ClientStep::Connect, _))));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn certificates_are_verified_by_name() {
     let settings = ClientSettings {
         verify: true,
         addresses: true,
-        trusted: tls::certs::certificates(pem.as_bytes()).expect("a certificate"),
+        trusted: tls::certs::parse_certificates(pem.as_bytes()).expect("a certificate"),
         ..ClientSettings::default()
     };
     let clock: tls::Clock = Arc::new(|| {
@@ -181,6 +181,6 @@ fn certificates_are_verified_by_name() {
     }
     // As nginx's proxies do: an address is no host name.
     let refused = asked(&client(&ClientSettings { addresses: false, ..settings }), &request("127.0.0.1"));
-    assert!(matches!(refused, Err(Failure::Handshake(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ClientFailure::Handshake(_))), "{refused:?}");
     thread.join().expect("served");
 }

@@ -1,7 +1,7 @@
 //! The file that keeps a zone's pairs over restarts: a JSON object of keys and values. In a zone with a timeout a value
 //! is an object `{"value": "...", "expire": N}`, N being milliseconds since 1970.
 
-use crate::zone::Pair;
+use crate::zone::KeyvalPair;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// A file that is no state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(pub String);
+pub struct MalformedLine(pub String);
 
-impl std::fmt::Display for Malformed {
+impl std::fmt::Display for MalformedLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
@@ -27,12 +27,12 @@ impl std::fmt::Display for Malformed {
 ///
 /// # Errors
 /// The text is no such object.
-pub fn parse(text: &[u8], timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, Malformed> {
+pub fn parse_state(text: &[u8], timeout: Option<u64>, now: u64) -> Result<Vec<KeyvalPair>, MalformedLine> {
     if text.iter().all(u8::is_ascii_whitespace) {
         return Ok(Vec::new());
     }
-    let all = serde_json::from_slice::<Value>(text).map_err(|e| Malformed(e.to_string()))?;
-    let Value::Object(all) = all else { return Err(Malformed("the outermost value is no object".into())) };
+    let all = serde_json::from_slice::<Value>(text).map_err(|e| MalformedLine(e.to_string()))?;
+    let Value::Object(all) = all else { return Err(MalformedLine("the outermost value is no object".into())) };
     let default = timeout.map(|timeout| now.saturating_add(timeout));
     all.into_iter()
         .map(|(key, value)| {
@@ -41,16 +41,16 @@ pub fn parse(text: &[u8], timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, M
                 Value::Object(both) => (both.get("value").and_then(Value::as_str), both.get("expire")),
                 _ => (None, None),
             };
-            let value = value.ok_or_else(|| Malformed(format!("the value of \"{key}\" is not a string")))?;
-            let wrong = || Malformed(format!("\"expire\" of \"{key}\" is no time"));
+            let value = value.ok_or_else(|| MalformedLine(format!("the value of \"{key}\" is not a string")))?;
+            let wrong = || MalformedLine(format!("\"expire\" of \"{key}\" is no time"));
             let expires = expires.map(|at| at.as_u64().ok_or_else(wrong)).transpose()?;
-            Ok(Pair::new(&key, value, default.map(|default| expires.unwrap_or(default))))
+            Ok(KeyvalPair::new(&key, value, default.map(|default| expires.unwrap_or(default))))
         })
         .collect()
 }
 
 /// Writes pairs as a state file's text, one a line.
-pub fn format(pairs: &[Pair]) -> Vec<u8> {
+pub fn format_state(pairs: &[KeyvalPair]) -> Vec<u8> {
     let mut out = Vec::with_capacity(pairs.iter().map(|p| p.key.len() + p.value.len() + 16).sum::<usize>() + 4);
     out.push(b'{');
     for (index, pair) in pairs.iter().enumerate() {
@@ -70,7 +70,7 @@ pub fn format(pairs: &[Pair]) -> Vec<u8> {
 ///
 /// # Errors
 /// The failed call and its error; the old file is unchanged.
-pub fn replace(path: &Path, text: &[u8]) -> Result<(), (&'static str, io::Error)> {
+pub fn replace_file(path: &Path, text: &[u8]) -> Result<(), (&'static str, io::Error)> {
     // Another process may write the file during a binary upgrade, and another zone during a reload.
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let mut name = path.as_os_str().to_owned();

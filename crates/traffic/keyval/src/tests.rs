@@ -1,28 +1,28 @@
 //! Tests of zones and state files.
 
-use crate::{Change, ENTRY_BYTES, Matching, Pair, Refusal, VALUE_BYTES_MAX, Zone, state_file};
+use crate::{ENTRY_BYTES, KeyMatch, KeyvalPair, KeyvalZone, PairChange, Refusal, VALUE_BYTES_MAX, state_file};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const NOW: u64 = 1_700_000_000_000;
 
-fn pair(key: &str, value: &str) -> Pair {
-    Pair::new(key, value, None)
+fn pair(key: &str, value: &str) -> KeyvalPair {
+    KeyvalPair::new(key, value, None)
 }
 
-fn found(zone: &Zone, search: &str) -> Option<String> {
+fn found(zone: &KeyvalZone, search: &str) -> Option<String> {
     zone.find(search.as_bytes(), NOW, str::to_string)
 }
 
 #[test]
 fn pairs_are_added_changed_and_removed() {
-    let zone = Zone::new(32_768, Matching::String);
+    let zone = KeyvalZone::new(32_768, KeyMatch::String);
     assert_eq!(zone.add(pair("a", "1"), NOW), Ok(()));
     assert_eq!(zone.add(pair("a", "2"), NOW), Err(Refusal::Exists));
     assert_eq!(found(&zone, "a").as_deref(), Some("1"));
     assert_eq!((found(&zone, "A"), found(&zone, "aa"), found(&zone, "")), (None, None, None));
-    assert_eq!(zone.change("a", Change { value: Some("3"), ..Change::default() }, NOW), Ok(()));
-    assert_eq!(zone.change("b", Change { value: Some("3"), ..Change::default() }, NOW), Err(Refusal::Missing));
+    assert_eq!(zone.change("a", PairChange { value: Some("3"), ..PairChange::default() }, NOW), Ok(()));
+    assert_eq!(zone.change("b", PairChange { value: Some("3"), ..PairChange::default() }, NOW), Err(Refusal::Missing));
     assert_eq!(zone.get("a", NOW), Some(pair("a", "3")));
     assert_eq!(zone.remove("a", NOW), Ok(()));
     assert_eq!(zone.remove("a", NOW), Err(Refusal::Missing));
@@ -35,7 +35,7 @@ fn pairs_are_added_changed_and_removed() {
 
 #[test]
 fn several_pairs_enter_an_empty_zone_together_or_not_at_all() {
-    let zone = Zone::new(32_768, Matching::String);
+    let zone = KeyvalZone::new(32_768, KeyMatch::String);
     let twice = vec![pair("a", "1"), pair("b", "2"), pair("a", "3")];
     assert_eq!(zone.fill(twice, NOW), Err(Refusal::Exists));
     assert_eq!((zone.list(NOW), zone.usage()), (vec![], (0, 0)));
@@ -48,21 +48,21 @@ fn several_pairs_enter_an_empty_zone_together_or_not_at_all() {
 
 #[test]
 fn the_size_is_a_limit() {
-    let zone = Zone::new(32_768, Matching::String);
+    let zone = KeyvalZone::new(32_768, KeyMatch::String);
     let count = (0..).take_while(|i| zone.add(pair(&format!("{i}"), "v"), NOW).is_ok()).count() as u64;
     assert_eq!(count, 32_768 / (ENTRY_BYTES + 32));
     assert_eq!(zone.add(pair("more", "v"), NOW), Err(Refusal::Full));
-    let longer = Change { value: Some("longer than sixteen bytes"), ..Change::default() };
+    let longer = PairChange { value: Some("longer than sixteen bytes"), ..PairChange::default() };
     let (before, spare) = (zone.usage(), 32_768 - zone.usage().0);
     assert!(spare < 16 || zone.change("0", longer, NOW).is_ok());
     let long = "x".repeat(2_000);
-    assert_eq!(zone.change("1", Change { value: Some(&long), ..Change::default() }, NOW), Err(Refusal::Full));
+    assert_eq!(zone.change("1", PairChange { value: Some(&long), ..PairChange::default() }, NOW), Err(Refusal::Full));
     assert_eq!(found(&zone, "1").as_deref(), Some("v"), "a refused change leaves the pair");
     assert_eq!(zone.usage().1, before.1);
     zone.remove("0", NOW).expect("is there");
     assert_eq!(zone.add(pair("more", "v"), NOW), Ok(()), "room was made");
     let huge = "x".repeat(VALUE_BYTES_MAX + 1);
-    let large = Zone::new(1 << 20, Matching::String);
+    let large = KeyvalZone::new(1 << 20, KeyMatch::String);
     assert_eq!(large.add(pair("k", &huge), NOW), Err(Refusal::TooLarge));
     assert_eq!(large.add(pair(&huge, "v"), NOW), Err(Refusal::TooLarge));
     assert_eq!(zone.add(pair("k", &huge[..40_000]), NOW), Err(Refusal::TooLarge), "larger than the zone");
@@ -70,29 +70,29 @@ fn the_size_is_a_limit() {
 
 #[test]
 fn pairs_expire() {
-    let zone = Zone::new(32_768, Matching::Prefix);
-    zone.add(Pair::new("a", "1", Some(NOW + 10)), NOW).expect("new");
-    zone.add(Pair::new("ab", "2", Some(NOW + 20)), NOW).expect("new");
+    let zone = KeyvalZone::new(32_768, KeyMatch::Prefix);
+    zone.add(KeyvalPair::new("a", "1", Some(NOW + 10)), NOW).expect("new");
+    zone.add(KeyvalPair::new("ab", "2", Some(NOW + 20)), NOW).expect("new");
     let at = |now: u64| zone.find(b"abc", now, str::to_string);
     assert_eq!((at(NOW).as_deref(), at(NOW + 20)), (Some("2"), None));
     assert_eq!(zone.list(NOW + 10).len(), 1);
     assert_eq!(zone.sweep(NOW + 9), Some(NOW + 10));
     assert_eq!((zone.sweep(NOW + 10), zone.usage().1), (Some(NOW + 20), 1));
-    let later = Change { expires: Some(NOW + 90), ..Change::default() };
+    let later = PairChange { expires: Some(NOW + 90), ..PairChange::default() };
     assert_eq!(zone.change("a", later, NOW + 10), Err(Refusal::Missing));
     assert_eq!(zone.change("ab", later, NOW + 10), Ok(()));
     assert_eq!(zone.sweep(NOW + 20), Some(NOW + 90));
-    assert_eq!(zone.get("ab", NOW + 20), Some(Pair::new("ab", "2", Some(NOW + 90))));
+    assert_eq!(zone.get("ab", NOW + 20), Some(KeyvalPair::new("ab", "2", Some(NOW + 90))));
     assert_eq!((zone.sweep(NOW + 90), zone.usage()), (None, (0, 0)));
-    assert_eq!(zone.add(Pair::new("past", "", Some(NOW)), NOW), Ok(()));
+    assert_eq!(zone.add(KeyvalPair::new("past", "", Some(NOW)), NOW), Ok(()));
     assert_eq!(zone.usage(), (0, 0), "expired before it came");
-    zone.add(Pair::new("x", "1", Some(NOW + 1)), NOW).expect("new");
-    assert_eq!(zone.add(Pair::new("x", "2", None), NOW + 1), Ok(()), "an expired pair is none");
+    zone.add(KeyvalPair::new("x", "1", Some(NOW + 1)), NOW).expect("new");
+    assert_eq!(zone.add(KeyvalPair::new("x", "2", None), NOW + 1), Ok(()), "an expired pair is none");
 }
 
 #[test]
 fn the_longest_prefix_wins() {
-    let zone = Zone::new(65_536, Matching::Prefix);
+    let zone = KeyvalZone::new(65_536, KeyMatch::Prefix);
     for (key, value) in [("/", "root"), ("/a", "a"), ("/a/b", "ab"), ("/ü", "u")] {
         zone.add(pair(key, value), NOW).expect("new");
     }
@@ -109,7 +109,7 @@ fn the_longest_prefix_wins() {
 
 #[test]
 fn the_smallest_network_wins() {
-    let zone = Zone::new(65_536, Matching::Ip);
+    let zone = KeyvalZone::new(65_536, KeyMatch::Ip);
     for (key, value) in
         [("10.0.0.0/8", "ten"), ("10.1.0.0/16", "site"), ("10.1.2.3", "host"), ("2001:db8::/32", "six"), ("::1", "lo")]
     {
@@ -137,7 +137,7 @@ fn the_smallest_network_wins() {
 
 #[test]
 fn readers_and_writers_meet() {
-    let zone = Arc::new(Zone::new(1 << 20, Matching::Prefix));
+    let zone = Arc::new(KeyvalZone::new(1 << 20, KeyMatch::Prefix));
     zone.add(pair("always", "here"), NOW).expect("new");
     let stop = Arc::new(AtomicBool::new(false));
     let readers: Vec<_> = (0..3)
@@ -167,30 +167,30 @@ fn readers_and_writers_meet() {
 #[test]
 fn state_files_are_read_back() {
     let pairs = vec![pair("a", "1"), pair("quote\" \\ \n\u{1}", "ü\u{2028}"), pair("", "")];
-    let text = state_file::format(&pairs);
-    let mut read = state_file::parse(&text, None, NOW).expect("our own");
+    let text = state_file::format_state(&pairs);
+    let mut read = state_file::parse_state(&text, None, NOW).expect("our own");
     read.sort_by_key(|pair| pairs.iter().position(|p| p.key == pair.key));
     assert_eq!(read, pairs);
-    let timed = vec![Pair::new("a", "1", Some(NOW + 5))];
-    assert_eq!(state_file::parse(&state_file::format(&timed), Some(100), NOW), Ok(timed.clone()));
+    let timed = vec![KeyvalPair::new("a", "1", Some(NOW + 5))];
+    assert_eq!(state_file::parse_state(&state_file::format_state(&timed), Some(100), NOW), Ok(timed.clone()));
     assert_eq!(
-        state_file::parse(&state_file::format(&timed), None, NOW),
+        state_file::parse_state(&state_file::format_state(&timed), None, NOW),
         Ok(vec![pair("a", "1")]),
         "the timeout is gone"
     );
     assert_eq!(
-        state_file::parse(b"{\"a\":\"1\"}", Some(100), NOW),
-        Ok(vec![Pair::new("a", "1", Some(NOW + 100))]),
+        state_file::parse_state(b"{\"a\":\"1\"}", Some(100), NOW),
+        Ok(vec![KeyvalPair::new("a", "1", Some(NOW + 100))]),
         "the timeout is new"
     );
     for (text, none) in
         [("", true), (" \n", true), ("{}", true), ("[]", false), ("{\"a\":1}", false), ("{\"a\"", false)]
     {
-        assert_eq!(state_file::parse(text.as_bytes(), None, NOW).is_ok_and(|p| p.is_empty()), none, "{text}");
+        assert_eq!(state_file::parse_state(text.as_bytes(), None, NOW).is_ok_and(|p| p.is_empty()), none, "{text}");
     }
     for wrong in ["{\"a\":{\"value\":1}}", "{\"a\":{\"expire\":1}}", "{\"a\":{\"value\":\"\",\"expire\":-1}}", "\u{0}"]
     {
-        assert!(state_file::parse(wrong.as_bytes(), None, NOW).is_err(), "{wrong}");
+        assert!(state_file::parse_state(wrong.as_bytes(), None, NOW).is_err(), "{wrong}");
     }
 }
 
@@ -199,7 +199,7 @@ fn a_state_file_is_replaced_whole() {
     let folder = std::env::temp_dir().join(format!("tidegate-keyval-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("one.keyval");
-    let zone = Zone::new(32_768, Matching::String);
+    let zone = KeyvalZone::new(32_768, KeyMatch::String);
     zone.add(pair("a", "1"), NOW).expect("new");
     zone.save(&path, NOW).expect("written");
     assert!(zone.is_saved(&path, zone.changes()) && !zone.is_saved(&folder, 0));
@@ -220,20 +220,21 @@ fn a_state_file_is_replaced_whole() {
     others.iter().for_each(|name| file(name, true));
     file("two.keyval.1.2.tmp", true);
     file("two.keyval.1.3.tmp", false);
-    state_file::replace(&folder.join("two.keyval"), b"{}").expect("replaced");
+    state_file::replace_file(&folder.join("two.keyval"), b"{}").expect("replaced");
     assert!(!folder.join("two.keyval.1.2.tmp").exists());
     assert!(folder.join("two.keyval.1.3.tmp").exists(), "another process may be writing it");
     assert!(others.iter().all(|name| folder.join(name).exists()));
-    let again = Zone::new(32_768, Matching::String);
-    let read = || Ok::<_, Refusal>(state_file::parse(&std::fs::read(&path).expect("read"), None, NOW).expect("parsed"));
+    let again = KeyvalZone::new(32_768, KeyMatch::String);
+    let read =
+        || Ok::<_, Refusal>(state_file::parse_state(&std::fs::read(&path).expect("read"), None, NOW).expect("parsed"));
     again.load(&path, NOW, read).expect("fits");
     assert_eq!(again.list(NOW), zone.list(NOW));
     assert!(again.is_saved(&path, again.changes()), "there is nothing to write");
     again.remove("a", NOW).expect("is there");
     again.load(&path, NOW, || -> Result<_, Refusal> { panic!("the zone outlives a reload") }).expect("nothing to do");
-    let (call, _) = state_file::replace(&folder.join("none/such"), b"{}").expect_err("no folder");
+    let (call, _) = state_file::replace_file(&folder.join("none/such"), b"{}").expect_err("no folder");
     assert_eq!(call, "open");
-    let (call, _) = state_file::replace(&folder, b"{}").expect_err("a folder cannot be replaced");
+    let (call, _) = state_file::replace_file(&folder, b"{}").expect_err("a folder cannot be replaced");
     assert_eq!(call, "rename");
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -22,7 +22,7 @@ const TABLES_MAX: u64 = 1 << 16;
 
 /// `type=`: the rule by which a search key matches the key of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Matching {
+pub enum KeyMatch {
     #[default]
     String,
     /// The search key is an address or a network within the pair's; the smallest such network wins.
@@ -33,7 +33,7 @@ pub enum Matching {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A pair with this key exists; for [`Zone::fill`], any pair.
+    /// A pair with this key exists; for [`KeyvalZone::fill`], any pair.
     Exists,
     Missing,
     Full,
@@ -58,29 +58,29 @@ impl std::fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct KeyvalPair {
     pub key: Box<str>,
     pub value: Box<str>,
     /// Milliseconds since 1970 when the pair is removed.
     pub expires: Option<u64>,
 }
 
-impl Pair {
-    pub fn new(key: &str, value: &str, expires: Option<u64>) -> Pair {
-        Pair { key: key.into(), value: value.into(), expires }
+impl KeyvalPair {
+    pub fn new(key: &str, value: &str, expires: Option<u64>) -> KeyvalPair {
+        KeyvalPair { key: key.into(), value: value.into(), expires }
     }
 }
 
 /// `None` keeps the present value.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Change<'a> {
+pub struct PairChange<'a> {
     pub value: Option<&'a str>,
     /// Since 1970.
     pub expires: Option<u64>,
 }
 
 struct Entry {
-    pair: Pair,
+    pair: KeyvalPair,
     /// A key of type `ip`, without regard to its spelling.
     network: Option<Box<[u8; 18]>>,
     /// Distinguishes pairs with equal times of expiry.
@@ -104,8 +104,8 @@ impl Entry {
 type Slots = Vec<(u64, Arc<Entry>)>;
 
 /// See the crate's documentation.
-pub struct Zone {
-    matching: Matching,
+pub struct KeyvalZone {
+    matching: KeyMatch,
     bytes_max: u64,
     hasher: RandomState,
     /// A power of two of tables, selected by the low bits of the hash.
@@ -115,11 +115,11 @@ pub struct Zone {
     totals: Mutex<Totals>,
     changes: AtomicU64,
     changed: Notify,
-    saved: Mutex<Option<Saved>>,
+    saved: Mutex<Option<SavedState>>,
 }
 
 /// The state file that has the zone's pairs, up to a number of changes.
-struct Saved {
+struct SavedState {
     path: PathBuf,
     changes: u64,
 }
@@ -134,11 +134,11 @@ struct Totals {
     expiring: BTreeMap<(u64, u64), Arc<Entry>>,
 }
 
-impl Zone {
+impl KeyvalZone {
     /// In bytes.
-    pub fn new(bytes_max: u64, matching: Matching) -> Zone {
+    pub fn new(bytes_max: u64, matching: KeyMatch) -> KeyvalZone {
         let tables = (bytes_max / ENTRY_BYTES / TABLE_PAIRS).clamp(1, TABLES_MAX).next_power_of_two();
-        Zone {
+        KeyvalZone {
             matching,
             bytes_max,
             hasher: RandomState::new(),
@@ -150,21 +150,21 @@ impl Zone {
             saved: Mutex::default(),
         }
     }
-    pub fn matching(&self) -> Matching {
+    pub fn matching(&self) -> KeyMatch {
         self.matching
     }
 
     /// Finds the pair that matches a search key, and passes its value to `then`. Takes no lock.
     pub fn find<R>(&self, search: &[u8], now: u64, then: impl FnOnce(&str) -> R) -> Option<R> {
         match self.matching {
-            Matching::String => self.look_up(search, now, then),
-            Matching::Prefix => {
+            KeyMatch::String => self.look_up(search, now, then),
+            KeyMatch::Prefix => {
                 let classes = self.classes.load();
                 let mut prefixes = classes.iter().filter_map(|length| search.get(..*length as usize));
                 let id = prefixes.find(|id| self.look_up(id, now, |_| ()).is_some())?;
                 self.look_up(id, now, then)
             }
-            Matching::Ip => {
+            KeyMatch::Ip => {
                 let network = Network::parse(search)?;
                 let classes = self.classes.load();
                 let fits = |class: &&u32| (**class > 0xff) == network.v6 && **class as u8 <= network.length;
@@ -186,7 +186,7 @@ impl Zone {
         entry.alive(now).then(|| then(&entry.pair.value))
     }
 
-    pub fn get(&self, key: &str, now: u64) -> Option<Pair> {
+    pub fn get(&self, key: &str, now: u64) -> Option<KeyvalPair> {
         let network = self.network(key).ok()?;
         let id = network.as_ref().map_or(key.as_bytes(), |network| &network[..]);
         let hash = self.hasher.hash_one(id);
@@ -196,7 +196,7 @@ impl Zone {
     }
 
     /// Sorted by key. Changes made meanwhile may be among them or not.
-    pub fn list(&self, now: u64) -> Vec<Pair> {
+    pub fn list(&self, now: u64) -> Vec<KeyvalPair> {
         let mut all = Vec::new();
         for table in &self.tables {
             all.extend(table.load().iter().filter(|(_, e)| e.alive(now)).map(|(_, entry)| entry.pair.clone()));
@@ -209,7 +209,7 @@ impl Zone {
     ///
     /// # Errors
     /// [`Refusal::Exists`], `Full`, `TooLarge`, `BadKey`.
-    pub fn add(&self, pair: Pair, now: u64) -> Result<(), Refusal> {
+    pub fn add(&self, pair: KeyvalPair, now: u64) -> Result<(), Refusal> {
         let mut totals = self.totals();
         self.sweep_locked(&mut totals, now);
         self.insert(&mut totals, pair, now)?;
@@ -220,8 +220,8 @@ impl Zone {
     /// Adds several pairs to an empty zone: all or none.
     ///
     /// # Errors
-    /// As [`Zone::add`]; [`Refusal::Exists`] also if the zone has any pair.
-    pub fn fill(&self, pairs: Vec<Pair>, now: u64) -> Result<(), Refusal> {
+    /// As [`KeyvalZone::add`]; [`Refusal::Exists`] also if the zone has any pair.
+    pub fn fill(&self, pairs: Vec<KeyvalPair>, now: u64) -> Result<(), Refusal> {
         let mut totals = self.totals();
         self.sweep_locked(&mut totals, now);
         if totals.pairs > 0 {
@@ -241,7 +241,7 @@ impl Zone {
     ///
     /// # Errors
     /// [`Refusal::Missing`], `Full`, `TooLarge`, `BadKey`.
-    pub fn change(&self, key: &str, change: Change<'_>, now: u64) -> Result<(), Refusal> {
+    pub fn change(&self, key: &str, change: PairChange<'_>, now: u64) -> Result<(), Refusal> {
         let mut totals = self.totals();
         self.sweep_locked(&mut totals, now);
         let Some(old) = self.take_key(&mut totals, key)? else { return Err(Refusal::Missing) };
@@ -275,7 +275,7 @@ impl Zone {
     ///
     /// # Errors
     /// [`Refusal::Full`], `TooLarge`, `BadKey`; an old pair with the key is removed then.
-    pub fn set(&self, pair: Pair, now: u64) -> Result<(), Refusal> {
+    pub fn set(&self, pair: KeyvalPair, now: u64) -> Result<(), Refusal> {
         let mut totals = self.totals();
         self.sweep_locked(&mut totals, now);
         self.take_key(&mut totals, &pair.key)?;
@@ -313,7 +313,7 @@ impl Zone {
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
-    /// Waits for a change after `seen`, a number of [`Zone::changes`].
+    /// Waits for a change after `seen`, a number of [`KeyvalZone::changes`].
     pub async fn changed_since(&self, seen: u64) {
         loop {
             let changed = self.changed.notified();
@@ -332,12 +332,12 @@ impl Zone {
         &self,
         path: &Path,
         now: u64,
-        read: impl FnOnce() -> Result<Vec<Pair>, E>,
+        read: impl FnOnce() -> Result<Vec<KeyvalPair>, E>,
     ) -> Result<(), E> {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         if saved.is_none() && self.usage().1 == 0 {
             self.fill(read()?, now)?;
-            *saved = Some(Saved { path: path.to_path_buf(), changes: self.changes() });
+            *saved = Some(SavedState { path: path.to_path_buf(), changes: self.changes() });
         }
         Ok(())
     }
@@ -349,13 +349,13 @@ impl Zone {
     /// Writes all pairs to the file. Blocks; simultaneous calls take turns.
     ///
     /// # Errors
-    /// See [`state_file::replace`].
+    /// See [`state_file::replace_file`].
     pub fn save(&self, path: &Path, now: u64) -> Result<(), (&'static str, std::io::Error)> {
         let mut saved = self.saved.lock().unwrap_or_else(PoisonError::into_inner);
         // Later changes may be in the list, too, and are written again.
         let changes = self.changes();
-        state_file::replace(path, &state_file::format(&self.list(now)))?;
-        *saved = Some(Saved { path: path.to_path_buf(), changes });
+        state_file::replace_file(path, &state_file::format_state(&self.list(now)))?;
+        *saved = Some(SavedState { path: path.to_path_buf(), changes });
         Ok(())
     }
 
@@ -368,7 +368,7 @@ impl Zone {
     }
     fn network(&self, key: &str) -> Result<Option<Box<[u8; 18]>>, Refusal> {
         match self.matching {
-            Matching::Ip => {
+            KeyMatch::Ip => {
                 let network = Network::parse(key.as_bytes()).ok_or(Refusal::BadKey)?;
                 Ok(Some(Box::new(network.id())))
             }
@@ -377,18 +377,18 @@ impl Zone {
     }
     fn class(&self, id: &[u8]) -> Option<u32> {
         match self.matching {
-            Matching::String => None,
-            Matching::Prefix => Some(id.len() as u32),
-            Matching::Ip => Some(u32::from(*id.first()?) << 8 | u32::from(*id.get(1)?)),
+            KeyMatch::String => None,
+            KeyMatch::Prefix => Some(id.len() as u32),
+            KeyMatch::Ip => Some(u32::from(*id.first()?) << 8 | u32::from(*id.get(1)?)),
         }
     }
-    fn cost(&self, pair: &Pair) -> u64 {
-        let index = if self.matching == Matching::String { 0 } else { INDEX_BYTES };
+    fn cost(&self, pair: &KeyvalPair) -> u64 {
+        let index = if self.matching == KeyMatch::String { 0 } else { INDEX_BYTES };
         let text = |text: &str| (text.len() as u64).next_multiple_of(16);
         ENTRY_BYTES + index + text(&pair.key) + text(&pair.value)
     }
 
-    fn insert(&self, totals: &mut Totals, pair: Pair, now: u64) -> Result<(), Refusal> {
+    fn insert(&self, totals: &mut Totals, pair: KeyvalPair, now: u64) -> Result<(), Refusal> {
         let cost = self.cost(&pair);
         if pair.key.len() > VALUE_BYTES_MAX || pair.value.len() > VALUE_BYTES_MAX || cost > self.bytes_max {
             return Err(Refusal::TooLarge);
@@ -490,7 +490,7 @@ fn place(slots: &Slots, hash: u64, id: &[u8]) -> Result<usize, usize> {
     }
 }
 
-impl std::fmt::Debug for Zone {
+impl std::fmt::Debug for KeyvalZone {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (bytes, pairs) = self.usage();
         write!(f, "Zone({:?}, {pairs} pairs, {bytes} of {} bytes)", self.matching, self.bytes_max)

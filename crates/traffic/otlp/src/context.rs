@@ -39,7 +39,7 @@ fn octets<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
 }
 
 /// Parses a `traceparent` value. Later versions are read as version 00, as far as they agree with it (3.2.4).
-pub fn parent(value: &[u8]) -> Option<Parent> {
+pub fn parse_parent(value: &[u8]) -> Option<Parent> {
     let value = value.trim_ascii();
     let (known, rest) = value.split_at_checked(PARENT_LENGTH)?;
     let [version] = octets::<1>(known.get(..2)?)?;
@@ -78,7 +78,7 @@ fn trimmed(text: &[u8]) -> &[u8] {
 }
 
 /// Joins the values of `tracestate` fields; empty if one of them is malformed.
-pub fn state<'a>(values: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
+pub fn join_state<'a>(values: impl Iterator<Item = &'a [u8]>) -> Box<[u8]> {
     let mut out = Vec::new();
     let mut members = 0;
     for value in values {
@@ -110,15 +110,15 @@ mod tests {
 
     #[test]
     fn valid_parents() {
-        let got = parent(VALID.as_bytes()).expect("valid");
+        let got = parse_parent(VALID.as_bytes()).expect("valid");
         assert_eq!(got.trace_id[..3], [0x0a, 0xf7, 0x65]);
         assert_eq!(got.span_id, [0xb9, 0xc7, 0xc9, 0x89, 0xf9, 0x79, 0x18, 0xe1]);
         assert!(got.sampled);
-        let flags = |flags: &str| parent(format!("{}{flags}", &VALID[..53]).as_bytes()).map(|p| p.sampled);
+        let flags = |flags: &str| parse_parent(format!("{}{flags}", &VALID[..53]).as_bytes()).map(|p| p.sampled);
         assert_eq!([flags("00"), flags("02"), flags("03"), flags("ff")], [false, false, true, true].map(Some));
-        assert_eq!(parent(format!(" {VALID}\t").as_bytes()), Some(got));
+        assert_eq!(parse_parent(format!(" {VALID}\t").as_bytes()), Some(got));
         for later in [format!("01{}", &VALID[2..]), format!("cc{}-what-else", &VALID[2..])] {
-            assert_eq!(parent(later.as_bytes()), Some(got), "{later}");
+            assert_eq!(parse_parent(later.as_bytes()), Some(got), "{later}");
         }
     }
 
@@ -150,13 +150,13 @@ mod tests {
         all.extend((0..55).map(|at| changed(at, 'g')));
         all.extend((0..55).map(|at| VALID[..at].to_string()));
         for text in all {
-            assert_eq!(parent(text.as_bytes()), None, "{text:?}");
+            assert_eq!(parse_parent(text.as_bytes()), None, "{text:?}");
         }
-        assert_eq!(parent(&[0xff; 55]), None);
+        assert_eq!(parse_parent(&[0xff; 55]), None);
     }
 
     fn joined(values: &[&str]) -> String {
-        String::from_utf8(state(values.iter().map(|v| v.as_bytes())).into()).expect("text")
+        String::from_utf8(join_state(values.iter().map(|v| v.as_bytes())).into()).expect("text")
     }
 
     #[test]
@@ -172,6 +172,6 @@ mod tests {
         for bad in ["a", "=", "a=", "=b", "A=b", "a=b=c", "a=b,c", "a=\u{e9}", "a@b@c=d", &many(33), &long, &huge] {
             assert_eq!(joined(&["ok=1", bad]), "", "{bad}");
         }
-        assert_eq!(&*state([b"a=\x01".as_slice()].into_iter()), b"");
+        assert_eq!(&*join_state([b"a=\x01".as_slice()].into_iter()), b"");
     }
 }

@@ -11,7 +11,7 @@ const PATH: &str = "/v1/traces";
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ExportProtocol {
     Grpc,
     /// Protobuf in the body of a POST request.
     Http,
@@ -20,7 +20,7 @@ pub enum Protocol {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     pub url: Url,
-    pub protocol: Protocol,
+    pub protocol: ExportProtocol,
 }
 
 impl Endpoint {
@@ -28,7 +28,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// A description of the invalid part.
-    pub fn parse(text: &str, protocol: Option<Protocol>) -> Result<Endpoint, &'static str> {
+    pub fn parse(text: &str, protocol: Option<ExportProtocol>) -> Result<Endpoint, &'static str> {
         if text.is_empty() {
             return Err("empty endpoint");
         }
@@ -40,21 +40,21 @@ impl Endpoint {
         let mut url = Url::parse(&whole)?;
         let has_path = url.target != "/";
         let protocol = match (protocol, has_path) {
-            (Some(Protocol::Grpc), true) => return Err("gRPC needs an endpoint without a path"),
+            (Some(ExportProtocol::Grpc), true) => return Err("gRPC needs an endpoint without a path"),
             (Some(given), _) => given,
-            (None, true) => Protocol::Http,
-            (None, false) => Protocol::Grpc,
+            (None, true) => ExportProtocol::Http,
+            (None, false) => ExportProtocol::Grpc,
         };
         let authority = whole.split_once("://").map_or("", |(_, rest)| rest);
         let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
         let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
         if !has_port {
-            url.port = if protocol == Protocol::Grpc { GRPC_PORT } else { HTTP_PORT };
+            url.port = if protocol == ExportProtocol::Grpc { GRPC_PORT } else { HTTP_PORT };
         }
         match protocol {
-            Protocol::Grpc => url.target = METHOD.into(),
-            Protocol::Http if !has_path => url.target = PATH.into(),
-            Protocol::Http => {}
+            ExportProtocol::Grpc => url.target = METHOD.into(),
+            ExportProtocol::Http if !has_path => url.target = PATH.into(),
+            ExportProtocol::Http => {}
         }
         Ok(Endpoint { url, protocol })
     }
@@ -67,16 +67,16 @@ mod tests {
     #[test]
     fn endpoints_are_parsed() {
         for (text, protocol, want) in [
-            ("localhost:4317", None, (Protocol::Grpc, false, "localhost", 4317, METHOD)),
-            ("127.0.0.1", None, (Protocol::Grpc, false, "127.0.0.1", 4317, METHOD)),
-            ("[::1]", None, (Protocol::Grpc, false, "::1", 4317, METHOD)),
-            ("[::1]:99", None, (Protocol::Grpc, false, "::1", 99, METHOD)),
-            ("HTTP://a:80", None, (Protocol::Grpc, false, "a", 80, METHOD)),
-            ("https://a:4317/", None, (Protocol::Grpc, true, "a", 4317, METHOD)),
-            ("http://a:4318/v1/traces", None, (Protocol::Http, false, "a", 4318, "/v1/traces")),
-            ("https://a/otlp?x=y", None, (Protocol::Http, true, "a", 4318, "/otlp?x=y")),
-            ("https://a", Some(Protocol::Http), (Protocol::Http, true, "a", 4318, "/v1/traces")),
-            ("a:1", Some(Protocol::Grpc), (Protocol::Grpc, false, "a", 1, METHOD)),
+            ("localhost:4317", None, (ExportProtocol::Grpc, false, "localhost", 4317, METHOD)),
+            ("127.0.0.1", None, (ExportProtocol::Grpc, false, "127.0.0.1", 4317, METHOD)),
+            ("[::1]", None, (ExportProtocol::Grpc, false, "::1", 4317, METHOD)),
+            ("[::1]:99", None, (ExportProtocol::Grpc, false, "::1", 99, METHOD)),
+            ("HTTP://a:80", None, (ExportProtocol::Grpc, false, "a", 80, METHOD)),
+            ("https://a:4317/", None, (ExportProtocol::Grpc, true, "a", 4317, METHOD)),
+            ("http://a:4318/v1/traces", None, (ExportProtocol::Http, false, "a", 4318, "/v1/traces")),
+            ("https://a/otlp?x=y", None, (ExportProtocol::Http, true, "a", 4318, "/otlp?x=y")),
+            ("https://a", Some(ExportProtocol::Http), (ExportProtocol::Http, true, "a", 4318, "/v1/traces")),
+            ("a:1", Some(ExportProtocol::Grpc), (ExportProtocol::Grpc, false, "a", 1, METHOD)),
         ] {
             let got = Endpoint::parse(text, protocol).expect(text);
             let url = &got.url;
@@ -91,7 +91,7 @@ mod tests {
             ("unix:/x", None),
             ("ftp://a", None),
             ("a:b", None),
-            ("a:1/x", Some(Protocol::Grpc)),
+            ("a:1/x", Some(ExportProtocol::Grpc)),
             ("u@a:1", None),
             ("http://", None),
         ] {

@@ -3,11 +3,11 @@
 use crate::endpoint::Endpoint;
 use crate::proto::{ExportTraceServiceRequest, InstrumentationScope, KeyValue, Resource, ResourceSpans, ScopeSpans};
 use crate::queue::{EXPORTED, FAILED, Queue, REJECTED};
-use crate::send::{Sender, Sent};
+use crate::send::{SendOutcome, Sender};
 use base::clock;
 use bytes::Bytes;
 use metrics::process;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use prost::Message;
 use runtime::time::{sleep, timeout};
 use std::collections::VecDeque;
@@ -135,22 +135,22 @@ impl Exporter {
         let mut attempt = 1;
         let why = loop {
             match sender.send(message).await {
-                Sent::Accepted(rejected, words) => {
+                SendOutcome::Accepted(rejected, words) => {
                     let rejected = rejected.min(n as u64);
                     process::OTEL_EXPORTS.up_at(OK);
                     process::OTEL_SPANS.add_at(EXPORTED, n as u64 - rejected);
                     process::OTEL_SPANS.add_at(REJECTED, rejected);
                     if rejected > 0 || !words.is_empty() {
                         let words = format_args!("OTel receiver rejected {rejected} of {n} spans: {words}");
-                        log.log(Level::Warn, 0, words);
+                        log.log(Severity::Warn, 0, words);
                     }
                     return;
                 }
-                Sent::Failed(why) => break why,
-                Sent::Retry(why, _) if attempt >= ATTEMPTS_MAX => break why,
-                Sent::Retry(why, asked) => {
+                SendOutcome::Failed(why) => break why,
+                SendOutcome::Retry(why, _) if attempt >= ATTEMPTS_MAX => break why,
+                SendOutcome::Retry(why, asked) => {
                     process::OTEL_EXPORTS.up_at(RETRIED);
-                    log.log(Level::Info, 0, format_args!("OTel export is tried again: {why}"));
+                    log.log(Severity::Info, 0, format_args!("OTel export is tried again: {why}"));
                     let random = u32::from(net::random::bytes16().first().copied().unwrap_or_default());
                     let pause = asked.unwrap_or(wait / 2 + wait / 2 * random / 256);
                     self.pause(pause).await;
@@ -161,7 +161,7 @@ impl Exporter {
         };
         process::OTEL_EXPORTS.up_at(GIVEN_UP);
         process::OTEL_SPANS.add_at(FAILED, n as u64);
-        log.log(Level::Error, 0, format_args!("OTel export failure: {why} ({})", self.settings.endpoint.url));
+        log.log(Severity::Error, 0, format_args!("OTel export failure: {why} ({})", self.settings.endpoint.url));
     }
 
     /// Waits before another attempt, not for long at the end of the process.

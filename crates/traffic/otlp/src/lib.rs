@@ -1,4 +1,4 @@
-//! Traces: W3C trace context ([`context`]), spans ([`Span`]), and their export by OTLP ([`Exporter`]).
+//! Traces: W3C trace context ([`context`]), spans ([`TraceSpan`]), and their export by OTLP ([`Exporter`]).
 //!
 //! Worker threads push spans into a bounded [`Queue`]; the control thread makes batches of them and sends these over `http-client`.
 //! This crate knows no directive and no request.
@@ -15,7 +15,7 @@ mod queue;
 mod send;
 mod span;
 
-pub use endpoint::{Endpoint, Protocol};
+pub use endpoint::{Endpoint, ExportProtocol};
 pub use export::{Exporter, Settings};
 pub use queue::Queue;
-pub use span::{Head, Kind, Span};
+pub use span::{SpanHead, TraceKind, TraceSpan};

@@ -84,7 +84,7 @@ pub struct ArrayValue {
     pub values: Vec<AnyValue>,
 }
 
-pub fn attributes(rows: &[(String, String)]) -> Vec<KeyValue> {
+pub fn key_values(rows: &[(String, String)]) -> Vec<KeyValue> {
     let row = |(key, value): &(String, String)| KeyValue {
         key: key.clone(),
         value: Some(AnyValue { value: Some(Value::Text(value.clone())) }),

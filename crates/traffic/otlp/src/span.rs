@@ -5,7 +5,7 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint};
 
 /// `SpanKind`
 #[derive(Clone, Copy)]
-pub enum Kind {
+pub enum TraceKind {
     Server = 2,
     Client = 3,
 }
@@ -18,13 +18,13 @@ const USUAL: usize = 512;
 const TAG: usize = 1;
 
 /// The fields that every span has.
-pub struct Head<'a> {
+pub struct SpanHead<'a> {
     pub trace_id: [u8; 16],
     pub span_id: [u8; 8],
     pub trace_state: &'a [u8],
     pub parent_span_id: Option<[u8; 8]>,
     pub name: &'a [u8],
-    pub kind: Kind,
+    pub kind: TraceKind,
     /// Nanoseconds since 1970.
     pub start: u64,
     pub end: u64,
@@ -33,9 +33,9 @@ pub struct Head<'a> {
 }
 
 /// A span that is being written. Octets of names and values that are no UTF-8 are replaced.
-pub struct Span<'a> {
+pub struct TraceSpan<'a> {
     out: Vec<u8>,
-    /// Names that [`Span::text`] and its siblings leave out: names are unique within a span.
+    /// Names that [`TraceSpan::text`] and its siblings leave out: names are unique within a span.
     reserved: &'a [String],
 }
 
@@ -44,10 +44,10 @@ fn delimited(length: usize) -> usize {
     TAG + encoded_len_varint(length as u64) + length
 }
 
-impl<'a> Span<'a> {
-    /// `reserved`: the attributes that only [`Span::own`] writes.
-    pub fn new(head: &Head<'_>, reserved: &'a [String]) -> Span<'a> {
-        let mut span = Span { out: Vec::with_capacity(USUAL), reserved };
+impl<'a> TraceSpan<'a> {
+    /// `reserved`: the attributes that only [`TraceSpan::own`] writes.
+    pub fn new(head: &SpanHead<'_>, reserved: &'a [String]) -> TraceSpan<'a> {
+        let mut span = TraceSpan { out: Vec::with_capacity(USUAL), reserved };
         span.bytes(1, &head.trace_id);
         span.bytes(2, &head.span_id);
         if !head.trace_state.is_empty() {
@@ -187,14 +187,14 @@ mod tests {
     fn spans_decode_as_they_were_written() {
         let long = "x".repeat(300);
         let reserved = ["taken".to_string()];
-        let mut span = Span::new(
-            &Head {
+        let mut span = TraceSpan::new(
+            &SpanHead {
                 trace_id: [1; 16],
                 span_id: [2; 8],
                 trace_state: b"a=b",
                 parent_span_id: Some([3; 8]),
                 name: b"/\xff",
-                kind: Kind::Client,
+                kind: TraceKind::Client,
                 start: u64::MAX,
                 end: 1 << 60,
                 flags: 0x301,

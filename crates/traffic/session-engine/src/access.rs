@@ -1,32 +1,32 @@
 //! allow, deny (nginx: `ngx_http_access_module`, `ngx_stream_access_module`): the first matching rule decides.
 
 use conf_schema::value::{Cidr, cidr};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use std::any::Any;
 use std::net::IpAddr;
 
 directives! {
     pub struct AccessConf from AccessInput {
         /// Allows clients by address or network, clients of UNIX-domain sockets, or all clients.
-        allow: Rules,
+        allow: AccessRuleSet,
         /// Denies clients by address or network, clients of UNIX-domain sockets, or all clients.
-        deny: Rules,
+        deny: AccessRuleSet,
     }
 }
 
 /// Rules of one kind, each with its position among all.
 #[derive(Clone)]
-pub struct Rules(Vec<Rule>);
+pub struct AccessRuleSet(Vec<AccessRule>);
 
 #[derive(Clone, Copy, Debug)]
-struct Rule {
+struct AccessRule {
     place: usize,
     deny: bool,
-    who: Subject,
+    who: RuleSubject,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Subject {
+enum RuleSubject {
     All,
     Unix,
     Network(Cidr),
@@ -36,19 +36,19 @@ enum Subject {
 #[derive(Default)]
 struct Places(usize);
 
-impl Value for Rules {
+impl ValueKind for AccessRuleSet {
     const SYNTAX: &'static str = "address | CIDR | unix: | all";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
         let who = match text {
-            b"all" => Subject::All,
-            b"unix:" => Subject::Unix,
-            text => Subject::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
+            b"all" => RuleSubject::All,
+            b"unix:" => RuleSubject::Unix,
+            text => RuleSubject::Network(Cidr::word(cx, d, text).map_err(|p| p.at(0))?),
         };
         let places = cx.get::<Places>();
         places.0 += 1;
-        Ok(Rules(vec![Rule { place: places.0, deny: d.name.bytes == b"deny", who }]))
+        Ok(AccessRuleSet(vec![AccessRule { place: places.0, deny: d.name.bytes == b"deny", who }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -56,7 +56,7 @@ impl Value for Rules {
 }
 
 /// The table of an area's feature: a block with own rules inherits none.
-pub fn table(area: Area) -> Table {
+pub fn access_table(area: ContextArea) -> FeatureTable {
     let mut table = AccessConf::table("access", area);
     table.inherit = |inner, outer| {
         if let (Some(inner), Some(outer)) = (inner.downcast_mut::<AccessInput>(), outer.downcast_ref())
@@ -69,20 +69,20 @@ pub fn table(area: Area) -> Table {
     table
 }
 
-pub fn list(conf: &(dyn Any + Send + Sync)) -> Option<List> {
+pub fn access_list(conf: &(dyn Any + Send + Sync)) -> Option<AccessList> {
     let conf = conf.downcast_ref::<AccessConf>()?;
-    let mut rules: Vec<Rule> =
+    let mut rules: Vec<AccessRule> =
         [&conf.allow, &conf.deny].into_iter().flatten().flat_map(|rules| rules.0.iter().copied()).collect();
     rules.sort_by_key(|rule| rule.place);
-    (!rules.is_empty()).then(|| List(rules.into()))
+    (!rules.is_empty()).then(|| AccessList(rules.into()))
 }
 
-pub struct List(Box<[Rule]>);
+pub struct AccessList(Box<[AccessRule]>);
 
-/// Marks a location whose rules deny all other clients: [`List::denies_others`].
+/// Marks a location whose rules deny all other clients: [`AccessList::denies_others`].
 pub struct DeniesOthers;
 
-impl List {
+impl AccessList {
     /// Tells whether the first matching rule denies a client (`None`: a UNIX-domain socket); `None` if none matches.
     pub fn refuses(&self, peer: Option<IpAddr>) -> Option<bool> {
         // An IPv4 client of a dual-stack socket is matched as IPv4.
@@ -90,10 +90,10 @@ impl List {
             Some(IpAddr::V6(v6)) => v6.to_ipv4_mapped().map(IpAddr::V4).or(peer),
             other => other,
         };
-        let fits = |rule: &&Rule| match (rule.who, peer) {
-            (Subject::All, _) | (Subject::Unix, None) => true,
-            (Subject::Network(network), Some(address)) => {
-                let (v6, number) = cidr::number(address);
+        let fits = |rule: &&AccessRule| match (rule.who, peer) {
+            (RuleSubject::All, _) | (RuleSubject::Unix, None) => true,
+            (RuleSubject::Network(network), Some(address)) => {
+                let (v6, number) = cidr::address_number(address);
                 network.contains(v6, number)
             }
             _ => false,
@@ -103,10 +103,10 @@ impl List {
     /// Tells whether clients of IPv4 and IPv6 that no narrower rule names are denied.
     pub fn denies_others(&self) -> bool {
         let denies = |is_v6: bool| {
-            let is_for_all = |rule: &&Rule| match rule.who {
-                Subject::All => true,
-                Subject::Unix => false,
-                Subject::Network(network) => network.v6 == is_v6 && network.bits == 0,
+            let is_for_all = |rule: &&AccessRule| match rule.who {
+                RuleSubject::All => true,
+                RuleSubject::Unix => false,
+                RuleSubject::Network(network) => network.v6 == is_v6 && network.bits == 0,
             };
             self.0.iter().find(is_for_all).is_some_and(|rule| rule.deny)
         };
@@ -117,12 +117,14 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
-    fn list(lines: &[(&str, &str)]) -> List {
+    fn list(lines: &[(&str, &str)]) -> AccessList {
         let mut cx = Cx::default();
-        let rules = lines.iter().map(|(name, text)| Rules::parse(&mut cx, &synthetic(name, text)).expect(text).0[0]);
-        List(rules.collect())
+        let rules = lines
+            .iter()
+            .map(|(name, text)| AccessRuleSet::parse(&mut cx, &synthetic_directive(name, text)).expect(text).0[0]);
+        AccessList(rules.collect())
     }
 
     #[test]
@@ -172,13 +174,13 @@ mod tests {
             let mut input: Box<dyn Any> = Box::new(AccessInput::default());
             for (name, text) in lines {
                 let row = AccessConf::ROWS.iter().find(|row| row.name == *name).expect("a row");
-                (row.set)(input.as_mut(), &mut cx, &synthetic(name, text)).expect("parses");
+                (row.set)(input.as_mut(), &mut cx, &synthetic_directive(name, text)).expect("parses");
             }
             input
         };
         let outer = input(&[("allow", "192.0.2.1"), ("deny", "all")]);
         let (mut own, mut none) = (input(&[("allow", "192.0.2.2")]), input(&[]));
-        let inherit = table(Area::Http).inherit;
+        let inherit = access_table(ContextArea::Http).inherit;
         inherit(own.as_mut(), outer.as_ref());
         inherit(none.as_mut(), outer.as_ref());
         let denies = |input: &dyn Any| input.downcast_ref::<AccessInput>().expect("its type").deny.is_some();

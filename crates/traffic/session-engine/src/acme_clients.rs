@@ -1,8 +1,8 @@
 //! Angie's ACME clients (`acme_client`) as all areas see them: the http area defines them, servers of any area add their names and use
 //! the certificates.
 
-use crate::upstreams::Resolving;
-use conf_schema::{Cx, Directive, Problem, Value};
+use crate::upstreams::ResolveRules;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tls::{Choice, ClientHello};
@@ -23,7 +23,7 @@ pub trait AcmeClient: Send + Sync {
     ///
     /// # Errors
     /// None of the names can be in a certificate.
-    fn add_names(&self, cx: &mut Cx, names: &[Vec<u8>], resolving: Option<Resolving>) -> Result<(), Problem>;
+    fn add_names(&self, cx: &mut Cx, names: &[Vec<u8>], resolving: Option<ResolveRules>) -> Result<(), Problem>;
     /// Returns the certificate with its chain, or its key, as `ssl_certificate` takes them. `placeholder`: before the first certificate, a
     /// self-signed one.
     fn value(&self, key: bool, placeholder: bool) -> Option<Arc<[u8]>>;
@@ -37,7 +37,7 @@ pub struct ClientName(pub String);
 #[derive(Default)]
 pub struct ReferencedClients(pub BTreeSet<String>);
 
-impl Value for ClientName {
+impl ValueKind for ClientName {
     const SYNTAX: &'static str = "name";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -59,7 +59,7 @@ impl AcmeClients {
         cx: &mut Cx,
         lines: &[ClientName],
         names: &[Vec<u8>],
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
     ) -> Result<(), Problem> {
         for (at, ClientName(name)) in lines.iter().enumerate() {
             let lower = name.to_ascii_lowercase();

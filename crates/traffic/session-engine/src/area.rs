@@ -49,6 +49,6 @@ impl<P: Send + Sync + 'static> Work for OfPlan<P> {
     }
 }
 
-pub fn work<P: Send + Sync + 'static>(plan: &Arc<P>, all: &[Arc<dyn Background<P>>]) -> Vec<Box<dyn Work>> {
+pub fn area_work<P: Send + Sync + 'static>(plan: &Arc<P>, all: &[Arc<dyn Background<P>>]) -> Vec<Box<dyn Work>> {
     all.iter().map(|one| Box::new(OfPlan(plan.clone(), one.clone())) as Box<dyn Work>).collect()
 }

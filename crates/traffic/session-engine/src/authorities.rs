@@ -16,7 +16,7 @@ const BUNDLES: [&str; 4] = [
 ///
 /// # Errors
 /// No bundle is installed; the file has no readable certificate.
-pub fn trusted(cx: &mut Cx, file: Option<PathBuf>, user: &str) -> Result<Vec<Certificate>, Problem> {
+pub fn trusted_certificates(cx: &mut Cx, file: Option<PathBuf>, user: &str) -> Result<Vec<Certificate>, Problem> {
     let bundle = || BUNDLES.iter().map(PathBuf::from).find(|path| path.is_file());
     let file = file.or_else(bundle).ok_or_else(|| {
         Problem::says(format!("no bundle of trusted certificates is installed for {user}"))
@@ -29,6 +29,6 @@ fn load(cx: &mut Cx, file: &Path) -> Result<Vec<Certificate>, String> {
     let failed = |why: String| format!("cannot load certificate \"{}\": {why}", file.display());
     let text = cx.store.read_pem(file, None).map_err(|e| failed(e.to_string()))?;
     // A bundle may have certificates of forms that are not read; one is enough to begin with.
-    let all = tls::certs::certificates(&text).map_err(failed)?;
+    let all = tls::certs::parse_certificates(&text).map_err(failed)?;
     if all.is_empty() { Err(failed("it has no certificate".into())) } else { Ok(all) }
 }

@@ -1,6 +1,6 @@
 //! Leaky buckets of a zone, for requests (`limit_req`) and failed logins: bounded memory, evicted by last use.
 
-use conf_schema::value::decimal;
+use conf_schema::value::parse_decimal;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ impl Rate {
                 None => (text, 1),
             },
         };
-        let number = decimal::<u32>(number).filter(|n| *n > 0)?;
+        let number = parse_decimal::<u32>(number).filter(|n| *n > 0)?;
         Some(Rate(u64::from(number) * 1000 / seconds))
     }
     /// In milliseconds.
@@ -28,7 +28,7 @@ impl Rate {
 
 /// In thousandths of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum BucketVerdict {
     Pass,
     Delay { millis: u64, excess: u64 },
     Busy { excess: u64 },
@@ -37,7 +37,7 @@ pub enum Verdict {
 
 /// Refusal of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreserved {
+pub enum BucketRefusal {
     /// Beyond rate and burst; the excess in thousandths of a request.
     Busy { excess: u64 },
     /// A place may become free when another reservation ends.
@@ -52,12 +52,12 @@ const PARTS: usize = 16;
 const NONE: u32 = u32::MAX;
 
 pub struct Buckets {
-    parts: Box<[Mutex<Part>]>,
+    parts: Box<[Mutex<BucketPart>]>,
     hasher: std::collections::hash_map::RandomState,
 }
 
 #[derive(Default)]
-struct Part {
+struct BucketPart {
     bytes_max: u64,
     bytes: u64,
     by_key: HashMap<Box<[u8]>, u32>,
@@ -106,11 +106,11 @@ impl Buckets {
         let parts = if bytes >= SPLIT_BYTES { PARTS } else { 1 };
         let part = || {
             let bytes_max = bytes / parts as u64;
-            Mutex::new(Part { bytes_max, newest: NONE, oldest: NONE, ..Part::default() })
+            Mutex::new(BucketPart { bytes_max, newest: NONE, oldest: NONE, ..BucketPart::default() })
         };
         Buckets { parts: (0..parts).map(|_| part()).collect(), hasher: Default::default() }
     }
-    fn part(&self, key: &[u8]) -> Option<MutexGuard<'_, Part>> {
+    fn part(&self, key: &[u8]) -> Option<MutexGuard<'_, BucketPart>> {
         use std::hash::BuildHasher;
         let index = (self.hasher.hash_one(key) as usize).checked_rem(self.parts.len())?;
         Some(self.parts.get(index)?.lock().unwrap_or_else(PoisonError::into_inner))
@@ -123,23 +123,23 @@ impl Buckets {
     }
     /// Checks one more request; returns its excess, or the rejection. Counts it if `count` is set; otherwise `account`
     /// follows after the other zones.
-    pub fn ask(&self, key: &[u8], rate: Rate, burst: u64, now: u64, count: bool) -> Result<u64, Verdict> {
-        let Some(mut part) = self.part(key) else { return Err(Verdict::Full) };
+    pub fn ask(&self, key: &[u8], rate: Rate, burst: u64, now: u64, count: bool) -> Result<u64, BucketVerdict> {
+        let Some(mut part) = self.part(key) else { return Err(BucketVerdict::Full) };
         if let Some(index) = part.by_key.get(key).copied() {
             part.touch(index);
-            let Some(bucket) = part.bucket(index) else { return Err(Verdict::Full) };
+            let Some(bucket) = part.bucket(index) else { return Err(BucketVerdict::Full) };
             let excess = bucket.with_one_more(rate, now);
             if excess > burst {
-                return Err(Verdict::Busy { excess });
+                return Err(BucketVerdict::Busy { excess });
             }
             return Ok(if count { bucket.count(rate, now) } else { excess });
         }
-        let Some(index) = part.insert(key, rate, now) else { return Err(Verdict::Full) };
+        let Some(index) = part.insert(key, rate, now) else { return Err(BucketVerdict::Full) };
         Ok(if count { part.bucket(index).map_or(0, |bucket| bucket.count(rate, now)) } else { 0 })
     }
     /// Reserves a place for a request that may not count, so that no more of them are under way than may fail. Every
     /// success is followed by one [`Buckets::settle`] with the key. A key that the zone has no room for is not limited.
-    pub fn reserve(&self, key: &[u8], rate: Rate, burst: u64, now: u64) -> Result<(), Unreserved> {
+    pub fn reserve(&self, key: &[u8], rate: Rate, burst: u64, now: u64) -> Result<(), BucketRefusal> {
         let Some(mut part) = self.part(key) else { return Ok(()) };
         let index = match part.by_key.get(key).copied() {
             Some(index) => {
@@ -151,10 +151,10 @@ impl Buckets {
         let Some(bucket) = index.and_then(|index| part.bucket(index)) else { return Ok(()) };
         let excess = bucket.with_one_more(rate, now);
         if excess > burst {
-            return Err(Unreserved::Busy { excess });
+            return Err(BucketRefusal::Busy { excess });
         }
         if excess.saturating_add(u64::from(bucket.reserved).saturating_mul(1000)) > burst {
-            return Err(Unreserved::Later);
+            return Err(BucketRefusal::Later);
         }
         bucket.reserved = bucket.reserved.saturating_add(1);
         Ok(())
@@ -182,7 +182,7 @@ impl Buckets {
     }
 }
 
-impl Part {
+impl BucketPart {
     fn bucket(&mut self, index: u32) -> Option<&mut Bucket> {
         self.buckets.get_mut(index as usize)
     }

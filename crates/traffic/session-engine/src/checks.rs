@@ -2,12 +2,12 @@
 
 use crate::shared_checks::{CheckSharing, SharedPasses};
 use crate::shared_store::StoreSlot;
-use crate::unopened;
-use conf_schema::value::{decimal, parse_msec};
-use conf_schema::{Cx, Directive, Problem, Value};
+use crate::unopened_failure;
+use conf_schema::value::{parse_decimal, parse_msec};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Line;
 use net::Address;
-use observe::{ErrorLog, Level, os};
+use observe::{ErrorLog, Severity, os_error};
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use upstream::{Checked, Group, Peer};
+use upstream::{CheckState, Group, Peer};
 
 /// Parameters of `health_check` in all areas.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Schedule {
         let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
         let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
         let time = || parse_msec(value.as_bytes()).ok_or_else(invalid);
-        let count = || decimal::<u32>(value).filter(|n| *n > 0).ok_or_else(invalid);
+        let count = || parse_decimal::<u32>(value).filter(|n| *n > 0).ok_or_else(invalid);
         match name {
             "interval" => self.interval_ms = time().and_then(|ms| if ms > 0 { Ok(ms) } else { Err(invalid()) })?,
             "jitter" => self.jitter_ms = time()?,
@@ -65,7 +65,7 @@ impl Schedule {
             "sync" if !text.contains('=') => {
                 self.sharing = Some(CheckSharing::new(cx.get::<StoreSlot>().clone(), area));
             }
-            "port" => self.port = Some(decimal(value).filter(|p| *p > 0).ok_or_else(invalid)?),
+            "port" => self.port = Some(parse_decimal(value).filter(|p| *p > 0).ok_or_else(invalid)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -109,15 +109,15 @@ pub enum ProbeFailure {
     /// Reason for which the server counts as unhealthy.
     Server(String),
     /// No connection could be opened, which says nothing about the server.
-    Unopened(Level, String),
+    Unopened(Severity, String),
 }
 
 impl ProbeFailure {
     /// Judges an error of connecting.
     pub fn connecting(e: &io::Error) -> ProbeFailure {
-        match unopened(e) {
+        match unopened_failure(e) {
             Some((level, words)) => ProbeFailure::Unopened(level, words),
-            None => ProbeFailure::Server(format!("connect() failed {}", os(e))),
+            None => ProbeFailure::Server(format!("connect() failed {}", os_error(e))),
         }
     }
 }
@@ -128,10 +128,10 @@ impl From<String> for ProbeFailure {
     }
 }
 
-impl From<http_client::Failure> for ProbeFailure {
-    fn from(why: http_client::Failure) -> ProbeFailure {
+impl From<http_client::ClientFailure> for ProbeFailure {
+    fn from(why: http_client::ClientFailure) -> ProbeFailure {
         match &why {
-            http_client::Failure::Io(http_client::Step::Connect, e) if unopened(e).is_some() => {
+            http_client::ClientFailure::Io(http_client::ClientStep::Connect, e) if unopened_failure(e).is_some() => {
                 ProbeFailure::connecting(e)
             }
             why => ProbeFailure::Server(why.to_string()),
@@ -171,13 +171,13 @@ impl<T> Clone for MatchBlocks<T> {
     }
 }
 
-impl<T: Tests> Value for MatchBlocks<T> {
+impl<T: Tests> ValueKind for MatchBlocks<T> {
     const SYNTAX: &'static str = "name { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let mut tests = T::default();
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             tests.line(cx, line).map_err(|p| p.on(line))?;
         }
         if cx.get::<Matches<T>>().0.insert(name.clone(), Arc::new(tests)).is_some() {
@@ -196,7 +196,7 @@ pub trait Probe: 'static {
 
 /// Excludes servers with `mandatory` until they are checked, and forgets the verdicts of checks that the configuration
 /// no longer has.
-pub fn prepare(group: &Group, schedules: &[&Schedule]) {
+pub fn prepare_checks(group: &Group, schedules: &[&Schedule]) {
     let ids: Vec<&str> = schedules.iter().map(|schedule| schedule.id.as_str()).collect();
     let mandatory = schedules.iter().filter(|schedule| schedule.mandatory);
     group.check_first(mandatory.map(|schedule| schedule.id.clone()).collect());
@@ -210,7 +210,7 @@ pub fn prepare(group: &Group, schedules: &[&Schedule]) {
 }
 
 /// Probes all servers of a group, also later ones; never returns.
-pub async fn watch<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>, log: Arc<ErrorLog>) {
+pub async fn watch_group<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<Group>, log: Arc<ErrorLog>) {
     let mut tasks = runtime::task::JoinSet::new();
     let mut known: Vec<Weak<Peer>> = Vec::new();
     let schedule = Rc::new(schedule);
@@ -274,13 +274,13 @@ async fn watch_server<P: Probe>(
             Err(_) => (failed, passed) = (failed.saturating_add(1), 0),
         }
         // The first response decides about an unchecked server.
-        let unknown = peer.checks_say() == Checked::Unknown;
+        let unknown = peer.checks_say() == CheckState::Unknown;
         let verdict = match found {
             Ok(()) if passed >= schedule.passes || unknown => {
-                Some((Checked::Healthy, Level::Notice, "healthy".to_string()))
+                Some((CheckState::Healthy, Severity::Notice, "healthy".to_string()))
             }
             Err(why) if failed >= schedule.fails || unknown => {
-                Some((Checked::Unhealthy, Level::Warn, format!("unhealthy: {why}")))
+                Some((CheckState::Unhealthy, Severity::Warn, format!("unhealthy: {why}")))
             }
             _ => None,
         };

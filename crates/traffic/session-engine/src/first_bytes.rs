@@ -1,6 +1,6 @@
 //! First bytes of a connection: PROXY protocol header and preread data.
 
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
@@ -15,11 +15,11 @@ pub enum HeaderFault {
 }
 
 impl HeaderFault {
-    pub fn words(&self) -> (Level, Option<String>) {
+    pub fn words(&self) -> (Severity, Option<String>) {
         match self {
-            HeaderFault::Closed => (Level::Info, None),
-            HeaderFault::Io(e) => (Level::Info, Some(format!("recv() failed {}", os(e)))),
-            HeaderFault::Invalid(words) => (Level::Error, words.clone()),
+            HeaderFault::Closed => (Severity::Info, None),
+            HeaderFault::Io(e) => (Severity::Info, Some(format!("recv() failed {}", os_error(e)))),
+            HeaderFault::Invalid(words) => (Severity::Error, words.clone()),
         }
     }
 }
@@ -29,13 +29,13 @@ pub async fn proxy_header(stream: &Stream) -> Result<(wire_proxy::Header, Vec<u8
     let mut buf = Vec::with_capacity(wire_proxy::MAX_HEADER);
     let mut seen = 0;
     loop {
-        news(stream, seen, &mut buf).await.map_err(HeaderFault::Io)?;
+        await_news(stream, seen, &mut buf).await.map_err(HeaderFault::Io)?;
         if buf.is_empty() {
             return Err(HeaderFault::Closed);
         }
         let ended = buf.len() == seen;
         seen = buf.len();
-        match wire_proxy::parse(&buf) {
+        match wire_proxy::parse_header(&buf) {
             Ok(Some((header, length))) => {
                 return Ok((header, take(stream, length).await.map_err(HeaderFault::Io)?));
             }
@@ -65,7 +65,7 @@ async fn take(stream: &Stream, length: usize) -> io::Result<Vec<u8>> {
 
 /// Waits for more than `seen` bytes and peeks all that the buffer's capacity takes; an unchanged length is the end. The
 /// bytes stay in the socket, so that a wait holds no buffer.
-pub async fn news(stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> io::Result<()> {
+pub async fn await_news(stream: &Stream, seen: usize, buf: &mut Vec<u8>) -> io::Result<()> {
     let most = buf.capacity();
     poll_fn(|cx| {
         let news = poll_news(stream, seen, buf, most, cx);

@@ -4,21 +4,21 @@ use conf_schema::value::{Cidr, cidr};
 use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trusted {
+pub enum TrustedNetwork {
     Network(Cidr),
     /// Any client of a UNIX-domain socket.
     Unix,
 }
 
-pub fn trusted(proxies: &[Trusted], address: Option<IpAddr>) -> bool {
+pub fn is_trusted(proxies: &[TrustedNetwork], address: Option<IpAddr>) -> bool {
     let plain = address.map(|ip| match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
         v4 => v4,
     });
     proxies.iter().any(|proxy| match (proxy, plain) {
-        (Trusted::Unix, None) => true,
-        (Trusted::Network(network), Some(ip)) => {
-            let (v6, number) = cidr::number(ip);
+        (TrustedNetwork::Unix, None) => true,
+        (TrustedNetwork::Network(network), Some(ip)) => {
+            let (v6, number) = cidr::address_number(ip);
             network.contains(v6, number)
         }
         _ => false,
@@ -27,17 +27,17 @@ pub fn trusted(proxies: &[Trusted], address: Option<IpAddr>) -> bool {
 
 /// Follows header addresses from the last to the first while `peer` is trusted (without `recursive`, once). `None`:
 /// `peer` remains.
-pub fn client<'a>(
+pub fn forwarded_client<'a>(
     peer: Option<SocketAddr>,
     lines: impl DoubleEndedIterator<Item = &'a [u8]>,
-    proxies: &[Trusted],
+    proxies: &[TrustedNetwork],
     recursive: bool,
 ) -> Option<SocketAddr> {
     let mut current = peer;
     let mut found = None;
     for line in lines.rev() {
         for name in line.rsplit(|c| matches!(c, b' ' | b',')).filter(|name| !name.is_empty()) {
-            if !trusted(proxies, current.map(|a| a.ip())) {
+            if !is_trusted(proxies, current.map(|a| a.ip())) {
                 return found;
             }
             let Some(address) = address_port(name) else { return found };
@@ -67,13 +67,14 @@ pub fn address_port(text: &[u8]) -> Option<SocketAddr> {
 mod tests {
     use super::*;
 
-    fn proxies(list: &[&str]) -> Vec<Trusted> {
-        list.iter().map(|text| Trusted::Network(Cidr::parse(text.as_bytes()).expect("a network").0)).collect()
+    fn proxies(list: &[&str]) -> Vec<TrustedNetwork> {
+        list.iter().map(|text| TrustedNetwork::Network(Cidr::parse(text.as_bytes()).expect("a network").0)).collect()
     }
 
     fn run(lines: &[&str], list: &[&str], recursive: bool) -> Option<String> {
         let peer = Some("127.0.0.1:1000".parse().expect("address"));
-        client(peer, lines.iter().map(|l| l.as_bytes()), &proxies(list), recursive).map(|a| a.ip().to_string())
+        forwarded_client(peer, lines.iter().map(|l| l.as_bytes()), &proxies(list), recursive)
+            .map(|a| a.ip().to_string())
     }
 
     #[test]

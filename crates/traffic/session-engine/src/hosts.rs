@@ -1,17 +1,17 @@
 //! A table of host names and wildcards (`hostnames` of a map, referers): exact names first, then the longest wildcard.
 
 use crate::AreaTypes;
-use crate::names::{Names, ServerName};
+use crate::names::{AreaNames, ServerName};
 use conf_schema::Problem;
 
 pub struct Hosts<A: AreaTypes, T> {
-    names: Names<A>,
+    names: AreaNames<A>,
     values: Vec<T>,
 }
 
 impl<A: AreaTypes, T> Default for Hosts<A, T> {
     fn default() -> Self {
-        Hosts { names: Names::default(), values: Vec::new() }
+        Hosts { names: AreaNames::default(), values: Vec::new() }
     }
 }
 

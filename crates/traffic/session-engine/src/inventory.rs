@@ -23,13 +23,13 @@ pub type Validity = Arc<dyn Fn() -> Option<(i64, i64)> + Send + Sync>;
 #[derive(Default)]
 pub struct AreaInventory {
     present: AtomicBool,
-    groups: Mutex<Vec<Listed>>,
+    groups: Mutex<Vec<ListedGroup>>,
     keyvals: Mutex<Vec<Arc<Keyval>>>,
     limits: Mutex<Vec<String>>,
 }
 
 #[derive(Clone)]
-pub struct Listed {
+pub struct ListedGroup {
     pub group: Arc<Group>,
     /// Name of the `zone`, without which the servers cannot change.
     pub zone: Option<String>,
@@ -68,7 +68,7 @@ impl AreaInventory {
     pub fn is_present(&self) -> bool {
         self.present.load(Ordering::Relaxed)
     }
-    pub fn add_group(&self, listed: Listed) {
+    pub fn add_group(&self, listed: ListedGroup) {
         if let Some(roster) = &listed.group.extras.roster {
             roster.follow(listed.group.clone());
         }
@@ -80,10 +80,10 @@ impl AreaInventory {
     pub fn add_limit(&self, name: &str) {
         locked(&self.limits).push(name.into());
     }
-    pub fn groups(&self) -> Vec<Listed> {
+    pub fn groups(&self) -> Vec<ListedGroup> {
         locked(&self.groups).clone()
     }
-    pub fn group(&self, name: &str) -> Option<Listed> {
+    pub fn group(&self, name: &str) -> Option<ListedGroup> {
         locked(&self.groups).iter().find(|listed| listed.group.name == name).cloned()
     }
     pub fn keyvals(&self) -> Vec<Arc<Keyval>> {

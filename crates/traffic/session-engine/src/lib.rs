@@ -51,6 +51,6 @@ pub mod zones;
 /// Version of nginx whose configuration language and behaviour apply.
 pub const NGINX_VERSION: &str = "1.31.6";
 
-pub use session::{AreaTypes, Session, SessionOf, Slot};
+pub use session::{AreaTypes, Session, SessionOf, SessionSlot};
 pub use template::Template;
-pub use unopened::unopened;
+pub use unopened::unopened_failure;

@@ -1,8 +1,8 @@
 //! `listen`: an address and its options (nginx: `ngx_http_core_listen`, `ngx_stream_core_listen`,
 //! `ngx_mail_core_listen`, `ngx_parse_url`).
 
-use conf_schema::value::{decimal, parse_sec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value, suggest};
+use conf_schema::value::{parse_decimal, parse_sec, parse_size};
+use conf_schema::{Cx, Directive, Problem, ValueKind, suggest};
 use net::Address;
 use net::listen::{ListenSpec, TcpKeepalive};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -86,7 +86,7 @@ const NOT_OF_QUIC: &[&str] = &[
     "proxy_protocol",
 ];
 
-impl Value for Listen {
+impl ValueKind for Listen {
     const SYNTAX: &'static str = "address[:port] | port | unix:path [parameter ...]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let listen = Listen::read(cx, d, ListenKind::Http)?;
@@ -116,7 +116,7 @@ impl Listen {
     pub fn read(cx: &mut Cx, d: &Directive, kind: ListenKind) -> Result<Self, Problem> {
         let default_port = if kind == ListenKind::Http { 80 } else { 0 };
         let address = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let mut specs: Vec<ListenSpec> = addresses(&address, default_port)
+        let mut specs: Vec<ListenSpec> = parse_addresses(&address, default_port)
             .map_err(|why| Problem::says(format!("{why} in \"{address}\" of the \"listen\" directive")).at(0))?
             .into_iter()
             .map(ListenSpec::new)
@@ -150,7 +150,7 @@ impl Listen {
         let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
         let number = |what: &str| {
             value
-                .and_then(decimal::<u32>)
+                .and_then(parse_decimal::<u32>)
                 .filter(|n| *n > 0)
                 .ok_or_else(|| Problem::says(format!("invalid {what} \"{text}\"")))
         };
@@ -225,7 +225,7 @@ impl Listen {
             }
             _ => {
                 let problem = Problem::says(format!("invalid parameter \"{text}\""));
-                return Err(match suggest::nearest(name, PARAMETERS.iter().map(|p| p.trim_end_matches('='))) {
+                return Err(match suggest::nearest_word(name, PARAMETERS.iter().map(|p| p.trim_end_matches('='))) {
                     Some(near) => problem.hint(format!("did you mean \"{near}\"?")),
                     None => problem,
                 });
@@ -258,13 +258,13 @@ fn keepalive(text: &str) -> Option<TcpKeepalive> {
     };
     let count = match count {
         "" => None,
-        s => Some(decimal::<u32>(s).filter(|n| *n > 0)?),
+        s => Some(parse_decimal::<u32>(s).filter(|n| *n > 0)?),
     };
     Some(TcpKeepalive { on: true, idle: time(idle)?, interval: time(interval)?, count })
 }
 
 /// Addresses of a word: `80`, `127.0.0.1`, `*:80-82`, `[::1]:80`, `localhost:80`, `unix:/path`.
-pub fn addresses(text: &str, default_port: u16) -> Result<Vec<Address>, String> {
+pub fn parse_addresses(text: &str, default_port: u16) -> Result<Vec<Address>, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         if path.is_empty() {
             return Err("no path in the unix domain socket".into());
@@ -325,7 +325,7 @@ fn is_ports(text: &str) -> bool {
 
 fn ports_of(text: Option<&str>, default_port: u16) -> Result<std::ops::RangeInclusive<u16>, String> {
     let Some(text) = text else { return Ok(default_port..=default_port) };
-    let port = |s: &str| decimal::<u16>(s).filter(|p| *p > 0).ok_or_else(|| "invalid port".to_string());
+    let port = |s: &str| parse_decimal::<u16>(s).filter(|p| *p > 0).ok_or_else(|| "invalid port".to_string());
     match text.split_once('-') {
         Some((first, last)) => {
             let (first, last) = (port(first)?, port(last)?);
@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> Result<Vec<String>, String> {
-        addresses(text, 80).map(|all| all.iter().map(ToString::to_string).collect())
+        parse_addresses(text, 80).map(|all| all.iter().map(ToString::to_string).collect())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::AreaTypes;
 use crate::regex::{MatchFailed, Pattern};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl<A: AreaTypes> ServerName<A> {
     }
 }
 
-impl<A: AreaTypes> Value for ServerNames<A> {
+impl<A: AreaTypes> ValueKind for ServerNames<A> {
     const SYNTAX: &'static str = "name ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -134,7 +134,7 @@ fn server_name<A: AreaTypes>(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<
     }
 }
 
-pub struct Names<A: AreaTypes> {
+pub struct AreaNames<A: AreaTypes> {
     exact: HashMap<Vec<u8>, usize>,
     /// `.example.com` by its part after the star.
     suffix: HashMap<Vec<u8>, usize>,
@@ -142,20 +142,20 @@ pub struct Names<A: AreaTypes> {
     regex: Vec<(Arc<Pattern<A>>, usize)>,
 }
 
-impl<A: AreaTypes> Default for Names<A> {
+impl<A: AreaTypes> Default for AreaNames<A> {
     fn default() -> Self {
-        Names { exact: HashMap::new(), suffix: HashMap::new(), prefix: HashMap::new(), regex: Vec::new() }
+        AreaNames { exact: HashMap::new(), suffix: HashMap::new(), prefix: HashMap::new(), regex: Vec::new() }
     }
 }
 
-impl<A: AreaTypes> std::fmt::Debug for Names<A> {
+impl<A: AreaTypes> std::fmt::Debug for AreaNames<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Names { exact, suffix, prefix, regex } = self;
+        let AreaNames { exact, suffix, prefix, regex } = self;
         write!(f, "Names({} exact, {} wildcards, {regex:?})", exact.len(), suffix.len() + prefix.len())
     }
 }
 
-impl<A: AreaTypes> Names<A> {
+impl<A: AreaTypes> AreaNames<A> {
     /// Adds a server's name; `false` if it was added before.
     pub fn add(&mut self, name: &ServerName<A>, server: usize) -> bool {
         fn insert(table: &mut HashMap<Vec<u8>, usize>, key: &[u8], server: usize) -> bool {
@@ -216,7 +216,7 @@ impl<A: AreaTypes> Names<A> {
     }
     #[must_use]
     pub fn regexes_only(self) -> Self {
-        Names { regex: self.regex, ..Names::default() }
+        AreaNames { regex: self.regex, ..AreaNames::default() }
     }
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.suffix.is_empty() && self.prefix.is_empty() && self.regex.is_empty()
@@ -269,7 +269,7 @@ pub fn parse_host(text: &[u8], out: &mut Vec<u8>) -> Option<Option<u16>> {
 }
 
 /// Validates a host from a handshake or header: lower case, without port.
-pub fn host(text: &[u8]) -> Option<Vec<u8>> {
+pub fn valid_host(text: &[u8]) -> Option<Vec<u8>> {
     let mut name = Vec::new();
     parse_host(text, &mut name)?;
     Some(name)

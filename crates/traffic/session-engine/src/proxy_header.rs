@@ -59,7 +59,7 @@ mod tests {
     fn read(facts: Option<&Facts>) -> (wire_proxy::Header, Vec<u8>) {
         let pair = ("10.0.0.1:1000".parse().expect("client"), "10.0.0.2:993".parse().expect("server"));
         let bytes = version_2(Some(pair), facts, false).expect("fits");
-        let (header, length) = wire_proxy::parse(&bytes).expect("valid").expect("whole");
+        let (header, length) = wire_proxy::parse_header(&bytes).expect("valid").expect("whole");
         assert_eq!(length, bytes.len());
         (header, bytes)
     }
@@ -113,13 +113,13 @@ mod tests {
             assert_eq!(info.tlvs().find(COMMON_NAME), Ok(Some(&b"client.example"[..])));
             (info.client, info.verify)
         };
-        let mut facts = Facts { peer: peer(tls::verify::Verdict::OK), ..Facts::default() };
+        let mut facts = Facts { peer: peer(tls::verify::VerifyVerdict::OK), ..Facts::default() };
         assert_eq!(ssl(&facts), (7, 0));
         facts.resumed = true;
         assert_eq!(ssl(&facts), (5, 0));
         let _ = facts.peer.as_ref().expect("it").asked.set(Some("certificate revoked"));
         assert_eq!(ssl(&facts), (5, REVOKED));
-        facts.peer = peer(tls::verify::Verdict::SELF_SIGNED);
+        facts.peer = peer(tls::verify::VerifyVerdict::SELF_SIGNED);
         assert_eq!(ssl(&facts), (5, 18));
     }
 

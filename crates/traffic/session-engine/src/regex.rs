@@ -2,7 +2,7 @@
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 
-use crate::variable::{VarId, Variables};
+use crate::variable::{VarId, VariableTable};
 use crate::{AreaTypes, Session};
 use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub struct MatchFailed(pub String);
 
 /// Compiled patterns of a configuration by text and case sensitivity; servers share many.
 #[derive(Default)]
-struct Compiled(HashMap<(Box<[u8]>, bool), Arc<Expression>>);
+struct CompiledPatterns(HashMap<(Box<[u8]>, bool), Arc<Expression>>);
 
 /// An expression, translated to machine code before its first match: that costs more than the rest of its compilation,
 /// and the master process matches none.
@@ -106,19 +106,19 @@ impl<A: AreaTypes> Pattern<A> {
     /// Compiles a pattern and declares its named groups' variables; fails with nginx's message.
     pub fn new(cx: &mut Cx, text: &[u8], caseless: bool) -> Result<Self, Problem> {
         let key = (Box::from(text), caseless);
-        if let Some(known) = cx.get::<Compiled>().0.get(&key).cloned() {
+        if let Some(known) = cx.get::<CompiledPatterns>().0.get(&key).cloned() {
             return Pattern::of(cx, known, text);
         }
         let shown = String::from_utf8_lossy(text).into_owned();
         let regex = compiled(&shown, caseless).map_err(Problem::says)?;
         let regex = Arc::new(regex);
-        cx.get::<Compiled>().0.insert(key, regex.clone());
+        cx.get::<CompiledPatterns>().0.insert(key, regex.clone());
         Pattern::of(cx, regex, text)
     }
     /// Returns the pattern for this position of the configuration, with the variables of its named groups.
     fn of(cx: &mut Cx, regex: Arc<Expression>, text: &[u8]) -> Result<Self, Problem> {
         let place = cx.place().into_boxed_str();
-        let variables = cx.get::<Variables<A>>();
+        let variables = cx.get::<VariableTable<A>>();
         let mut names = Vec::new();
         for (group, name) in regex.checked.capture_names().iter().enumerate() {
             if let Some(name) = name {
@@ -155,7 +155,8 @@ impl<A: AreaTypes> Pattern<A> {
     }
     /// Matches for a session and sets `$1`... and named groups. Fails, logged, beyond the limit.
     pub fn run(&self, r: &mut A::Session, subject: &[u8]) -> Result<bool, MatchFailed> {
-        self.try_run(r, subject).inspect_err(|MatchFailed(words)| r.log(observe::Level::Error, format_args!("{words}")))
+        self.try_run(r, subject)
+            .inspect_err(|MatchFailed(words)| r.log(observe::Severity::Error, format_args!("{words}")))
     }
     fn try_run(&self, r: &mut A::Session, subject: &[u8]) -> Result<bool, MatchFailed> {
         // Skips captures that no variable refers to.

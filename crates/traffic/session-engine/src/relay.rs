@@ -51,7 +51,7 @@ fn give_back(mut buf: Vec<u8>) {
     });
 }
 
-pub trait End {
+pub trait RelaySide {
     /// Uses the spare capacity where there is some; `Ok(0)` is the end.
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>>;
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
@@ -69,7 +69,7 @@ pub trait End {
     }
 }
 
-impl End for &Stream {
+impl RelaySide for &Stream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         loop {
             match self.try_read_buf(buf) {
@@ -108,7 +108,7 @@ impl End for &Stream {
     }
 }
 
-impl End for Box<dyn End> {
+impl RelaySide for Box<dyn RelaySide> {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         (**self).poll_recv(cx, buf)
     }
@@ -185,11 +185,11 @@ pub struct Relay<C, S> {
     down_first: bool,
     terms: Terms,
     idle: Sleep,
-    progress: Progress,
+    progress: RelayProgress,
 }
 
 /// State that both directions change.
-struct Progress {
+struct RelayProgress {
     /// Time of the last transfer.
     moved: Instant,
     began: Instant,
@@ -202,11 +202,11 @@ struct Progress {
     broken: Option<(io::Error, bool)>,
 }
 
-impl<C: End, S: End> Relay<C, S> {
+impl<C: RelaySide, S: RelaySide> Relay<C, S> {
     pub fn new(client: C, server: S, up: Direction, down: Direction, terms: Terms) -> Relay<C, S> {
         let now = clock::now();
         let progress =
-            Progress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
+            RelayProgress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
         let idle = sleep_until(now.plus_millis(terms.timeout_ms));
         Relay { client, server, up, down, down_first: false, terms, idle, progress }
     }
@@ -291,7 +291,7 @@ impl Direction {
     pub fn new(pending: Vec<u8>, received: u64, rate: u64) -> Direction {
         Direction { pending, received, rate, growth: 1, ..Direction::default() }
     }
-    fn has_pending(&self, to: &impl End) -> bool {
+    fn has_pending(&self, to: &impl RelaySide) -> bool {
         self.at < self.pending.len() || to.has_unsent()
     }
     fn hold(&mut self, ms: u64) {
@@ -302,12 +302,12 @@ impl Direction {
     #[allow(clippy::too_many_arguments)]
     fn poll(
         &mut self,
-        from: &mut impl End,
-        to: &mut impl End,
+        from: &mut impl RelaySide,
+        to: &mut impl RelaySide,
         to_client: bool,
         half: bool,
         terms: &Terms,
-        progress: &mut Progress,
+        progress: &mut RelayProgress,
         cx: &mut Context<'_>,
     ) -> Poll<io::Error> {
         loop {
@@ -371,7 +371,7 @@ impl Direction {
         }
     }
     /// Returns the size of the next read: of a flow that has filled a buffer, at most the room of the other side.
-    fn read_bytes(&mut self, base: usize, to: &impl End) -> usize {
+    fn read_bytes(&mut self, base: usize, to: &impl RelaySide) -> usize {
         if self.growth <= 1 {
             return base;
         }
@@ -391,7 +391,12 @@ impl Direction {
             self.at = 0;
         }
     }
-    fn poll_write(&mut self, to: &mut impl End, moved: &mut Instant, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write(
+        &mut self,
+        to: &mut impl RelaySide,
+        moved: &mut Instant,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
         while self.at < self.pending.len() {
             let n = ready!(to.poll_send(cx, self.pending.get(self.at..).unwrap_or_default()))?;
             self.at += n;
@@ -407,7 +412,7 @@ impl Direction {
         to.poll_flush(cx)
     }
     /// Reads once; a buffer is held only if bytes came.
-    fn poll_read(&mut self, from: &mut impl End, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn poll_read(&mut self, from: &mut impl RelaySide, most: usize, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut buf = buffer(most);
         let got = from.poll_recv(cx, &mut buf);
         match got {

@@ -7,7 +7,7 @@ const BASE: usize = 16 * 1024;
 
 /// An endless source, which notes the sizes of its reads.
 #[derive(Default)]
-struct Source {
+struct EndlessSource {
     reads: Vec<usize>,
     /// Largest read; 0 for no limit.
     most: usize,
@@ -20,7 +20,7 @@ struct Sink {
     excess: Option<usize>,
 }
 
-impl End for Source {
+impl RelaySide for EndlessSource {
     fn poll_recv(&mut self, _: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let room = buf.capacity() - buf.len();
         let n = if self.most == 0 { room } else { room.min(self.most) };
@@ -43,7 +43,7 @@ impl End for Source {
     fn shutdown_write(&mut self) {}
 }
 
-impl End for Sink {
+impl RelaySide for Sink {
     fn poll_recv(&mut self, _: &mut Context<'_>, _: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         Poll::Pending
     }
@@ -73,7 +73,7 @@ struct Fast {
     taken: usize,
 }
 
-impl End for Fast {
+impl RelaySide for Fast {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         ready!(budget::poll_proceed(cx));
         let n = buf.capacity() - buf.len();
@@ -101,25 +101,25 @@ impl End for Fast {
 }
 
 /// Polls a direction of the server's bytes until it blocks.
-fn poll(way: &mut Direction, from: &mut Source, to: &mut Sink) {
+fn poll(way: &mut Direction, from: &mut EndlessSource, to: &mut Sink) {
     let terms = Terms { buffer_bytes: BASE, half_close: HalfClose::Neither, timeout_ms: 1000, stalled_ms: 1000 };
     let now = clock::now();
     let mut progress =
-        Progress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
+        RelayProgress { moved: now, began: now, answered: false, first: true, server_last: false, broken: None };
     let mut cx = Context::from_waker(Waker::noop());
     assert!(way.poll(from, to, true, false, &terms, &mut progress, &mut cx).is_pending());
 }
 
 #[test]
 fn reads_of_a_free_flow_grow() {
-    let (mut way, mut from) = (Direction::default(), Source::default());
+    let (mut way, mut from) = (Direction::default(), EndlessSource::default());
     poll(&mut way, &mut from, &mut Sink { free: 1024 * 1024, excess: Some(0) });
     assert_eq!(from.reads.get(..4), Some(&[BASE, 2 * BASE, 4 * BASE, 4 * BASE][..]));
 }
 
 #[test]
 fn a_side_that_takes_no_bytes_costs_a_probe() {
-    let (mut way, mut from) = (Direction::default(), Source::default());
+    let (mut way, mut from) = (Direction::default(), EndlessSource::default());
     let mut to = Sink { free: 1024 * 1024, excess: Some(0) };
     poll(&mut way, &mut from, &mut to);
     assert_eq!(to.free, 0);
@@ -137,14 +137,14 @@ fn a_side_that_takes_no_bytes_costs_a_probe() {
 #[test]
 fn unaccepted_bytes_hold_memory_of_their_own_size() {
     // The sink takes less than it says, as a socket does under memory pressure.
-    let (mut way, mut from) = (Direction::default(), Source::default());
+    let (mut way, mut from) = (Direction::default(), EndlessSource::default());
     poll(&mut way, &mut from, &mut Sink { free: 7 * BASE + 4 * BASE - 1000, excess: Some(1024 * 1024) });
     assert_eq!((way.pending.len() - way.at, way.pending.capacity()), (1000, 1000));
 }
 
 #[test]
 fn small_reads_end_the_growth() {
-    let (mut way, mut from) = (Direction::default(), Source::default());
+    let (mut way, mut from) = (Direction::default(), EndlessSource::default());
     poll(&mut way, &mut from, &mut Sink { free: 1024 * 1024, excess: Some(0) });
     assert_eq!(way.growth, GROWTH);
     (way.pending, way.at, from.most) = (Vec::new(), 0, 100);

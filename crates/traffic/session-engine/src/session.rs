@@ -1,14 +1,14 @@
 //! Interface of sessions for variables, templates, rules and logs.
 
-use crate::forwarded::Trusted;
+use crate::forwarded::TrustedNetwork;
 use crate::regex::Captures;
 use crate::variable::VarId;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[derive(Clone, Debug, Default)]
-pub enum Slot {
+pub enum SessionSlot {
     #[default]
     Unset,
     /// Computed, without a value.
@@ -21,37 +21,37 @@ pub enum Slot {
 /// Longest value that fits beside the length.
 const SHORT_MAX: usize = 22;
 
-impl Slot {
+impl SessionSlot {
     #[inline]
-    pub fn of(value: &[u8]) -> Slot {
+    pub fn of(value: &[u8]) -> SessionSlot {
         let mut octets = [0; SHORT_MAX];
         match octets.get_mut(..value.len()) {
             Some(place) => {
                 place.copy_from_slice(value);
-                Slot::Short(value.len() as u8, octets)
+                SessionSlot::Short(value.len() as u8, octets)
             }
-            None => Slot::Value(value.into()),
+            None => SessionSlot::Value(value.into()),
         }
     }
     #[inline]
     pub fn read(&self, out: &mut Vec<u8>) -> Option<bool> {
         match self {
-            Slot::Unset => None,
-            Slot::Missing => Some(false),
-            Slot::Short(length, octets) => {
+            SessionSlot::Unset => None,
+            SessionSlot::Missing => Some(false),
+            SessionSlot::Short(length, octets) => {
                 out.extend_from_slice(octets.get(..usize::from(*length)).unwrap_or_default());
                 Some(true)
             }
-            Slot::Value(value) => {
+            SessionSlot::Value(value) => {
                 out.extend_from_slice(value);
                 Some(true)
             }
         }
     }
-    pub fn write(slots: &mut Vec<Slot>, slot: u32, value: Slot) {
+    pub fn write(slots: &mut Vec<SessionSlot>, slot: u32, value: SessionSlot) {
         let slot = slot as usize;
         if slots.len() <= slot {
-            slots.resize(slot + 1, Slot::Unset);
+            slots.resize(slot + 1, SessionSlot::Unset);
         }
         if let Some(place) = slots.get_mut(slot) {
             *place = value;
@@ -78,7 +78,7 @@ pub trait Session: Sized + 'static {
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool;
     /// `None` if nothing is stored.
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool>;
-    fn write_slot(&mut self, slot: u32, value: Slot);
+    fn write_slot(&mut self, slot: u32, value: SessionSlot);
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>);
     /// Reports the first use of a variable of `set` that has no value.
     fn uninitialized(&self, name: &str) {
@@ -90,7 +90,12 @@ pub trait Session: Sized + 'static {
     /// Returns the client's address for access rules; `None`: a UNIX-domain socket.
     fn peer(&self) -> Option<SocketAddr>;
     /// Returns the client named by trusted proxies; `None`: the client itself.
-    fn forwarded_for(&self, peer: Option<SocketAddr>, proxies: &[Trusted], recursive: bool) -> Option<SocketAddr> {
+    fn forwarded_for(
+        &self,
+        peer: Option<SocketAddr>,
+        proxies: &[TrustedNetwork],
+        recursive: bool,
+    ) -> Option<SocketAddr> {
         let _ = (peer, proxies, recursive);
         None
     }
@@ -103,7 +108,7 @@ pub trait Session: Sized + 'static {
     }
     fn error_log(&self) -> &Arc<ErrorLog>;
     /// Writes to the error log, with the session's details.
-    fn log(&self, level: Level, words: std::fmt::Arguments<'_>);
+    fn log(&self, level: Severity, words: std::fmt::Arguments<'_>);
 }
 
 #[cfg(test)]
@@ -112,15 +117,18 @@ mod tests {
 
     #[test]
     fn values_of_all_lengths_are_read_as_written() {
-        assert_eq!(size_of::<Slot>(), 24);
+        assert_eq!(size_of::<SessionSlot>(), 24);
         for length in [0, 1, SHORT_MAX, SHORT_MAX + 1, 1000] {
             let value = vec![b'x'; length];
-            let slot = Slot::of(&value);
-            assert_eq!(matches!(slot, Slot::Short(..)), length <= SHORT_MAX, "{length}");
+            let slot = SessionSlot::of(&value);
+            assert_eq!(matches!(slot, SessionSlot::Short(..)), length <= SHORT_MAX, "{length}");
             let mut out = b"before ".to_vec();
             assert_eq!(slot.read(&mut out), Some(true));
             assert_eq!(out, [b"before ", &value[..]].concat());
         }
-        assert_eq!((Slot::Unset.read(&mut Vec::new()), Slot::Missing.read(&mut Vec::new())), (None, Some(false)));
+        assert_eq!(
+            (SessionSlot::Unset.read(&mut Vec::new()), SessionSlot::Missing.read(&mut Vec::new())),
+            (None, Some(false))
+        );
     }
 }

@@ -16,12 +16,12 @@ pub enum Cause {
 }
 
 #[derive(Default)]
-pub struct Control {
+pub struct SessionControl {
     closed: Cell<Option<Cause>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Control {
+impl SessionControl {
     fn close(&self, cause: Cause) {
         self.closed.set(Some(cause));
         if let Some(waker) = self.waker.take() {
@@ -50,14 +50,14 @@ impl Control {
 }
 
 #[derive(Default)]
-pub struct Sessions(RefCell<HashMap<u64, Rc<Control>>>);
+pub struct AreaSessions(RefCell<HashMap<u64, Rc<SessionControl>>>);
 
-impl Sessions {
+impl AreaSessions {
     pub fn count(&self) -> usize {
         self.0.borrow().len()
     }
     pub fn place(self: &Rc<Self>, number: u64) -> SessionSlot {
-        let control = Rc::<Control>::default();
+        let control = Rc::<SessionControl>::default();
         self.0.borrow_mut().insert(number, control.clone());
         SessionSlot { sessions: self.clone(), number, control }
     }
@@ -71,9 +71,9 @@ impl Sessions {
 
 /// Removed on drop.
 pub struct SessionSlot {
-    sessions: Rc<Sessions>,
+    sessions: Rc<AreaSessions>,
     number: u64,
-    pub control: Rc<Control>,
+    pub control: Rc<SessionControl>,
 }
 
 impl Drop for SessionSlot {

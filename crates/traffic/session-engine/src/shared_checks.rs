@@ -56,7 +56,7 @@ impl SharedPasses {
         let sharing = schedule.sharing.as_ref()?;
         let agent = sharing.slot.agent(log)?;
         let name = format!("{group} {}", schedule.id);
-        let table = crate::zones::state("shared checks", &name, 0, sharing.area.as_bytes(), PassTable::default);
+        let table = crate::zones::zone_state("shared checks", &name, 0, sharing.area.as_bytes(), PassTable::default);
         let replica = agent.share_map(&format!("checks:{}:{}", sharing.area, space_name(&name)), table.clone());
         let active = ArcSwapOption::from_pointee(ActivePasses { replica, _agent: agent });
         let lifetime_millis = schedule.interval_ms.saturating_add(schedule.jitter_ms);
@@ -79,7 +79,7 @@ impl SharedPasses {
         let note = || {
             let mut passes = self.table.passes();
             passes.retain(|_, pass| pass.end > now);
-            passes.insert(key.clone(), Pass { end, heard: None });
+            passes.insert(key.clone(), CheckPass { end, heard: None });
             Ok::<_, ()>(())
         };
         let _ = active.replica.change_key(&key, now, note);
@@ -93,7 +93,7 @@ fn key_of(address: &Address) -> Option<Vec<u8>> {
     }
 }
 
-struct Pass {
+struct CheckPass {
     /// Milliseconds since 1970.
     end: u64,
     /// When it came from another node.
@@ -102,10 +102,10 @@ struct Pass {
 
 /// The last passed probe of each server.
 #[derive(Default)]
-struct PassTable(Mutex<HashMap<Vec<u8>, Pass>>);
+struct PassTable(Mutex<HashMap<Vec<u8>, CheckPass>>);
 
 impl PassTable {
-    fn passes(&self) -> MutexGuard<'_, HashMap<Vec<u8>, Pass>> {
+    fn passes(&self) -> MutexGuard<'_, HashMap<Vec<u8>, CheckPass>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -118,7 +118,7 @@ impl LocalMap for PassTable {
     fn apply_value(&self, key: &[u8], value: Option<&[u8]>, expires: Option<u64>) -> bool {
         let mut passes = self.passes();
         match (value, expires) {
-            (Some(_), Some(end)) => drop(passes.insert(key.to_vec(), Pass { end, heard: Some(Instant::now()) })),
+            (Some(_), Some(end)) => drop(passes.insert(key.to_vec(), CheckPass { end, heard: Some(Instant::now()) })),
             _ => drop(passes.remove(key)),
         }
         true
@@ -154,7 +154,7 @@ mod tests {
         // An ended record, and an own pass.
         assert!(long.table.apply_value(b"192.0.2.1:80", None, None));
         assert!(!long.has_passed_elsewhere(&address));
-        long.table.passes().insert(b"192.0.2.1:80".to_vec(), Pass { end: u64::MAX, heard: None });
+        long.table.passes().insert(b"192.0.2.1:80".to_vec(), CheckPass { end: u64::MAX, heard: None });
         assert!(!long.has_passed_elsewhere(&address));
     }
 }

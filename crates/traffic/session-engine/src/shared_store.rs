@@ -6,9 +6,9 @@
 
 use crate::shared_secret::{SharedSecret, read_key_text};
 use conf_schema::value::parse_msec;
-use conf_schema::{Complaint, Cx, Directive, Level as ComplaintLevel, Problem, Value};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use metrics::store as row;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 pub use shared_store::StoreState;
 use shared_store::{AgentOptions, StoreAddress, StoreAgent, StoreLoss};
 use std::collections::HashMap;
@@ -67,7 +67,7 @@ impl std::fmt::Debug for StoreStarts {
 }
 
 /// The agents that live, by their settings, with their metrics.
-type Agents = HashMap<StoreSettings, (Weak<StoreAgent>, metrics::Zone<row::Of>)>;
+type Agents = HashMap<StoreSettings, (Weak<StoreAgent>, metrics::MetricZone<row::Of>)>;
 static AGENTS: LazyLock<Mutex<Agents>> = LazyLock::new(Mutex::default);
 
 impl StoreSlot {
@@ -168,7 +168,7 @@ impl StoreSlot {
                 Some(agent)
             }
             Err(error) => {
-                log.log(Level::Alert, 0, format_args!("shared_store: no thread {}", observe::os(&error)));
+                log.log(Severity::Alert, 0, format_args!("shared_store: no thread {}", observe::os_error(&error)));
                 None
             }
         }
@@ -182,8 +182,8 @@ pub fn store_states() -> Vec<(String, StoreState)> {
     living.map(|(settings, agent)| (settings.address_text.clone(), agent.state())).collect()
 }
 
-fn counted(agent: &Arc<StoreAgent>, address_text: &str) -> metrics::Zone<row::Of> {
-    let (metrics, agent) = (metrics::Zone::named(&[address_text]), Arc::downgrade(agent));
+fn counted(agent: &Arc<StoreAgent>, address_text: &str) -> metrics::MetricZone<row::Of> {
+    let (metrics, agent) = (metrics::MetricZone::named(&[address_text]), Arc::downgrade(agent));
     metrics.ask(move |values| {
         let Some(agent) = agent.upgrade() else { return };
         let state = agent.state();
@@ -204,7 +204,7 @@ impl StoreSettings {
     fn options(&self, log: Arc<ErrorLog>) -> AgentOptions {
         let address_text = self.address_text.clone();
         let report = move |is_failure: bool, words: &str| {
-            let level = if is_failure { Level::Error } else { Level::Notice };
+            let level = if is_failure { Severity::Error } else { Severity::Notice };
             log.log(level, 0, format_args!("shared_store \"{address_text}\": {words}"));
         };
         AgentOptions {
@@ -260,7 +260,7 @@ fn loss_of(word: &str) -> Option<StoreLoss> {
 #[derive(Clone, Debug, Default)]
 pub struct SharedStore;
 
-impl Value for SharedStore {
+impl ValueKind for SharedStore {
     const SYNTAX: &'static str = "address [prefix=name] [timeout=time] [password_file=file] [trusted_certificate=file] \
                                   [certificate=file certificate_key=file] [key_file=file] [fallback=local | open | deny]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -339,7 +339,7 @@ impl Value for SharedStore {
 fn read_file(cx: &mut Cx, name: &str, index: usize) -> Result<Vec<u8>, Problem> {
     let path = cx.full_name(name);
     let failed = |path: &Path, error: &std::io::Error| {
-        Problem::says(format!("open() \"{}\" failed {}", path.display(), observe::os(error))).at(index)
+        Problem::says(format!("open() \"{}\" failed {}", path.display(), observe::os_error(error))).at(index)
     };
     Ok(cx.store.read(&path).map_err(|error| failed(&path, &error))?.to_vec())
 }
@@ -355,11 +355,11 @@ fn read_pem(cx: &mut Cx, name: &str, index: usize) -> Result<Vec<u8>, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     fn parse(text: &str) -> Result<StoreSettings, String> {
         let mut cx = Cx::default();
-        let result = SharedStore::parse(&mut cx, &synthetic("shared_store", text));
+        let result = SharedStore::parse(&mut cx, &synthetic_directive("shared_store", text));
         result.map_err(|problem| format!("{problem:?}"))?;
         Ok(cx.get::<StoreSlot>().settings.get().expect("settings").clone())
     }

@@ -2,9 +2,9 @@
 //! nginx's hash, so that migrated clients keep their share.
 
 use crate::template::Part;
-use crate::variable::{Compute, VarId, Variables};
+use crate::variable::{Compute, VarId, VariableTable};
 use crate::{AreaTypes, Template};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl<A> Clone for Splits<A> {
     }
 }
 
-impl<A: AreaTypes> Value for Splits<A> {
+impl<A: AreaTypes> ValueKind for Splits<A> {
     const SYNTAX: &'static str = "string $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -30,7 +30,7 @@ impl<A: AreaTypes> Value for Splits<A> {
                 .hint("a variable name begins with \"$\""));
         };
         let shares = shares(d)?;
-        cx.get::<Variables<A>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;
+        cx.get::<VariableTable<A>>().computed(name, Arc::new(Split { source, shares }), false).map_err(|p| p.at(1))?;
         Ok(Splits(PhantomData))
     }
 }
@@ -47,7 +47,7 @@ fn shares(d: &Directive) -> Result<Vec<(u32, Box<[u8]>)>, Problem> {
     if let Some(line) = conf_syntax::include_of(block) {
         return Err(Problem::says("invalid percent value \"include\"").on(line));
     }
-    for line in conf_syntax::directives(block) {
+    for line in conf_syntax::list_directives(block) {
         let text = line.name.text();
         let value = line.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
         let part = match text.strip_suffix('%').and_then(hundredths) {
@@ -176,11 +176,11 @@ impl Prefix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{FileId, Item, parse};
+    use conf_syntax::{FileId, TreeItem, parse_file};
 
     fn read(body: &str) -> Result<Vec<(u32, Box<[u8]>)>, String> {
-        let items = parse(FileId(0), format!("split_clients $x $y {{ {body} }}").as_bytes());
-        let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
+        let items = parse_file(FileId(0), format!("split_clients $x $y {{ {body} }}").as_bytes());
+        let Some(TreeItem::Directive(d)) = items.into_iter().next() else { panic!("no block") };
         shares(&d).map_err(|p| format!("{:?}", p.words))
     }
 

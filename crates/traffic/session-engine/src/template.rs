@@ -1,9 +1,9 @@
 //! Strings with variables, compiled with the configuration (nginx: `ngx_http_compile_complex_value`).
 
-use crate::variable::{VarId, Variables, place};
+use crate::variable::{VarId, VariableTable, directive_place};
 use crate::{AreaTypes, Session};
 use conf_schema::value::parse_size;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::marker::PhantomData;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,13 +112,13 @@ impl<A: AreaTypes> Template<A> {
                 parts.push(Part::Group(digit - b'0'));
             } else {
                 let name = String::from_utf8_lossy(name).into_owned();
-                parts.push(Part::Variable(cx.get::<Variables<A>>().read(&name, place(d))));
+                parts.push(Part::Variable(cx.get::<VariableTable<A>>().read(&name, directive_place(d))));
             }
             rest = next;
         }
         flush(&mut literal, &mut parts);
         if parts.iter().any(|part| matches!(part, Part::Group(_))) {
-            cx.get::<Variables<A>>().groups_used = true;
+            cx.get::<VariableTable<A>>().groups_used = true;
         }
         Ok(Template::new(parts.into()))
     }
@@ -157,7 +157,7 @@ fn flush(literal: &mut Vec<u8>, parts: &mut Vec<Part>) {
     }
 }
 
-impl<A: AreaTypes> Value for Template<A> {
+impl<A: AreaTypes> ValueKind for Template<A> {
     const SYNTAX: &'static str = "string";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
@@ -166,7 +166,7 @@ impl<A: AreaTypes> Value for Template<A> {
 }
 
 /// Evaluates `if=`: true unless the value is empty or `0`.
-pub fn truthy(value: &[u8]) -> bool {
+pub fn is_true(value: &[u8]) -> bool {
     !value.is_empty() && value != b"0"
 }
 
@@ -186,7 +186,7 @@ impl<A> Clone for SizeTemplate<A> {
     }
 }
 
-impl<A: AreaTypes> Value for SizeTemplate<A> {
+impl<A: AreaTypes> ValueKind for SizeTemplate<A> {
     const SYNTAX: &'static str = "size";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let template = Template::parse(cx, d)?;
@@ -206,7 +206,7 @@ impl<A: AreaTypes> SizeTemplate<A> {
                 let text = t.eval(s);
                 parse_size(&text).unwrap_or_else(|| {
                     let shown = String::from_utf8_lossy(&text);
-                    s.log(observe::Level::Error, format_args!("invalid size \"{shown}\""));
+                    s.log(observe::Severity::Error, format_args!("invalid size \"{shown}\""));
                     0
                 })
             }

@@ -2,15 +2,15 @@
 
 use crate::regex::Captures;
 use crate::variable::VarId;
-use crate::{AreaTypes, Session, Slot};
-use observe::{ErrorLog, Level};
+use crate::{AreaTypes, Session, SessionSlot};
+use observe::{ErrorLog, Severity};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[derive(Default)]
 pub struct TestSession {
     captures: Captures,
-    slots: Vec<Slot>,
+    slots: Vec<SessionSlot>,
     log: Option<Arc<ErrorLog>>,
 }
 
@@ -30,11 +30,11 @@ impl Session for TestSession {
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         self.slots.get(slot as usize)?.read(out)
     }
-    fn write_slot(&mut self, slot: u32, value: Slot) {
-        Slot::write(&mut self.slots, slot, value);
+    fn write_slot(&mut self, slot: u32, value: SessionSlot) {
+        SessionSlot::write(&mut self.slots, slot, value);
     }
     fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
-        self.write_slot(id.0, Slot::Value(value));
+        self.write_slot(id.0, SessionSlot::Value(value));
     }
     fn captures(&mut self) -> &mut Captures {
         &mut self.captures
@@ -48,5 +48,5 @@ impl Session for TestSession {
     fn error_log(&self) -> &Arc<ErrorLog> {
         self.log.as_ref().expect("a test that logs has a log")
     }
-    fn log(&self, _: Level, _: std::fmt::Arguments<'_>) {}
+    fn log(&self, _: Severity, _: std::fmt::Arguments<'_>) {}
 }

@@ -1,8 +1,8 @@
 //! Variables: declared in typed tables, indexed with the configuration, and not looked up by name afterwards.
 
 use crate::split_clients::Split;
-use crate::{AreaTypes, Session, SessionOf, Slot};
-use conf_schema::{At, Complaint, Directive, Level, Problem};
+use crate::{AreaTypes, Session, SessionOf, SessionSlot};
+use conf_schema::{At, Complaint, ComplaintLevel, Directive, Problem};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl<A: AreaTypes> Builtin<A> {
     }
 }
 
-pub enum Source<A: AreaTypes> {
+pub enum VariableSource<A: AreaTypes> {
     /// Referenced and not defined yet.
     Unknown,
     One(Get<A>),
@@ -80,14 +80,14 @@ pub enum Source<A: AreaTypes> {
 
 pub struct Variable<A: AreaTypes> {
     pub name: Box<str>,
-    pub source: Source<A>,
+    pub source: VariableSource<A>,
     pub set: Option<fn(&mut A::Session, Vec<u8>)>,
     /// A variable of `set` without a value is empty, and not missing (nginx: `ngx_http_rewrite_var`).
     pub empty_if_unset: bool,
 }
 
 /// Variables of a configuration; kept in `Cx`.
-pub struct Variables<A: AreaTypes> {
+pub struct VariableTable<A: AreaTypes> {
     all: Vec<Variable<A>>,
     by_name: HashMap<Box<str>, VarId>,
     first_use: Vec<Option<At>>,
@@ -101,7 +101,7 @@ pub struct Variables<A: AreaTypes> {
     clippy::indexing_slicing,
     reason = "only a configuration comes here; `entry` makes the ids, one for each of `all` and `first_use`"
 )]
-impl<A: AreaTypes> Variables<A> {
+impl<A: AreaTypes> VariableTable<A> {
     pub fn offer(&mut self, rows: &'static [Builtin<A>]) {
         self.builtins.extend(rows.iter().map(|row| (row.name, row)));
     }
@@ -112,7 +112,7 @@ impl<A: AreaTypes> Variables<A> {
         }
         let id = VarId(self.all.len() as u32);
         let name_text = name.as_str().into();
-        self.all.push(Variable { name: name_text, source: Source::Unknown, set: None, empty_if_unset: false });
+        self.all.push(Variable { name: name_text, source: VariableSource::Unknown, set: None, empty_if_unset: false });
         self.first_use.push(at);
         self.by_name.insert(name.into_boxed_str(), id);
         id
@@ -129,14 +129,14 @@ impl<A: AreaTypes> Variables<A> {
         let id = self.entry(name, None);
         let next = self.slots;
         match &mut self.all[id.0 as usize].source {
-            source @ Source::Unknown => *source = Source::Slot(next),
-            Source::Computed { slot: slot @ None, .. } => *slot = Some(next),
+            source @ VariableSource::Unknown => *source = VariableSource::Slot(next),
+            VariableSource::Computed { slot: slot @ None, .. } => *slot = Some(next),
             _ => return id,
         }
         self.slots += 1;
         id
     }
-    /// Creates or finds a named group's variable; fails as [`Variables::writable`].
+    /// Creates or finds a named group's variable; fails as [`VariableTable::writable`].
     pub fn group(&mut self, name: &str) -> Result<VarId, Problem> {
         match self.builtin(&name.to_ascii_lowercase()) {
             Some((row, _)) if matches!(row.get, BuiltinGet::One(_)) && !row.changeable && row.set.is_none() => {
@@ -149,17 +149,17 @@ impl<A: AreaTypes> Variables<A> {
                 variable.empty_if_unset = false;
                 // The group takes a map's variable over, which has no value without a match (nginx:
                 // `ngx_http_regex_compile`).
-                if let Source::Computed { slot: Some(slot), .. } = variable.source {
-                    variable.source = Source::Slot(slot);
+                if let VariableSource::Computed { slot: Some(slot), .. } = variable.source {
+                    variable.source = VariableSource::Slot(slot);
                 }
                 Ok(id)
             }
         }
     }
-    /// Creates or finds a variable for `set`; fails as [`Variables::writable`].
+    /// Creates or finds a variable for `set`; fails as [`VariableTable::writable`].
     pub fn script(&mut self, name: &str) -> Result<VarId, Problem> {
         let known = self.by_name.get(name.to_ascii_lowercase().as_str());
-        let is_new = known.is_none_or(|id| matches!(self.all[id.0 as usize].source, Source::Unknown));
+        let is_new = known.is_none_or(|id| matches!(self.all[id.0 as usize].source, VariableSource::Unknown));
         let id = self.writable(name)?;
         self.all[id.0 as usize].empty_if_unset |= is_new;
         Ok(id)
@@ -171,7 +171,7 @@ impl<A: AreaTypes> Variables<A> {
             && !self
                 .by_name
                 .get(lower.as_str())
-                .is_some_and(|id| matches!(self.all[id.0 as usize].source, Source::Slot(_)))
+                .is_some_and(|id| matches!(self.all[id.0 as usize].source, VariableSource::Slot(_)))
         {
             if row.set.is_none() && !row.changeable && matches!(row.get, BuiltinGet::One(_)) {
                 return Err(Problem::says(format!("the duplicate \"{name}\" variable"))
@@ -179,14 +179,14 @@ impl<A: AreaTypes> Variables<A> {
             }
             if let (Some(set), BuiltinGet::One(get)) = (row.set, &row.get) {
                 let id = self.entry(&lower, None);
-                self.all[id.0 as usize].source = Source::One(*get);
+                self.all[id.0 as usize].source = VariableSource::One(*get);
                 self.all[id.0 as usize].set = Some(set);
                 return Ok(id);
             }
         }
         Ok(self.slot(&lower))
     }
-    /// Defines a computed variable; fails as [`Variables::writable`].
+    /// Defines a computed variable; fails as [`VariableTable::writable`].
     pub fn computed(&mut self, name: &str, by: Arc<dyn Compute<A>>, volatile: bool) -> Result<VarId, Problem> {
         let lower = name.to_ascii_lowercase();
         if let Some((row, _)) = self.builtin(&lower)
@@ -198,54 +198,54 @@ impl<A: AreaTypes> Variables<A> {
         }
         let id = self.entry(&lower, None);
         let slot = match &self.all[id.0 as usize].source {
-            Source::Slot(slot) => Some(*slot),
+            VariableSource::Slot(slot) => Some(*slot),
             _ if volatile => None,
             _ => {
                 self.slots += 1;
                 Some(self.slots - 1)
             }
         };
-        self.all[id.0 as usize].source = Source::Computed { by, slot, volatile };
+        self.all[id.0 as usize].source = VariableSource::Computed { by, slot, volatile };
         Ok(id)
     }
     /// Resolves built-in variables; unknown ones are errors.
-    pub fn finish(mut self) -> (Vec<Variable<A>>, Names<A>, Vec<Complaint>) {
+    pub fn finish(mut self) -> (Vec<Variable<A>>, VariableNames<A>, Vec<Complaint>) {
         let mut complaints = Vec::new();
         for index in 0..self.all.len() {
-            if let Source::Slot(slot) = self.all[index].source
+            if let VariableSource::Slot(slot) = self.all[index].source
                 && let Some((row, end)) = self.builtin(&self.all[index].name)
             {
                 self.all[index].source = match row.get {
-                    BuiltinGet::Family(get) => Source::SlotOr(slot, get, self.all[index].name[end..].into()),
-                    BuiltinGet::One(get) => Source::SlotOrOne(slot, get),
+                    BuiltinGet::Family(get) => VariableSource::SlotOr(slot, get, self.all[index].name[end..].into()),
+                    BuiltinGet::One(get) => VariableSource::SlotOrOne(slot, get),
                 };
             }
-            if !matches!(self.all[index].source, Source::Unknown) {
+            if !matches!(self.all[index].source, VariableSource::Unknown) {
                 continue;
             }
             let name = self.all[index].name.clone();
             match self.builtin(&name) {
                 Some((row, end)) => {
                     self.all[index].source = match row.get {
-                        BuiltinGet::One(get) => Source::One(get),
-                        BuiltinGet::Family(get) => Source::Family(get, name[end..].into()),
+                        BuiltinGet::One(get) => VariableSource::One(get),
+                        BuiltinGet::Family(get) => VariableSource::Family(get, name[end..].into()),
                     };
                     self.all[index].set = row.set;
                 }
                 None => complaints.push(Complaint {
-                    level: Level::Emerg,
+                    level: ComplaintLevel::Emerg,
                     text: format!("unknown \"{name}\" variable"),
                     span: self.first_use[index].map(|at| at.span),
                     line: 0,
                     hint: match conf_schema::vocabulary::variables::is_of_http(&name) {
                         true => Some("this variable exists in the http block only".into()),
-                        false => conf_schema::suggest::nearest(&name, self.builtins.keys().copied())
+                        false => conf_schema::suggest::nearest_word(&name, self.builtins.keys().copied())
                             .map(|near| format!("did you mean \"${near}\"?")),
                     },
                 }),
             }
         }
-        (self.all, Names { by_name: self.by_name, builtins: self.builtins }, complaints)
+        (self.all, VariableNames { by_name: self.by_name, builtins: self.builtins }, complaints)
     }
 }
 
@@ -263,9 +263,9 @@ fn builtin<A: AreaTypes>(
     })
 }
 
-impl<A: AreaTypes> Default for Variables<A> {
+impl<A: AreaTypes> Default for VariableTable<A> {
     fn default() -> Self {
-        Variables {
+        VariableTable {
             all: Vec::new(),
             by_name: HashMap::new(),
             first_use: Vec::new(),
@@ -276,43 +276,43 @@ impl<A: AreaTypes> Default for Variables<A> {
     }
 }
 
-impl<A: AreaTypes> Default for Names<A> {
+impl<A: AreaTypes> Default for VariableNames<A> {
     fn default() -> Self {
-        Names { by_name: HashMap::new(), builtins: HashMap::new() }
+        VariableNames { by_name: HashMap::new(), builtins: HashMap::new() }
     }
 }
 
 /// All names, for lookups at run time (SSI).
-pub struct Names<A: AreaTypes> {
+pub struct VariableNames<A: AreaTypes> {
     by_name: HashMap<Box<str>, VarId>,
     builtins: HashMap<&'static str, &'static Builtin<A>>,
 }
 
 /// Appends the value of an entry of the plan's table, for [`Session::variable`].
 #[inline]
-pub fn value<A: AreaTypes>(s: &mut A::Session, variable: &Variable<A>, out: &mut Vec<u8>) -> bool {
+pub fn append_value<A: AreaTypes>(s: &mut A::Session, variable: &Variable<A>, out: &mut Vec<u8>) -> bool {
     match &variable.source {
-        Source::One(get) => get(s, out),
-        Source::Family(get, rest) => get(s, rest, out),
-        Source::Slot(slot) => match s.read_slot(*slot, out) {
+        VariableSource::One(get) => get(s, out),
+        VariableSource::Family(get, rest) => get(s, rest, out),
+        VariableSource::Slot(slot) => match s.read_slot(*slot, out) {
             Some(found) => found,
             None if variable.empty_if_unset => {
                 s.uninitialized(&variable.name);
-                s.write_slot(*slot, Slot::Value(Box::default()));
+                s.write_slot(*slot, SessionSlot::Value(Box::default()));
                 true
             }
             None => false,
         },
-        Source::SlotOr(slot, get, rest) => match s.read_slot(*slot, out) {
+        VariableSource::SlotOr(slot, get, rest) => match s.read_slot(*slot, out) {
             Some(found) => found,
             None => get(s, rest, out),
         },
-        Source::SlotOrOne(slot, get) => match s.read_slot(*slot, out) {
+        VariableSource::SlotOrOne(slot, get) => match s.read_slot(*slot, out) {
             Some(found) => found,
             None => get(s, out),
         },
-        Source::Computed { by, slot: None, .. } => compute(s, variable, by, out),
-        Source::Computed { by, slot: Some(slot), volatile } => {
+        VariableSource::Computed { by, slot: None, .. } => compute(s, variable, by, out),
+        VariableSource::Computed { by, slot: Some(slot), volatile } => {
             if let Some(found) = s.read_slot(*slot, out) {
                 return found;
             }
@@ -322,13 +322,13 @@ pub fn value<A: AreaTypes>(s: &mut A::Session, variable: &Variable<A>, out: &mut
             let start = out.len();
             let found = compute(s, variable, by, out);
             let value = match out.get(start..) {
-                Some(value) if found => Slot::of(value),
-                _ => Slot::Missing,
+                Some(value) if found => SessionSlot::of(value),
+                _ => SessionSlot::Missing,
             };
             s.write_slot(*slot, value);
             found
         }
-        Source::Unknown => false,
+        VariableSource::Unknown => false,
     }
 }
 
@@ -336,24 +336,24 @@ pub fn value<A: AreaTypes>(s: &mut A::Session, variable: &Variable<A>, out: &mut
 const DEPTH_MAX: u32 = 100;
 
 #[derive(Clone, Copy, Default)]
-struct Nesting {
+struct NestingDepth {
     depth: u32,
     /// A cycle was found: the computations that led to it end without another one.
     is_cycle: bool,
 }
 
 thread_local! {
-    static NESTING: Cell<Nesting> = const { Cell::new(Nesting { depth: 0, is_cycle: false }) };
+    static NESTING: Cell<NestingDepth> = const { Cell::new(NestingDepth { depth: 0, is_cycle: false }) };
 }
 
 /// Leaves a computation, also after a panic.
-struct Nested;
+struct NestedEvaluation;
 
-impl Drop for Nested {
+impl Drop for NestedEvaluation {
     fn drop(&mut self) {
         NESTING.with(|nesting| {
-            let Nesting { depth, is_cycle } = nesting.get();
-            nesting.set(Nesting { depth: depth - 1, is_cycle: is_cycle && depth > 1 });
+            let NestingDepth { depth, is_cycle } = nesting.get();
+            nesting.set(NestingDepth { depth: depth - 1, is_cycle: is_cycle && depth > 1 });
         });
     }
 }
@@ -366,15 +366,15 @@ fn compute<A: AreaTypes>(
     by: &Arc<dyn Compute<A>>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let Nesting { depth, is_cycle } = NESTING.get();
+    let NestingDepth { depth, is_cycle } = NESTING.get();
     if is_cycle {
         return false;
     }
     let is_cycle = depth >= DEPTH_MAX;
-    NESTING.set(Nesting { depth: depth + 1, is_cycle });
-    let _nested = Nested;
+    NESTING.set(NestingDepth { depth: depth + 1, is_cycle });
+    let _nested = NestedEvaluation;
     if is_cycle {
-        s.log(observe::Level::Error, format_args!("cycle while evaluating variable \"{}\"", variable.name));
+        s.log(observe::Severity::Error, format_args!("cycle while evaluating variable \"{}\"", variable.name));
         return false;
     }
     by.get(s, out)
@@ -383,16 +383,16 @@ fn compute<A: AreaTypes>(
 impl<A: AreaTypes> Variable<A> {
     pub fn slot(&self) -> Option<u32> {
         match &self.source {
-            Source::Slot(slot)
-            | Source::SlotOr(slot, ..)
-            | Source::SlotOrOne(slot, _)
-            | Source::Computed { slot: Some(slot), .. } => Some(*slot),
+            VariableSource::Slot(slot)
+            | VariableSource::SlotOr(slot, ..)
+            | VariableSource::SlotOrOne(slot, _)
+            | VariableSource::Computed { slot: Some(slot), .. } => Some(*slot),
             _ => None,
         }
     }
 }
 
-impl<A: AreaTypes> Names<A> {
+impl<A: AreaTypes> VariableNames<A> {
     /// Appends the value of the variable with this lower-case name; `false` if there is none.
     pub fn value(&self, s: &mut A::Session, name: &str, out: &mut Vec<u8>) -> bool {
         if let Some(id) = self.by_name.get(name) {
@@ -409,6 +409,6 @@ impl<A: AreaTypes> Names<A> {
 }
 
 /// Returns the position of a directive, for messages about its variables.
-pub fn place(d: &Directive) -> Option<At> {
+pub fn directive_place(d: &Directive) -> Option<At> {
     Some(At { span: d.span, line: d.line })
 }

@@ -6,7 +6,7 @@
 
 use crate::address::StoreAddress;
 use crate::files::FolderStore;
-use crate::map_replica::{Applied, LocalMap, LocalValue, MapReplica};
+use crate::map_replica::{AppliedRecord, LocalMap, LocalValue, MapReplica};
 use crate::memory::MemoryStore;
 use crate::permits::{PermitPool, PermitRule, PermitVerdict, StoreLoss};
 use crate::record::{MapRecord, NodeClock};
@@ -383,14 +383,14 @@ impl AgentInner {
     fn apply(&self, maps: &[Arc<MapReplica>], space: &str, record: &MapRecord) {
         let Some(map) = maps.iter().find(|map| map.space() == space) else { return };
         match map.apply_record(record, unix_millis()) {
-            Applied::Taken if space == NODES => self.count_nodes(),
-            Applied::Taken => {
+            AppliedRecord::Taken if space == NODES => self.count_nodes(),
+            AppliedRecord::Taken => {
                 self.cells.applied.fetch_add(1, Ordering::Relaxed);
             }
-            Applied::NoRoom => {
+            AppliedRecord::NoRoom => {
                 self.cells.refused.fetch_add(1, Ordering::Relaxed);
             }
-            Applied::Older => {}
+            AppliedRecord::Older => {}
         }
     }
 

@@ -156,22 +156,22 @@ impl MapReplica {
         state.pending.insert(key.to_vec(), ());
     }
 
-    /// Takes over a record of the store, if it is newer. Returns [`Applied`].
-    pub(crate) fn apply_record(&self, record: &MapRecord, now: u64) -> Applied {
+    /// Takes over a record of the store, if it is newer. Returns [`AppliedRecord`].
+    pub(crate) fn apply_record(&self, record: &MapRecord, now: u64) -> AppliedRecord {
         let mut state = self.state();
         self.apply_to(&mut state, record, now)
     }
 
-    fn apply_to(&self, state: &mut ReplicaState, record: &MapRecord, now: u64) -> Applied {
+    fn apply_to(&self, state: &mut ReplicaState, record: &MapRecord, now: u64) -> AppliedRecord {
         self.clock.note_version(record.version, now);
         if let Some(held) = state.held.get(&record.key) {
             if held.version > record.version {
                 state.pending.insert(record.key.clone(), ());
-                return Applied::Older;
+                return AppliedRecord::Older;
             }
             if held.version == record.version {
                 state.pending.remove(&record.key);
-                return Applied::Older;
+                return AppliedRecord::Older;
             }
         }
         let has_expired = record.expires.is_some_and(|end| end <= now);
@@ -184,7 +184,7 @@ impl MapReplica {
             true => state.held.remove(&record.key),
             false => state.held.insert(record.key.clone(), held),
         };
-        if has_room { Applied::Taken } else { Applied::NoRoom }
+        if has_room { AppliedRecord::Taken } else { AppliedRecord::NoRoom }
     }
 
     /// Compares the whole map with the store's records: takes over records that are newer there, and sends those that are newer here.
@@ -196,9 +196,9 @@ impl MapReplica {
         let (mut taken, mut refused) = (0, 0);
         for record in records {
             match self.apply_to(&mut state, record, now) {
-                Applied::Taken => taken += 1,
-                Applied::NoRoom => refused += 1,
-                Applied::Older => {}
+                AppliedRecord::Taken => taken += 1,
+                AppliedRecord::NoRoom => refused += 1,
+                AppliedRecord::Older => {}
             }
         }
         let there: std::collections::HashSet<&[u8]> = records.iter().map(|record| record.key.as_slice()).collect();
@@ -276,7 +276,7 @@ impl MapReplica {
 
 /// Result of [`MapReplica::apply_record`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Applied {
+pub(crate) enum AppliedRecord {
     Taken,
     /// The local one is as new, or newer.
     Older,

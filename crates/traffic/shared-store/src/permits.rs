@@ -65,7 +65,7 @@ pub struct PermitPool {
 
 #[derive(Default)]
 struct Accounts {
-    by_key: HashMap<Box<[u8]>, Account>,
+    by_key: HashMap<Box<[u8]>, PermitAccount>,
     bytes: usize,
     /// Keys of accounts that want permits.
     wanting: Vec<Box<[u8]>>,
@@ -75,7 +75,7 @@ struct Accounts {
 }
 
 #[derive(Default)]
-struct Account {
+struct PermitAccount {
     /// Permits that were granted and not used; negative: a credit to pay back.
     balance: i64,
     /// When permits were asked for, and have not come.
@@ -206,7 +206,7 @@ impl PermitPool {
         end
     }
 
-    fn is_answered(&self, account: &Account, now: u64) -> bool {
+    fn is_answered(&self, account: &PermitAccount, now: u64) -> bool {
         account.asked_at.is_none_or(|at| now.saturating_sub(at) <= self.patience)
     }
 
@@ -214,7 +214,7 @@ impl PermitPool {
     /// forgotten instead would be a burst for nothing, again and again.
     pub(crate) fn collect_debts(&self, now: u64) {
         let accounts = &mut *self.accounts();
-        let due = |account: &Account| account.balance < 0 && account.refused_until <= now;
+        let due = |account: &PermitAccount| account.balance < 0 && account.refused_until <= now;
         let keys: Vec<Box<[u8]>> =
             accounts.by_key.iter().filter(|(_, account)| due(account)).map(|(key, _)| key.clone()).collect();
         keys.iter().for_each(|key| self.want(accounts, key));
@@ -234,7 +234,7 @@ impl PermitPool {
     }
 
     /// Judges a request without the store. Returns the milliseconds until the next one if it is refused.
-    fn retry_alone(&self, account: &mut Account, nodes: u64, now: u64) -> Option<u64> {
+    fn retry_alone(&self, account: &mut PermitAccount, nodes: u64, now: u64) -> Option<u64> {
         match self.loss {
             StoreLoss::Open => None,
             StoreLoss::Deny => Some(DENIAL_MILLIS),
@@ -302,7 +302,7 @@ impl PermitPool {
 
 impl Accounts {
     /// Returns the account of a key, a new one if there is room.
-    fn open(&mut self, key: &[u8], bytes_max: usize, now: u64) -> Option<&mut Account> {
+    fn open(&mut self, key: &[u8], bytes_max: usize, now: u64) -> Option<&mut PermitAccount> {
         if !self.by_key.contains_key(key) {
             let bytes = key.len() + ACCOUNT_BYTES;
             if self.bytes + bytes > bytes_max {
@@ -312,7 +312,7 @@ impl Accounts {
                 return None;
             }
             self.bytes += bytes;
-            self.by_key.insert(key.into(), Account::default());
+            self.by_key.insert(key.into(), PermitAccount::default());
         }
         self.by_key.get_mut(key)
     }

@@ -36,18 +36,18 @@ fn free_port() -> u16 {
 }
 
 /// A folder that is removed at the end.
-struct Folder(PathBuf);
+struct TestFolder(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TestFolder {
+    fn new(name: &str) -> TestFolder {
         let path = std::env::temp_dir().join(format!("tidegate-redis-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
+        TestFolder(path)
     }
 }
 
-impl Drop for Folder {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -70,7 +70,7 @@ impl Redis {
     }
 
     /// Without a port.
-    fn on_socket(folder: &Folder, arguments: &[&str]) -> Redis {
+    fn on_socket(folder: &TestFolder, arguments: &[&str]) -> Redis {
         let socket = folder.0.join("redis.sock");
         let _ = std::fs::remove_file(&socket);
         let redis =
@@ -129,14 +129,14 @@ fn now() -> u64 {
 }
 
 /// A node with a zone.
-struct Node {
+struct TestNode {
     agent: StoreAgent,
     pairs: Arc<Pairs>,
     replica: Arc<MapReplica>,
 }
 
-impl Node {
-    fn start(number: u64, address: &StoreAddress, set: impl FnOnce(&mut AgentOptions)) -> Node {
+impl TestNode {
+    fn start(number: u64, address: &StoreAddress, set: impl FnOnce(&mut AgentOptions)) -> TestNode {
         let mut options = AgentOptions {
             address: address.clone(),
             password: None,
@@ -152,7 +152,7 @@ impl Node {
         let agent = StoreAgent::start(options).expect("a thread");
         let pairs = Arc::new(Pairs::default());
         let replica = agent.share_map("pairs", pairs.clone());
-        Node { agent, pairs, replica }
+        TestNode { agent, pairs, replica }
     }
 
     fn set(&self, key: &str, value: Option<&str>) {
@@ -189,7 +189,7 @@ impl Node {
     }
 }
 
-fn socket_address(folder: &Folder) -> StoreAddress {
+fn socket_address(folder: &TestFolder) -> StoreAddress {
     StoreAddress::parse(&format!("redis+unix:{}", folder.0.join("redis.sock").display())).expect("an address")
 }
 
@@ -198,7 +198,7 @@ fn redis_keeps_the_rules() {
     if !has_redis() {
         return;
     }
-    let folder = Folder::new("rules");
+    let folder = TestFolder::new("rules");
     let _redis = Redis::on_socket(&folder, &[]);
     let settings = RedisSettings {
         mode: RedisMode::UnixSocket(folder.0.join("redis.sock")),
@@ -224,10 +224,10 @@ fn changes_reach_all_nodes_and_survive_a_store_that_stalls_dies_and_forgets() {
     if !has_redis() {
         return;
     }
-    let folder = Folder::new("losses");
+    let folder = TestFolder::new("losses");
     let redis = Redis::on_socket(&folder, &[]);
     let address = socket_address(&folder);
-    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    let (a, b) = (TestNode::start(1, &address, |_| {}), TestNode::start(2, &address, |_| {}));
     a.set("x", Some("1"));
     b.wait_for(&[("x", "1")]);
     b.set("y", Some("2"));
@@ -265,7 +265,7 @@ fn changes_reach_all_nodes_and_survive_a_store_that_stalls_dies_and_forgets() {
         1 => Ok(()),
         seen => Err(seen.to_string()),
     });
-    Node::start(3, &address, |_| {}).wait_for(&[("w", "5"), ("y", "4"), ("z", "3")]);
+    TestNode::start(3, &address, |_| {}).wait_for(&[("w", "5"), ("y", "4"), ("z", "3")]);
 }
 
 #[test]
@@ -273,14 +273,14 @@ fn a_store_that_refuses_is_named_with_its_reason() {
     if !has_redis() {
         return;
     }
-    let folder = Folder::new("refusals");
+    let folder = TestFolder::new("refusals");
     let redis = Redis::on_socket(&folder, &["--requirepass", "secret"]);
     let address = socket_address(&folder);
-    let no_password = Node::start(1, &address, |_| {});
+    let no_password = TestNode::start(1, &address, |_| {});
     no_password.wait_failure("NOAUTH");
-    let wrong = Node::start(2, &address, |options| options.password = Some("wrong".into()));
+    let wrong = TestNode::start(2, &address, |options| options.password = Some("wrong".into()));
     wrong.wait_failure("authentication failed");
-    let right = Node::start(3, &address, |options| options.password = Some("secret".into()));
+    let right = TestNode::start(3, &address, |options| options.password = Some("secret".into()));
     right.wait_connected(true);
     right.set("a", Some("1"));
     wait("nothing pending", || match right.agent.state().records_pending {
@@ -293,11 +293,11 @@ fn a_store_that_refuses_is_named_with_its_reason() {
     right.wait_failure("OOM");
     assert!(right.agent.state().records_pending > 0);
     let nothing = StoreAddress::parse("redis+unix:/nonexistent/redis.sock").expect("an address");
-    Node::start(4, &nothing, |_| {}).wait_failure("not reachable");
+    TestNode::start(4, &nothing, |_| {}).wait_failure("not reachable");
 }
 
 /// Writes a certificate of 127.0.0.1 that signs itself, and its key: NAME.crt and NAME.key. Returns both.
-fn certify(folder: &Folder, name: &str, last_year: i32) -> (Vec<u8>, Vec<u8>) {
+fn certify(folder: &TestFolder, name: &str, last_year: i32) -> (Vec<u8>, Vec<u8>) {
     let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
     parameters.not_after = rcgen::date_time_ymd(last_year, 1, 1);
     let key = rcgen::KeyPair::generate().expect("a key");
@@ -313,7 +313,7 @@ fn tls_checks_both_sides() {
     if !has_redis() {
         return;
     }
-    let folder = Folder::new("tls");
+    let folder = TestFolder::new("tls");
     let path = |name: &str| folder.0.join(name).display().to_string();
     let client = certify(&folder, "client", 4000);
     let start = |server: &str| {
@@ -326,28 +326,28 @@ fn tls_checks_both_sides() {
     };
     let (server, _) = certify(&folder, "server", 4000);
     let (_redis, address) = start("server");
-    let trusting = Node::start(1, &address, |options| {
+    let trusting = TestNode::start(1, &address, |options| {
         (options.authorities, options.certificate) = (Some(server.clone()), Some(client.clone()));
     });
     trusting.wait_connected(true);
     trusting.set("a", Some("1"));
-    let other = Node::start(2, &address, |options| {
+    let other = TestNode::start(2, &address, |options| {
         (options.authorities, options.certificate) = (Some(server.clone()), Some(client.clone()));
     });
     other.wait_for(&[("a", "1")]);
-    Node::start(3, &address, |options| options.certificate = Some(client.clone())).wait_failure("UnknownIssuer");
-    Node::start(4, &address, |options| options.authorities = Some(server.clone())).wait_failure("not reachable");
+    TestNode::start(3, &address, |options| options.certificate = Some(client.clone())).wait_failure("UnknownIssuer");
+    TestNode::start(4, &address, |options| options.authorities = Some(server.clone())).wait_failure("not reachable");
 
     let (expired, _) = certify(&folder, "expired", 2020);
     let (_redis, address) = start("expired");
-    let node = Node::start(5, &address, |options| {
+    let node = TestNode::start(5, &address, |options| {
         (options.authorities, options.certificate) = (Some(expired.clone()), Some(client.clone()));
     });
     node.wait_failure("expired");
 }
 
 /// Asks until a permit is refused, or a number was granted.
-fn take(node: &Node, pool: &PermitPool, attempts: usize) -> usize {
+fn take(node: &TestNode, pool: &PermitPool, attempts: usize) -> usize {
     (0..attempts).filter(|_| node.agent.take_permit(pool, b"key", now()) == PermitVerdict::Granted).count()
 }
 
@@ -356,10 +356,10 @@ fn limits_hold_over_nodes_and_have_a_bound_when_the_store_is_gone() {
     if !has_redis() {
         return;
     }
-    let folder = Folder::new("limits");
+    let folder = TestFolder::new("limits");
     let redis = Redis::on_socket(&folder, &[]);
     let address = socket_address(&folder);
-    let nodes: Vec<Node> = (1..=3).map(|number| Node::start(number, &address, |_| {})).collect();
+    let nodes: Vec<TestNode> = (1..=3).map(|number| TestNode::start(number, &address, |_| {})).collect();
     // Three in a day, at once: time does not matter.
     let rule = PermitRule { rate: 1, burst: 31_000, takes_ahead: true };
     let pools: Vec<Arc<PermitPool>> =
@@ -401,7 +401,7 @@ fn sentinels_name_the_new_master() {
     if !has_redis() {
         return;
     }
-    let folders = ["master", "replica", "sentinel"].map(|name| Folder::new(&format!("sentinel-{name}")));
+    let folders = ["master", "replica", "sentinel"].map(|name| TestFolder::new(&format!("sentinel-{name}")));
     let ports = [free_port(), free_port(), free_port()];
     let [master_port, replica_port, sentinel_port] = ports.map(|port| port.to_string());
     let master = Redis::start(&folders[0].0, &["--bind", "127.0.0.1", "--port", &master_port]);
@@ -427,7 +427,7 @@ fn sentinels_name_the_new_master() {
     });
     let address = format!("redis-sentinel://127.0.0.1:{sentinel_port}?master=main");
     let address = StoreAddress::parse(&address).expect("an address");
-    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    let (a, b) = (TestNode::start(1, &address, |_| {}), TestNode::start(2, &address, |_| {}));
     a.set("x", Some("1"));
     b.wait_for(&[("x", "1")]);
     drop(master);
@@ -442,7 +442,7 @@ fn a_cluster_of_three_is_a_store() {
     if !has_redis() {
         return;
     }
-    let folders: Vec<Folder> = (0..3).map(|number| Folder::new(&format!("cluster-{number}"))).collect();
+    let folders: Vec<TestFolder> = (0..3).map(|number| TestFolder::new(&format!("cluster-{number}"))).collect();
     let ports: Vec<String> = (0..3).map(|_| free_port().to_string()).collect();
     let _nodes: Vec<Redis> = folders
         .iter()
@@ -470,7 +470,7 @@ fn a_cluster_of_three_is_a_store() {
         states.iter().all(|state| state.contains("cluster_state:ok")).then_some(()).ok_or_else(|| states.concat())
     });
     let address = StoreAddress::parse(&format!("redis-cluster://{}", hosts.join(","))).expect("an address");
-    let (a, b) = (Node::start(1, &address, |_| {}), Node::start(2, &address, |_| {}));
+    let (a, b) = (TestNode::start(1, &address, |_| {}), TestNode::start(2, &address, |_| {}));
     a.set("x", Some("1"));
     b.set("y", Some("2"));
     a.wait_for(&[("x", "1"), ("y", "2")]);

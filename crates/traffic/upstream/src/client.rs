@@ -3,7 +3,7 @@
 
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::mux::{Lease, MuxStream};
-use crate::pool::{IdleTimer, KeepAlive, Pooled};
+use crate::pool::{IdleTimer, KeepAlive, PooledConnection};
 use crate::serial::Serial;
 use crate::stream::Stream;
 use bytes::Bytes;
@@ -35,7 +35,7 @@ pub struct Counts {
 }
 
 pub enum Connection {
-    Serial(Box<Pooled>),
+    Serial(Box<PooledConnection>),
     Mux(Box<dyn Lease>),
 }
 

@@ -1,7 +1,7 @@
 //! Changes of a group's lines by an API.
 
 use crate::group::Group;
-use crate::line::{Entry, Line, Origin};
+use crate::line::{Entry, LineOrigin, ServerLine};
 use crate::roster::Roster;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 /// Maximum number of lines of a group that the API changes.
 pub const LINES_MAX: usize = 10_000;
 
-pub struct Draft<'a> {
+pub struct EditDraft<'a> {
     pub entries: Vec<Entry>,
     roster: &'a Roster,
 }
 
-impl Draft<'_> {
+impl EditDraft<'_> {
     /// Returns the generation before the change.
     pub fn generation(&self) -> u64 {
         self.roster.generation()
@@ -23,12 +23,12 @@ impl Draft<'_> {
         self.entries.iter_mut().find(|entry| entry.number == number)
     }
     /// Adds a line and returns its number; `None` if the group has [`LINES_MAX`] lines.
-    pub fn add(&mut self, line: Line) -> Option<u64> {
+    pub fn add(&mut self, line: ServerLine) -> Option<u64> {
         if self.entries.len() >= LINES_MAX {
             return None;
         }
         let number = self.roster.next_number();
-        self.entries.push(Entry::new(number, line, Origin::Api));
+        self.entries.push(Entry::new(number, line, LineOrigin::Api));
         Some(number)
     }
 }
@@ -43,12 +43,12 @@ impl Group {
     pub fn edit<R, E>(
         self: &Arc<Self>,
         is_rehearsal: bool,
-        change: impl FnOnce(&mut Draft<'_>) -> Result<R, E>,
-        persist: impl FnOnce(&[Line]) -> Result<(), E>,
+        change: impl FnOnce(&mut EditDraft<'_>) -> Result<R, E>,
+        persist: impl FnOnce(&[ServerLine]) -> Result<(), E>,
     ) -> Option<Result<R, E>> {
         let roster = self.extras.roster.as_ref()?;
         let mut state = roster.state();
-        let mut draft = Draft { entries: self.lines(), roster };
+        let mut draft = EditDraft { entries: self.lines(), roster };
         let result = match change(&mut draft) {
             Ok(result) => result,
             Err(e) => return Some(Err(e)),
@@ -56,10 +56,10 @@ impl Group {
         if is_rehearsal {
             return Some(Ok(result));
         }
-        let added: Vec<Entry> = draft.entries.iter().filter(|entry| entry.origin == Origin::Api).cloned().collect();
+        let added: Vec<Entry> = draft.entries.iter().filter(|entry| entry.origin == LineOrigin::Api).cloned().collect();
         let old = state.added.iter().map(|entry| (entry.number, &entry.line));
         if !old.eq(added.iter().map(|entry| (entry.number, &entry.line))) {
-            let lines: Vec<Line> = added.iter().map(|entry| entry.line.clone()).collect();
+            let lines: Vec<ServerLine> = added.iter().map(|entry| entry.line.clone()).collect();
             if let Err(e) = persist(&lines) {
                 return Some(Err(e));
             }
@@ -84,21 +84,21 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::{Choice, Method};
-    use crate::group::{Extras, Source};
+    use crate::balance::{BalanceMethod, Choice};
+    use crate::group::{Extras, ServerSource};
     use crate::peer::PeerSpec;
     use crate::pool::KeepAlive;
     use net::Address;
 
-    fn line(port: u16, weight: u32) -> Line {
+    fn line(port: u16, weight: u32) -> ServerLine {
         let address = Address::Ip(([127, 0, 0, 1], port).into());
         let spec = PeerSpec { weight, ..PeerSpec::new(format!("127.0.0.1:{port}"), address.clone()) };
-        Line { spec, source: Source::Fixed(vec![address]) }
+        ServerLine { spec, source: ServerSource::Fixed(vec![address]) }
     }
 
-    fn group(name: &str, roster: &Arc<Roster>, lines: Vec<Line>) -> Arc<Group> {
+    fn group(name: &str, roster: &Arc<Roster>, lines: Vec<ServerLine>) -> Arc<Group> {
         let extras = Extras { counted: true, roster: Some(roster.clone()), ..Extras::default() };
-        let group = Arc::new(Group::with(name, lines, Method::RoundRobin, KeepAlive::none(), true, extras));
+        let group = Arc::new(Group::with(name, lines, BalanceMethod::RoundRobin, KeepAlive::none(), true, extras));
         roster.follow(group.clone());
         group
     }
@@ -108,8 +108,8 @@ mod tests {
         members.all().map(|peer| (peer.number, peer.text.to_string(), peer.spec.weight)).collect()
     }
 
-    fn add(group: &Arc<Group>, new: Line) -> u64 {
-        let persist = |_: &[Line]| Ok::<_, ()>(());
+    fn add(group: &Arc<Group>, new: ServerLine) -> u64 {
+        let persist = |_: &[ServerLine]| Ok::<_, ()>(());
         group.edit(false, |draft| draft.add(new).ok_or(()), persist).expect("a roster").expect("added")
     }
 
@@ -138,18 +138,18 @@ mod tests {
         let choice = Choice { now: base::clock::now(), random: 1, key: b"", bound: None };
         let lease = g.choose(&choice, &mut g.attempts()).expect("a server");
         let number = lease.peer().number;
-        let set = |draft: &mut Draft<'_>| {
+        let set = |draft: &mut EditDraft<'_>| {
             draft.get(number).ok_or(())?.line.spec.weight = 7;
             Ok(())
         };
-        let persist = |_: &[Line]| Ok::<_, ()>(());
+        let persist = |_: &[ServerLine]| Ok::<_, ()>(());
         // A rehearsal changes nothing.
         assert_eq!(g.edit(true, set, persist), Some(Ok(())));
         assert!(shown(&g).iter().all(|(_, _, weight)| *weight == 1));
         assert_eq!(g.edit(false, set, persist), Some(Ok(())));
         let changed = g.members().all().find(|peer| peer.number == number).expect("it").clone();
         assert_eq!((changed.spec.weight, changed.active()), (7, 1));
-        let remove = |draft: &mut Draft<'_>| {
+        let remove = |draft: &mut EditDraft<'_>| {
             draft.entries.retain(|entry| entry.number != number);
             Ok(())
         };
@@ -163,12 +163,12 @@ mod tests {
     fn changes_that_cannot_be_stored_are_not_in_force() {
         let roster = Arc::new(Roster::default());
         let g = group("durable", &roster, Vec::new());
-        let refuse = |_: &[Line]| Err("the disk is full");
+        let refuse = |_: &[ServerLine]| Err("the disk is full");
         let done = g.edit(false, |draft| draft.add(line(21, 1)).ok_or("full"), refuse);
         assert_eq!((done, shown(&g)), (Some(Err("the disk is full")), Vec::new()));
         let generation = roster.generation();
         let mut written = Vec::new();
-        let persist = |lines: &[Line]| {
+        let persist = |lines: &[ServerLine]| {
             written = lines.to_vec();
             Ok::<_, &str>(())
         };

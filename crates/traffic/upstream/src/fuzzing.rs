@@ -26,13 +26,13 @@ pub fn dns(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolver::message::{Record, build};
+    use crate::resolver::message::{DnsRecord, build};
     use std::net::IpAddr;
 
     #[test]
     fn answers_that_were_tampered_with() {
         let question = Question { id: 7, name: "a.example".into(), kind: RecordType::A }.bytes().expect("a name");
-        let record = |name: &str, data| Record { name: name.into(), ttl: 9, data };
+        let record = |name: &str, data| DnsRecord { name: name.into(), ttl: 9, data };
         let good = build::answer(
             &question,
             0,

@@ -1,10 +1,10 @@
 //! A group: its lines, and their current servers.
 
 use crate::balance::rounds::Rounds;
-use crate::balance::{Attempts, Method};
+use crate::balance::{Attempts, BalanceMethod};
 use crate::health::{Budget, Ejection};
-use crate::line::{Entry, Origin};
-pub use crate::line::{Line, ResolvedAddress, Source};
+use crate::line::{Entry, LineOrigin};
+pub use crate::line::{ResolvedAddress, ServerLine, ServerSource};
 use crate::peer::{Peer, PeerSpec};
 use crate::pool::KeepAlive;
 use crate::registry::{remember_all, remember_names, remembered_names};
@@ -61,7 +61,7 @@ pub struct Group {
     pub name: String,
     /// Number of the name, for fast comparison; constant over reloads.
     pub(crate) number: u64,
-    pub method: Method,
+    pub method: BalanceMethod,
     pub keepalive: KeepAlive,
     /// An `upstream` block, not implied by a URL.
     pub explicit: bool,
@@ -86,14 +86,20 @@ impl Group {
     pub fn number(&self) -> u64 {
         self.number
     }
-    pub fn new(name: &str, lines: Vec<Line>, method: Method, keepalive: KeepAlive, explicit: bool) -> Group {
+    pub fn new(
+        name: &str,
+        lines: Vec<ServerLine>,
+        method: BalanceMethod,
+        keepalive: KeepAlive,
+        explicit: bool,
+    ) -> Group {
         Group::with(name, lines, method, keepalive, explicit, Extras::default())
     }
 
     pub fn with(
         name: &str,
-        lines: Vec<Line>,
-        method: Method,
+        lines: Vec<ServerLine>,
+        method: BalanceMethod,
         keepalive: KeepAlive,
         explicit: bool,
         extras: Extras,
@@ -118,7 +124,7 @@ impl Group {
         };
         let file: Vec<Entry> = match &group.extras.roster {
             Some(roster) => roster.number_lines(lines),
-            None => lines.into_iter().map(|line| Entry::new(0, line, Origin::File)).collect(),
+            None => lines.into_iter().map(|line| Entry::new(0, line, LineOrigin::File)).collect(),
         };
         let added = group.extras.roster.as_ref().map(|roster| roster.added()).unwrap_or_default();
         let mut entries: Vec<Entry> = file.into_iter().chain(added).collect();
@@ -133,7 +139,7 @@ impl Group {
 
     /// A group for one request, forgotten with it.
     pub fn fleeting(name: &str, addresses: Vec<Address>) -> Group {
-        let group = Group::new(name, Vec::new(), Method::RoundRobin, KeepAlive::none(), false);
+        let group = Group::new(name, Vec::new(), BalanceMethod::RoundRobin, KeepAlive::none(), false);
         let peers = addresses.into_iter().map(|address| Arc::new(Peer::new(PeerSpec::new(name, address), 0)));
         let primary: Vec<_> = peers.collect();
         let members = Members { total_weight: primary.len() as u64, primary, ..Members::default() };
@@ -198,7 +204,7 @@ impl Group {
         true
     }
     /// As [`Group::update`], by number and source, which the line may no longer have.
-    pub fn update_numbered(&self, number: u64, source: &Source, now: Vec<ResolvedAddress>) -> bool {
+    pub fn update_numbered(&self, number: u64, source: &ServerSource, now: Vec<ResolvedAddress>) -> bool {
         let index = self.entries().iter().position(|e| e.number == number && e.line.source == *source);
         index.is_some_and(|index| self.update(index, now))
     }
@@ -208,7 +214,7 @@ impl Group {
         for entry in entries {
             let line = &entry.line;
             match &line.source {
-                Source::Fixed(all) => {
+                ServerSource::Fixed(all) => {
                     let specs_of = |address: &Address| PeerSpec { address: address.clone(), ..line.spec.clone() };
                     specs.extend(all.iter().map(|address| (entry.number, all.len() == 1, specs_of(address))));
                 }
@@ -243,7 +249,7 @@ impl Group {
         drop(old);
     }
 
-    fn spec(&self, line: &Line, found: &ResolvedAddress) -> Option<PeerSpec> {
+    fn spec(&self, line: &ServerLine, found: &ResolvedAddress) -> Option<PeerSpec> {
         let mut spec = PeerSpec { address: Address::Ip(found.address), ..line.spec.clone() };
         if let Some((name, weight)) = &found.record {
             spec.name.clone_from(name);
@@ -295,12 +301,12 @@ mod tests {
     use super::*;
     use std::net::{IpAddr, SocketAddr};
 
-    fn fixed(spec: PeerSpec) -> Line {
-        Line { source: Source::Fixed(vec![spec.address.clone()]), spec }
+    fn fixed(spec: PeerSpec) -> ServerLine {
+        ServerLine { source: ServerSource::Fixed(vec![spec.address.clone()]), spec }
     }
 
-    fn group(name: &str, lines: Vec<Line>) -> Group {
-        Group::new(name, lines, Method::RoundRobin, KeepAlive::default(), true)
+    fn group(name: &str, lines: Vec<ServerLine>) -> Group {
+        Group::new(name, lines, BalanceMethod::RoundRobin, KeepAlive::default(), true)
     }
 
     fn names(group: &Group) -> (Vec<String>, Vec<String>) {
@@ -323,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_server_keeps_its_state_until_its_line_changes_or_no_group_has_it() {
-        let lines = |max_fails, count| -> Vec<Line> {
+        let lines = |max_fails, count| -> Vec<ServerLine> {
             let spec = |n| PeerSpec { max_fails, ..PeerSpec::new("p", Address::Ip(([127, 0, 0, 1], n).into())) };
             (1..=count).map(spec).map(fixed).collect()
         };
@@ -339,9 +345,9 @@ mod tests {
 
     #[test]
     fn names_change_and_those_who_stay_keep_their_state() {
-        let line = || Line {
+        let line = || ServerLine {
             spec: PeerSpec::new("n:81", Address::Unix("".into())),
-            source: Source::Resolved { host: "n".into(), port: 81, service: None },
+            source: ServerSource::Resolved { host: "n".into(), port: 81, service: None },
         };
         let g = group("names", vec![line()]);
         assert_eq!(g.members().primary.len(), 0);
@@ -354,15 +360,15 @@ mod tests {
         assert!(Arc::ptr_eq(&members.primary[0], &second));
         assert_eq!(names(&g).0, ["127.0.0.2:81 1", "127.0.0.3:81 1"]);
         let mut moved = line();
-        moved.source = Source::Resolved { host: "N".into(), port: 82, service: None };
+        moved.source = ServerSource::Resolved { host: "N".into(), port: 82, service: None };
         assert_eq!(names(&group("names", vec![moved])).0, ["127.0.0.2:82 1", "127.0.0.3:82 1"], "a reload remembers");
     }
 
     #[test]
     fn a_name_stands_for_so_many_servers() {
-        let line = Line {
+        let line = ServerLine {
             spec: PeerSpec::new("m:80", Address::Unix("".into())),
-            source: Source::Resolved { host: "m".into(), port: 80, service: None },
+            source: ServerSource::Resolved { host: "m".into(), port: 80, service: None },
         };
         let g = group("many", vec![line]);
         let found = |n: usize| ResolvedAddress::plain(IpAddr::from([127, 1, (n >> 8) as u8, n as u8]), 80);
@@ -372,9 +378,9 @@ mod tests {
 
     #[test]
     fn services_bring_weights_and_backups() {
-        let line = |weight| Line {
+        let line = |weight| ServerLine {
             spec: PeerSpec { weight, ..PeerSpec::new("n", Address::Unix("".into())) },
-            source: Source::Resolved { host: "n".into(), port: 80, service: Some("http".into()) },
+            source: ServerSource::Resolved { host: "n".into(), port: 80, service: Some("http".into()) },
         };
         let found = |last: u8, weight, backup| ResolvedAddress {
             address: SocketAddr::from(([127, 0, 0, last], 90)),

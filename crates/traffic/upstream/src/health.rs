@@ -29,7 +29,7 @@ impl Default for Ejection {
 const EJECTIONS_MAX: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ejected {
+pub struct EjectedPeer {
     pub for_ms: u64,
     pub errors: u32,
     pub of: u32,
@@ -37,7 +37,7 @@ pub struct Ejected {
 
 impl Group {
     /// Returns a resulting ejection.
-    pub fn judge(&self, peer: &Peer, bad: bool, now: Instant) -> Option<Ejected> {
+    pub fn judge(&self, peer: &Peer, bad: bool, now: Instant) -> Option<EjectedPeer> {
         let rule = self.extras.ejection?;
         let out = peer.with_state(|s| {
             if now.millis_since(s.window) >= rule.window_ms || s.window.0 == 0 {
@@ -74,7 +74,7 @@ impl Group {
             (s.row, s.seen, s.bad) = (0, 0, 0);
         });
         peer.eject(now, now.plus_millis(for_ms));
-        Some(Ejected { for_ms, errors, of })
+        Some(EjectedPeer { for_ms, errors, of })
     }
 }
 
@@ -85,20 +85,20 @@ pub struct Budget {
     pub share: u32,
     /// Retries per second that are always allowed.
     pub least: u32,
-    counts: Arc<Mutex<Counts>>,
+    counts: Arc<Mutex<HealthCounts>>,
 }
 
 /// Counted for the share.
 const SECONDS: usize = 10;
 
 #[derive(Debug, Default)]
-struct Counts {
+struct HealthCounts {
     second: u64,
     requests: [u32; SECONDS],
     retries: [u32; SECONDS],
 }
 
-impl Counts {
+impl HealthCounts {
     fn turn(&mut self, now: Instant) -> usize {
         let second = now.0 / 1_000_000;
         let passed = second.saturating_sub(self.second).min(SECONDS as u64);
@@ -138,8 +138,8 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Method;
-    use crate::group::{Extras, Line, Source};
+    use crate::balance::BalanceMethod;
+    use crate::group::{Extras, ServerLine, ServerSource};
     use crate::peer::PeerSpec;
     use crate::pool::KeepAlive;
     use net::Address;
@@ -147,10 +147,17 @@ mod tests {
     fn group(name: &str, servers: u16, rule: Ejection) -> Group {
         let line = |i| {
             let address = Address::Ip(([127, 0, 0, 1], 9000 + i).into());
-            Line { spec: PeerSpec::new("s", address.clone()), source: Source::Fixed(vec![address]) }
+            ServerLine { spec: PeerSpec::new("s", address.clone()), source: ServerSource::Fixed(vec![address]) }
         };
         let extras = Extras { ejection: Some(rule), ..Extras::default() };
-        Group::with(name, (0..servers).map(line).collect(), Method::RoundRobin, KeepAlive::default(), true, extras)
+        Group::with(
+            name,
+            (0..servers).map(line).collect(),
+            BalanceMethod::RoundRobin,
+            KeepAlive::default(),
+            true,
+            extras,
+        )
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timed {
+pub enum TimedRecord {
     /// Until established.
     Connect = 0,
     /// Until the head of the response.
@@ -58,7 +58,7 @@ pub struct CheckCounts {
 
 impl History {
     /// Averages a time as nginx does: one twentieth is new. Simultaneous times may be lost.
-    pub(crate) fn note(&self, what: Timed, micros: u64) {
+    pub(crate) fn note(&self, what: TimedRecord, micros: u64) {
         let Some(cell) = self.averages.get(what as usize) else { return };
         let new = match cell.load(Ordering::Relaxed).checked_sub(1) {
             None => micros,
@@ -67,7 +67,7 @@ impl History {
         cell.store(new.saturating_add(1), Ordering::Relaxed);
     }
     /// In milliseconds.
-    pub fn average_ms(&self, what: Timed) -> Option<u64> {
+    pub fn average_ms(&self, what: TimedRecord) -> Option<u64> {
         let micros = self.averages.get(what as usize)?.load(Ordering::Relaxed).checked_sub(1)?;
         Some(micros / 1000)
     }

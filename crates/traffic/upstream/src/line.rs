@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ServerSource {
     Fixed(Vec<Address>),
     /// Name for the system, once it resolves.
     Named {
@@ -24,10 +24,10 @@ pub enum Source {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ServerLine {
     /// Parameters of each server; the address is a placeholder.
     pub spec: PeerSpec,
-    pub source: Source,
+    pub source: ServerSource,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl ResolvedAddress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum LineOrigin {
     /// A line of the configuration, which comes back with a reload.
     File,
     /// An API or the state file; the line outlives the configuration.
@@ -57,13 +57,13 @@ pub enum Origin {
 pub struct Entry {
     /// Never used again for another line of the group in this process.
     pub number: u64,
-    pub line: Line,
-    pub origin: Origin,
+    pub line: ServerLine,
+    pub origin: LineOrigin,
     pub(crate) found: Vec<ResolvedAddress>,
 }
 
 impl Entry {
-    pub(crate) fn new(number: u64, line: Line, origin: Origin) -> Entry {
+    pub(crate) fn new(number: u64, line: ServerLine, origin: LineOrigin) -> Entry {
         Entry { number, line, origin, found: Vec::new() }
     }
     /// Sets the addresses that the name stands for; tells whether anything changed.
@@ -89,6 +89,6 @@ impl Entry {
 }
 
 /// A line that a name stands for, and may change.
-pub fn is_named(line: &Line) -> bool {
-    !matches!(line.source, Source::Fixed(_))
+pub fn is_named(line: &ServerLine) -> bool {
+    !matches!(line.source, ServerSource::Fixed(_))
 }

@@ -1,8 +1,8 @@
 //! Repeated name resolution of a group's lines, on the control thread.
 
-use crate::group::{Group, ResolvedAddress, Source};
+use crate::group::{Group, ResolvedAddress, ServerSource};
 use crate::line::{Entry, is_named};
-use crate::resolver::{Failed, Resolver};
+use crate::resolver::{NameResolver, ResolveFailure};
 use runtime::task::JoinSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ const AGAIN_LAST: Duration = Duration::from_secs(30);
 const AGAIN_LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug)]
-pub struct Naming {
+pub struct NameTask {
     pub group: Arc<Group>,
-    pub resolver: Option<Arc<Resolver>>,
+    pub resolver: Option<Arc<NameResolver>>,
     pub timeout: Duration,
 }
 
 /// Asks the system on a separate thread.
-pub async fn system(host: &str) -> Result<Vec<IpAddr>, String> {
+pub async fn ask_system(host: &str) -> Result<Vec<IpAddr>, String> {
     match runtime::io::lookup_host(host, 0).await {
         Ok(all) => {
             let mut found: Vec<IpAddr> = Vec::new();
@@ -37,7 +37,7 @@ pub async fn system(host: &str) -> Result<Vec<IpAddr>, String> {
     }
 }
 
-impl Naming {
+impl NameTask {
     /// Tells whether there are names, or an API may add some.
     pub fn is_needed(&self) -> bool {
         let may_come = self.resolver.is_some() && self.group.extras.roster.is_some();
@@ -46,9 +46,9 @@ impl Naming {
 
     pub async fn prepare(self) {
         for (index, entry) in self.group.lines().into_iter().enumerate() {
-            if let Source::Named { host, port } = &entry.line.source
+            if let ServerSource::Named { host, port } = &entry.line.source
                 && entry.found.is_empty()
-                && let Ok(ips) = system(host).await
+                && let Ok(ips) = ask_system(host).await
             {
                 self.update(index, &entry, ips.into_iter().map(|ip| ResolvedAddress::plain(ip, *port)).collect());
             }
@@ -57,12 +57,12 @@ impl Naming {
 
     /// Keeps the servers of all lines current. Returns when nothing can change.
     pub async fn keep(self, say: impl Fn(Word<'_>) + Clone + 'static) {
-        let mut running: Vec<(u64, Source)> = Vec::new();
+        let mut running: Vec<(u64, ServerSource)> = Vec::new();
         let mut tasks = JoinSet::new();
         loop {
             let seen = self.group.generation();
             let lines = self.group.lines();
-            let is_there = |(number, source): &(u64, Source)| {
+            let is_there = |(number, source): &(u64, ServerSource)| {
                 lines.iter().any(|entry| entry.number == *number && entry.line.source == *source)
             };
             running.retain(is_there);
@@ -88,9 +88,11 @@ impl Naming {
     async fn keep_line(self, index: usize, entry: Entry, say: impl Fn(Word<'_>)) {
         let kept = KeptLine { naming: &self, index, entry: &entry };
         match &entry.line.source {
-            Source::Fixed(_) => {}
-            Source::Named { host, port } => kept.keep_literal(host, *port, say).await,
-            Source::Resolved { host, port, service } => kept.keep_resolved(host, *port, service.as_deref(), say).await,
+            ServerSource::Fixed(_) => {}
+            ServerSource::Named { host, port } => kept.keep_literal(host, *port, say).await,
+            ServerSource::Resolved { host, port, service } => {
+                kept.keep_resolved(host, *port, service.as_deref(), say).await
+            }
         }
     }
 
@@ -105,7 +107,7 @@ impl Naming {
 
 /// A line whose name is asked for.
 struct KeptLine<'a> {
-    naming: &'a Naming,
+    naming: &'a NameTask,
     index: usize,
     entry: &'a Entry,
 }
@@ -139,7 +141,7 @@ impl KeptLine<'_> {
         let mut told = false;
         while self.stays() {
             let known = self.is_found();
-            match system(host).await {
+            match ask_system(host).await {
                 Ok(ips) => {
                     let changed = self.update(ips.into_iter().map(|ip| ResolvedAddress::plain(ip, port)).collect());
                     if changed && (told || !known) {
@@ -180,7 +182,7 @@ impl KeptLine<'_> {
                     say(Word::Failed { host, service, why });
                     match why {
                         // NXDOMAIN: drops the servers of this line.
-                        Failed::NoSuchName => {
+                        ResolveFailure::NoSuchName => {
                             self.update(Vec::new());
                             resolver.valid.unwrap_or(Duration::from_secs(10))
                         }
@@ -198,8 +200,8 @@ impl KeptLine<'_> {
 pub enum Word<'a> {
     Down { host: &'a str, group: &'a str, why: &'a str },
     Found { host: &'a str, group: &'a str },
-    Failed { host: &'a str, service: Option<&'a str>, why: Failed },
-    Target { host: &'a str, service: &'a str, of: &'a str, why: Failed },
+    Failed { host: &'a str, service: Option<&'a str>, why: ResolveFailure },
+    Target { host: &'a str, service: &'a str, of: &'a str, why: ResolveFailure },
 }
 
 impl std::fmt::Display for Word<'_> {

@@ -4,7 +4,7 @@ use crate::balance::UNIT;
 use crate::history::History;
 use base::clock::Instant;
 use md5::{Digest, Md5};
-use metrics::{Zone, peer as row};
+use metrics::{MetricZone, peer as row};
 use net::Address;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -48,7 +48,7 @@ impl PeerSpec {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checked {
+pub enum CheckState {
     /// Unchecked, or all checks pass.
     Healthy = 0,
     Unhealthy = 1,
@@ -77,13 +77,13 @@ pub struct Live {
     active: AtomicU64,
     checked: AtomicU8,
     /// Results by check; `checked` is the worst.
-    checks: Mutex<Vec<(String, Checked)>>,
+    checks: Mutex<Vec<(String, CheckState)>>,
     /// Ejected until (microseconds of the clock); 0: not.
     ejected_until: AtomicU64,
     /// `state` must be examined: there are failures.
     troubled: AtomicBool,
     state: Mutex<PeerState>,
-    pub(crate) zone: OnceLock<Zone<metrics::peer::Of>>,
+    pub(crate) zone: OnceLock<MetricZone<metrics::peer::Of>>,
     /// Distinguishes the zones of servers with one address.
     scope: u64,
     pub(crate) history: History,
@@ -153,7 +153,7 @@ impl Peer {
         self.with_state(|s| s.effective = weight);
     }
     pub(crate) fn count(self: &Arc<Self>, group: &str) {
-        let zone = self.live.zone.get_or_init(|| Zone::scoped(&[group, &self.text], self.live.scope));
+        let zone = self.live.zone.get_or_init(|| MetricZone::scoped(&[group, &self.text], self.live.scope));
         let peer = Arc::downgrade(self);
         zone.ask(move |values| {
             let Some(peer) = peer.upgrade() else { return };
@@ -165,7 +165,7 @@ impl Peer {
         });
     }
     /// Returns the counters of the server, if its group has them (`zone`).
-    pub fn zone(&self) -> Option<&Zone<metrics::peer::Of>> {
+    pub fn zone(&self) -> Option<&MetricZone<metrics::peer::Of>> {
         self.live.zone.get()
     }
     pub fn active(&self) -> u64 {
@@ -242,7 +242,7 @@ impl Peer {
             if s.accessed < s.checked {
                 if self.spec.max_fails > 0 && s.fails >= self.spec.max_fails {
                     s.recovered = Some(now);
-                    if self.checks_say() == Checked::Healthy {
+                    if self.checks_say() == CheckState::Healthy {
                         self.live.history.rose();
                     }
                 }
@@ -254,7 +254,7 @@ impl Peer {
         self.spec.max_conns > 0 && self.active() >= u64::from(self.spec.max_conns)
     }
     pub fn sound(&self, now: Instant) -> bool {
-        self.live.checked.load(Ordering::Relaxed) == Checked::Healthy as u8
+        self.live.checked.load(Ordering::Relaxed) == CheckState::Healthy as u8
             && self.live.ejected_until.load(Ordering::Relaxed) <= now.0
     }
     pub fn is_ejected(&self, now: Instant) -> bool {
@@ -264,17 +264,17 @@ impl Peer {
         self.live.ejected_until.store(until.0, Ordering::Relaxed);
         self.with_state(|s| s.recovered = Some(until.max(now)));
     }
-    fn with_checks<R>(&self, f: impl FnOnce(&mut Vec<(String, Checked)>) -> R) -> R {
+    fn with_checks<R>(&self, f: impl FnOnce(&mut Vec<(String, CheckState)>) -> R) -> R {
         let mut checks = self.live.checks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let done = f(&mut checks);
-        let says = |wanted: Checked| checks.iter().any(|(_, found)| *found == wanted);
+        let says = |wanted: CheckState| checks.iter().any(|(_, found)| *found == wanted);
         let worst = match () {
-            () if says(Checked::Unhealthy) => Checked::Unhealthy,
-            () if says(Checked::Unknown) => Checked::Unknown,
-            () => Checked::Healthy,
+            () if says(CheckState::Unhealthy) => CheckState::Unhealthy,
+            () if says(CheckState::Unknown) => CheckState::Unknown,
+            () => CheckState::Healthy,
         };
         let before = self.live.checked.swap(worst as u8, Ordering::Relaxed);
-        match (before == Checked::Healthy as u8, worst == Checked::Healthy) {
+        match (before == CheckState::Healthy as u8, worst == CheckState::Healthy) {
             (true, false) => self.live.history.fell(false),
             (false, true) => self.live.history.rose(),
             _ => {}
@@ -287,7 +287,7 @@ impl Peer {
         self.live.history.is_checked.store(true, Ordering::Relaxed);
         self.with_checks(|checks| {
             let known = checks.iter_mut().find(|(known, _)| known == name);
-            let start = if mandatory { Checked::Unknown } else { Checked::Healthy };
+            let start = if mandatory { CheckState::Unknown } else { CheckState::Healthy };
             match known {
                 Some((_, found)) if mandatory && !persistent => *found = start,
                 Some(_) => {}
@@ -299,7 +299,7 @@ impl Peer {
         self.with_checks(|checks| checks.retain(|(name, _)| names.contains(&name.as_str())));
     }
     /// Returns `true` if the result changed.
-    pub fn check(&self, name: &str, found: Checked, now: Instant) -> bool {
+    pub fn check(&self, name: &str, found: CheckState, now: Instant) -> bool {
         let before = self.checks_say();
         let news = self.with_checks(|checks| match checks.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => std::mem::replace(known, found) != found,
@@ -307,8 +307,8 @@ impl Peer {
             None => false,
         });
         let after = self.checks_say();
-        self.live.history.checked(found == Checked::Healthy, after == Checked::Unhealthy && before != after);
-        if after == Checked::Healthy && before == Checked::Unhealthy {
+        self.live.history.checked(found == CheckState::Healthy, after == CheckState::Unhealthy && before != after);
+        if after == CheckState::Healthy && before == CheckState::Unhealthy {
             self.with_state(|s| {
                 s.recovered = Some(now);
                 s.fails = 0;
@@ -316,11 +316,11 @@ impl Peer {
         }
         news
     }
-    pub fn checks_say(&self) -> Checked {
+    pub fn checks_say(&self) -> CheckState {
         match self.live.checked.load(Ordering::Relaxed) {
-            0 => Checked::Healthy,
-            1 => Checked::Unhealthy,
-            _ => Checked::Unknown,
+            0 => CheckState::Healthy,
+            1 => CheckState::Unhealthy,
+            _ => CheckState::Unknown,
         }
     }
     /// Tells whether `max_fails` was reached within `fail_timeout`.

@@ -67,9 +67,9 @@ impl PoolScope {
 
 /// A group's number is already a keyed hash.
 #[derive(Default)]
-pub(crate) struct Mixed(u64);
+pub(crate) struct MixedScopes(u64);
 
-impl Hasher for Mixed {
+impl Hasher for MixedScopes {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -84,7 +84,7 @@ impl Hasher for Mixed {
     }
 }
 
-pub struct Pooled {
+pub struct PooledConnection {
     pub(crate) stream: Stream,
     pub(crate) codec: Box<dyn SerialCodec>,
     pub(crate) idle_timer: IdleTimer,
@@ -160,10 +160,10 @@ thread_local! {
     static SWEEPING: Cell<bool> = const { Cell::new(false) };
     /// By the number of the group; most recently used ones last.
     #[allow(clippy::vec_box)]
-    static IDLE: RefCell<HashMap<u64, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+    static IDLE: RefCell<HashMap<u64, VecDeque<Box<PooledConnection>>, BuildHasherDefault<MixedScopes>>> = RefCell::default();
     /// Those of live bindings, by number.
     #[allow(clippy::vec_box)]
-    static BOUND: RefCell<HashMap<usize, VecDeque<Box<Pooled>>, BuildHasherDefault<Mixed>>> = RefCell::default();
+    static BOUND: RefCell<HashMap<usize, VecDeque<Box<PooledConnection>>, BuildHasherDefault<MixedScopes>>> = RefCell::default();
 }
 
 /// Limits idle connections to one connection of a client, which ends with the binding: a server has authenticated them.
@@ -191,7 +191,7 @@ impl Drop for Binding {
     }
 }
 
-impl Pooled {
+impl PooledConnection {
     /// New connection. Boxed, since it is moved often.
     pub fn new(
         stream: Stream,
@@ -199,8 +199,8 @@ impl Pooled {
         group: &Group,
         address: Address,
         scope: Scope,
-    ) -> Box<Pooled> {
-        Box::new(Pooled {
+    ) -> Box<PooledConnection> {
+        Box::new(PooledConnection {
             stream,
             codec,
             idle_timer: IdleTimer::default(),
@@ -254,7 +254,7 @@ impl Pooled {
 }
 
 /// Takes an idle connection; drops one with any event.
-pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled>> {
+pub fn take_idle(group: &Group, address: &Address, scope: Scope) -> Option<Box<PooledConnection>> {
     let place = PoolScope::new(group, scope);
     if scope.client != 0 {
         return BOUND.with_borrow_mut(|bound| latest(bound.get_mut(&scope.client)?, place, address));
@@ -265,7 +265,11 @@ pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<Pooled
 /// The most recently used connection is the least likely to be closed.
 #[allow(clippy::vec_box)]
 #[inline(always)]
-fn latest(idle: &mut VecDeque<Box<Pooled>>, place: PoolScope, address: &Address) -> Option<Box<Pooled>> {
+fn latest(
+    idle: &mut VecDeque<Box<PooledConnection>>,
+    place: PoolScope,
+    address: &Address,
+) -> Option<Box<PooledConnection>> {
     let now = clock::now();
     while let Some(at) = idle.iter().rposition(|c| c.place == place && c.address == *address) {
         let mut connection = idle.remove(at)?;
@@ -295,12 +299,12 @@ pub(crate) fn close_oldest() {
 }
 
 #[allow(clippy::vec_box)]
-fn oldest(pool: &VecDeque<Box<Pooled>>) -> Option<Instant> {
+fn oldest(pool: &VecDeque<Box<PooledConnection>>) -> Option<Instant> {
     Some(pool.front()?.idle_since)
 }
 
 /// After a clean response, within a `LocalSet`.
-pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
+pub fn give_back(mut connection: Box<PooledConnection>, keep: &KeepAlive) {
     let now = clock::now();
     if keep.connections == 0
         || connection.requests >= keep.requests_max
@@ -315,7 +319,7 @@ pub fn give(mut connection: Box<Pooled>, keep: &KeepAlive) {
     connection.idle_timer.renew();
     connection.stream.set_idle();
     connection.idle_mark = connection.idle_count.clone().map(IdleMark::new);
-    let store = |idle: &mut VecDeque<Box<Pooled>>, connection: Box<Pooled>| {
+    let store = |idle: &mut VecDeque<Box<PooledConnection>>, connection: Box<PooledConnection>| {
         let dropped = if idle.len() >= keep.connections { idle.pop_front() } else { None };
         idle.push_back(connection);
         drop(dropped);

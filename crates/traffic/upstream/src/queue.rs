@@ -64,19 +64,19 @@ impl Group {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::{Extras, Line, Queue, Source};
+    use crate::group::{Extras, Queue, ServerLine, ServerSource};
     use crate::peer::PeerSpec;
     use crate::pool::KeepAlive;
-    use crate::{Method, balance};
+    use crate::{BalanceMethod, balance};
     use net::Address;
 
     #[test]
     fn waits_its_turn_and_no_longer_than_that() {
         let address = Address::Unix("/queue".into());
         let spec = PeerSpec { max_conns: 1, ..PeerSpec::new("s", address.clone()) };
-        let lines = vec![Line { spec, source: Source::Fixed(vec![address]) }];
+        let lines = vec![ServerLine { spec, source: ServerSource::Fixed(vec![address]) }];
         let extras = Extras { queue: Some(Queue { max: 1, timeout_ms: 60 }), ..Extras::default() };
-        let g = Arc::new(Group::with("queue", lines, Method::RoundRobin, KeepAlive::default(), true, extras));
+        let g = Arc::new(Group::with("queue", lines, BalanceMethod::RoundRobin, KeepAlive::default(), true, extras));
         let choice = balance::Choice { now: base::clock::now(), random: 1, key: b"", bound: None };
         runtime::block_on(async {
             let held = g.next(&choice, &mut g.attempts()).await.unwrap();

@@ -1,13 +1,13 @@
 //! State that outlives a configuration: resolved names, and servers with their state.
 
-use crate::line::{ResolvedAddress, Source};
+use crate::line::{ResolvedAddress, ServerSource};
 use crate::peer::{Peer, PeerSpec};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// Last resolved addresses, from which a reload starts.
 #[derive(Default)]
-struct Names {
+struct KnownNames {
     known: HashMap<(String, String), RememberedName>,
     /// Number of the last change.
     changes: u64,
@@ -16,11 +16,11 @@ struct RememberedName {
     found: Vec<ResolvedAddress>,
     changed: u64,
 }
-static NAMES: LazyLock<Mutex<Names>> = LazyLock::new(Mutex::default);
+static NAMES: LazyLock<Mutex<KnownNames>> = LazyLock::new(Mutex::default);
 /// Remembered names at most.
 const NAMES_MAX: usize = 10_000;
 
-impl Names {
+impl KnownNames {
     /// Remembers addresses. Without room, the tenth that was not resolved for the longest time is forgotten.
     fn insert(&mut self, id: (String, String), found: Vec<ResolvedAddress>) {
         if self.known.len() >= NAMES_MAX && !self.known.contains_key(&id) {
@@ -34,30 +34,30 @@ impl Names {
     }
 }
 
-fn name_of(source: &Source) -> Option<String> {
+fn name_of(source: &ServerSource) -> Option<String> {
     match source {
-        Source::Fixed(_) => None,
-        Source::Named { host, .. } => Some(host.to_ascii_lowercase()),
-        Source::Resolved { host, service: None, .. } => Some(format!("{} resolve", host.to_ascii_lowercase())),
-        Source::Resolved { host, service: Some(service), .. } => {
+        ServerSource::Fixed(_) => None,
+        ServerSource::Named { host, .. } => Some(host.to_ascii_lowercase()),
+        ServerSource::Resolved { host, service: None, .. } => Some(format!("{} resolve", host.to_ascii_lowercase())),
+        ServerSource::Resolved { host, service: Some(service), .. } => {
             Some(format!("{} {service}", host.to_ascii_lowercase()))
         }
     }
 }
 
-pub(crate) fn remember_names(group: &str, source: &Source, found: &[ResolvedAddress]) {
+pub(crate) fn remember_names(group: &str, source: &ServerSource, found: &[ResolvedAddress]) {
     let Some(name) = name_of(source) else { return };
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     names.insert((group.to_string(), name), found.to_vec());
 }
 
-pub(crate) fn remembered_names(group: &str, source: &Source) -> Vec<ResolvedAddress> {
+pub(crate) fn remembered_names(group: &str, source: &ServerSource) -> Vec<ResolvedAddress> {
     let Some(name) = name_of(source) else { return Vec::new() };
     let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let known = names.known.get(&(group.to_string(), name));
     let mut found = known.map(|name| name.found.clone()).unwrap_or_default();
     drop(names);
-    if let Source::Named { port, .. } | Source::Resolved { port, service: None, .. } = source {
+    if let ServerSource::Named { port, .. } | ServerSource::Resolved { port, service: None, .. } = source {
         found.iter_mut().for_each(|f| f.address.set_port(*port));
     }
     found
@@ -99,18 +99,18 @@ impl Peers {
 }
 
 /// A future server: the number of its line; `true` if it is the only one of the line, whose number it then gets.
-pub(crate) type Wanted = (u64, bool, PeerSpec);
+pub(crate) type FutureServer = (u64, bool, PeerSpec);
 
 /// Servers of a group's lines; known ones with their state. With a roster, a server of changed parameters continues the
 /// state of its predecessor in `before`.
 pub(crate) fn remember_all(
     group: &str,
-    specs: Vec<Wanted>,
+    specs: Vec<FutureServer>,
     next_number: Option<&dyn Fn() -> u64>,
     before: &[Arc<Peer>],
 ) -> Vec<Arc<Peer>> {
     static PEERS: Mutex<Option<Peers>> = Mutex::new(None);
-    let mut seen: HashMap<&Wanted, usize> = HashMap::with_capacity(specs.len());
+    let mut seen: HashMap<&FutureServer, usize> = HashMap::with_capacity(specs.len());
     let times = |spec| {
         let times = seen.entry(spec).or_default();
         *times += 1;
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn names_in_use_are_remembered_beyond_the_limit() {
-        let mut names = Names::default();
+        let mut names = KnownNames::default();
         let id = |n: usize| ("g".to_string(), format!("host-{n}"));
         for n in 0..NAMES_MAX {
             names.insert(id(n), Vec::new());

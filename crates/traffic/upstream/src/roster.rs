@@ -4,7 +4,7 @@
 //! A change is made by one writer at a time. It becomes durable first, then it is published to every group of the name:
 //! while a configuration is replaced, there are two.
 
-use crate::line::{Entry, Line, Origin};
+use crate::line::{Entry, LineOrigin, ServerLine};
 use crate::peer::{Live, Peer};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -55,7 +55,7 @@ impl RosterState {
             let new = match changed {
                 Some((own, entries)) if std::ptr::addr_eq(own, Arc::as_ptr(&group)) => entries.to_vec(),
                 _ => {
-                    let file = group.lines().into_iter().filter(|entry| entry.origin == Origin::File);
+                    let file = group.lines().into_iter().filter(|entry| entry.origin == LineOrigin::File);
                     file.chain(self.added.iter().cloned()).collect()
                 }
             };
@@ -82,16 +82,16 @@ impl Roster {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
     /// Numbers the lines of a configuration; those that it has in common with the previous one keep theirs.
-    pub(crate) fn number_lines(&self, lines: Vec<Line>) -> Vec<Entry> {
+    pub(crate) fn number_lines(&self, lines: Vec<ServerLine>) -> Vec<Entry> {
         let mut state = self.state();
         let mut seen: HashMap<(String, bool), usize> = HashMap::new();
-        let mut number = |line: &Line| {
+        let mut number = |line: &ServerLine| {
             let times = seen.entry((line.spec.name.clone(), line.spec.backup)).or_default();
             let id = (line.spec.name.clone(), line.spec.backup, *times);
             *times += 1;
             *state.known.entry(id).or_insert_with(|| self.next_number())
         };
-        lines.into_iter().map(|line| Entry::new(number(&line), line, Origin::File)).collect()
+        lines.into_iter().map(|line| Entry::new(number(&line), line, LineOrigin::File)).collect()
     }
     pub(crate) fn added(&self) -> Vec<Entry> {
         self.state().added.clone()
@@ -120,9 +120,9 @@ impl Roster {
         self.generation.fetch_add(1, Ordering::AcqRel);
         // A change between the making of the group and this.
         let lines = group.lines();
-        let own = lines.iter().filter(|entry| entry.origin == Origin::Api).map(|entry| (entry.number, &entry.line));
+        let own = lines.iter().filter(|entry| entry.origin == LineOrigin::Api).map(|entry| (entry.number, &entry.line));
         if !own.eq(state.added.iter().map(|entry| (entry.number, &entry.line))) {
-            let file = lines.iter().filter(|entry| entry.origin == Origin::File);
+            let file = lines.iter().filter(|entry| entry.origin == LineOrigin::File);
             group.replace(file.chain(&state.added).cloned().collect());
         }
         // Numbers of lines that no configuration has are not needed any more.
@@ -134,13 +134,13 @@ impl Roster {
     ///
     /// # Errors
     /// Those of `read`; nothing has changed.
-    pub fn load<E>(&self, read: impl FnOnce() -> Result<Vec<Line>, E>) -> Result<(), E> {
+    pub fn load<E>(&self, read: impl FnOnce() -> Result<Vec<ServerLine>, E>) -> Result<(), E> {
         let mut state = self.state();
         if state.loaded_by == Some(std::process::id()) {
             return Ok(());
         }
         let lines = read()?;
-        state.added = lines.into_iter().map(|line| Entry::new(self.next_number(), line, Origin::Api)).collect();
+        state.added = lines.into_iter().map(|line| Entry::new(self.next_number(), line, LineOrigin::Api)).collect();
         state.loaded_by = Some(std::process::id());
         self.generation.fetch_add(1, Ordering::AcqRel);
         state.publish(None);

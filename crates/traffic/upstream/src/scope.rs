@@ -54,12 +54,12 @@ impl Scope {
 }
 
 /// Returns a mark that precedes the own scopes of the configuration that is read next.
-pub fn mark() -> usize {
+pub fn mark_scopes() -> usize {
     NEXT.load(Ordering::Relaxed)
 }
 
 /// Retires all own scopes before a mark, when its configuration becomes active.
-pub fn retire(mark: usize) {
+pub fn retire_scopes(mark: usize) {
     RETIRED.fetch_max(mark, Ordering::Relaxed);
 }
 
@@ -78,15 +78,15 @@ pub(crate) mod tests {
     fn scopes_retire_with_their_configuration() {
         let _alone = alone();
         let (old, shared) = (Scope::own(), Scope::shared("proxy"));
-        let mark = mark();
+        let mark = mark_scopes();
         let new = Scope::own();
         let both = |owner: Scope| [owner, owner.narrowed(7, owner), shared.narrowed(7, owner)].map(Scope::is_retired);
         assert_eq!((both(old), both(new), shared.is_retired()), ([false; 3], [false; 3], false));
-        retire(mark);
+        retire_scopes(mark);
         assert_eq!((both(old), both(new), shared.is_retired()), ([true; 3], [false; 3], false));
         assert!(old.narrowed(7, old) != old && shared != Scope::shared("fastcgi"));
         // An older mark changes nothing.
-        retire(1);
+        retire_scopes(1);
         assert!(old.is_retired());
     }
 }

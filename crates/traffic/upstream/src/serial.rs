@@ -2,7 +2,7 @@
 
 use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
-use crate::pool::{self, IdleTimer, KeepAlive, Pooled};
+use crate::pool::{self, IdleTimer, KeepAlive, PooledConnection};
 use crate::stream::Stream;
 use bytes::{Buf, Bytes};
 use std::io;
@@ -16,7 +16,7 @@ const BODY_BYTES: usize = 32 * 1024;
 const SHARED_BYTES_MIN: usize = 16 * 1024;
 
 pub struct Serial {
-    connection: Box<Pooled>,
+    connection: Box<PooledConnection>,
     out: Vec<u8>,
     /// Written bytes of `out`.
     at: usize,
@@ -33,7 +33,7 @@ pub struct Serial {
 
 impl Serial {
     /// `head` is in the protocol's form.
-    pub fn new(mut connection: Box<Pooled>, asked: &RequestFacts, head: Vec<u8>) -> Serial {
+    pub fn new(mut connection: Box<PooledConnection>, asked: &RequestFacts, head: Vec<u8>) -> Serial {
         connection.begin(asked, &head);
         Serial {
             connection,
@@ -48,8 +48,8 @@ impl Serial {
             counts: Counts::default(),
         }
     }
-    /// Continues a request started by [`Pooled::begin`]: `at` bytes of `head` are written, `input` was received.
-    pub fn resume(connection: Box<Pooled>, head: Vec<u8>, at: usize, input: Vec<u8>) -> Serial {
+    /// Continues a request started by [`PooledConnection::begin`]: `at` bytes of `head` are written, `input` was received.
+    pub fn resume(connection: Box<PooledConnection>, head: Vec<u8>, at: usize, input: Vec<u8>) -> Serial {
         Serial {
             connection,
             out: head,
@@ -221,7 +221,7 @@ impl Serial {
     pub fn finish(self, keep: &KeepAlive) {
         if self.ended && self.whole && self.input.is_empty() && self.is_flushed() && self.connection.codec.is_reusable()
         {
-            pool::give(self.connection, keep);
+            pool::give_back(self.connection, keep);
         }
     }
     /// Connection after a 101, with the bytes received since.
@@ -235,11 +235,11 @@ impl Serial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Method as Balance;
+    use crate::balance::BalanceMethod as Balance;
     use crate::codec::{ReceivedHead, ResponseEnd, ResponseStart, SerialCodec};
     use crate::group::Group;
     use crate::scope::Scope;
-    use crate::stream::Options;
+    use crate::stream::ConnectOptions;
     use bytes::Bytes;
     use http_types::BodyLength;
     use net::Address;
@@ -305,7 +305,7 @@ mod tests {
         }
     }
 
-    fn stream(connection: Box<Pooled>, text: &str) -> Serial {
+    fn stream(connection: Box<PooledConnection>, text: &str) -> Serial {
         let mut stream = Serial::new(connection, &RequestFacts::default(), Vec::new());
         let (first, second) = text.split_at(text.len() / 2);
         stream.queue(first.as_bytes(), false);
@@ -345,8 +345,8 @@ mod tests {
         let pieces = [piece(b'a', SHARED_BYTES_MIN), piece(b'b', 3_000_000), piece(b'c', 5), piece(b'd', 40_000)];
         let group = Group::new("plain", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
         runtime::block_on(async {
-            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
-            let connection = Pooled::new(stream, Box::new(Plain), &group, to.clone(), Scope::shared("echo"));
+            let stream = Stream::connect(&to, &ConnectOptions::default()).await.expect("connected");
+            let connection = PooledConnection::new(stream, Box::new(Plain), &group, to.clone(), Scope::shared("echo"));
             let mut stream = Serial::new(connection, &RequestFacts::default(), b"head".to_vec());
             for (n, piece) in pieces.iter().enumerate() {
                 assert!(n == 0 || stream.is_flushed() || n == 3);
@@ -392,19 +392,19 @@ mod tests {
         });
         let group = Group::new("echo", Vec::new(), Balance::RoundRobin, KeepAlive::default(), false);
         let connect = async || {
-            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
-            Pooled::new(stream, Box::<Echo>::default(), &group, to.clone(), Scope::shared("echo"))
+            let stream = Stream::connect(&to, &ConnectOptions::default()).await.expect("connected");
+            PooledConnection::new(stream, Box::<Echo>::default(), &group, to.clone(), Scope::shared("echo"))
         };
         runtime::block_on(async {
             let mut first = stream(connect().await, "hello");
             assert_eq!(all(&mut first).await.as_deref(), Ok(&b"hello"[..]));
             first.finish(&group.keepalive);
-            let kept = pool::take(&group, &to, Scope::shared("echo")).expect("a kept connection");
+            let kept = pool::take_idle(&group, &to, Scope::shared("echo")).expect("a kept connection");
             let mut second = stream(kept, "again");
             assert_eq!(second.requests(), 2);
             assert_eq!(all(&mut second).await.as_deref(), Ok(&b"again"[..]));
             drop(second);
-            assert!(pool::take(&group, &to, Scope::shared("echo")).is_none());
+            assert!(pool::take_idle(&group, &to, Scope::shared("echo")).is_none());
             let wrong = all(&mut stream(connect().await, "ab")).await;
             assert!(wrong.as_ref().is_err_and(|why| why.contains("an echo of nothing")), "{wrong:?}");
             let cut = all(&mut stream(connect().await, "ab")).await;

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tls::{Choice, ClientHello, Facts, TlsStream};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ConnectOptions {
     pub from: Option<SocketAddr>,
     /// The local address may be foreign.
     pub transparent: bool,
@@ -87,7 +87,7 @@ impl std::fmt::Display for BindAddress {
 impl std::error::Error for LocalError {}
 
 /// Opens a socket with the options that precede connecting.
-fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, SockAddr)> {
+fn open(to: &Address, kind: Type, options: &ConnectOptions) -> io::Result<(Socket, SockAddr)> {
     let (domain, address) = match to {
         Address::Unix(path) => (Domain::UNIX, SockAddr::unix(path)?),
         Address::Ip(ip) => (Domain::for_address(*ip), SockAddr::from(*ip)),
@@ -120,14 +120,14 @@ fn open(to: &Address, kind: Type, options: &Options) -> io::Result<(Socket, Sock
 }
 
 /// Opens a datagram socket that exchanges packets with one server.
-pub fn datagram_socket(to: &Address, options: &Options) -> io::Result<OwnedFd> {
+pub fn datagram_socket(to: &Address, options: &ConnectOptions) -> io::Result<OwnedFd> {
     let (socket, address) = open(to, Type::DGRAM, options)?;
     socket.connect(&address)?;
     Ok(socket.into())
 }
 
 /// Starts connecting; `true`: already connected.
-fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
+fn begin(to: &Address, options: &ConnectOptions) -> io::Result<(Outbound, bool)> {
     let (socket, address) = open(to, Type::STREAM, options)?;
     if options.keepalive && matches!(to, Address::Ip(_)) {
         socket.set_keepalive(true)?;
@@ -145,16 +145,16 @@ fn begin(to: &Address, options: &Options) -> io::Result<(Outbound, bool)> {
 }
 
 #[derive(Debug)]
-pub struct Connecting {
+pub struct ConnectFuture {
     outbound: Option<Outbound>,
     connected: bool,
 }
 
-impl Connecting {
+impl ConnectFuture {
     /// Fails also in a thread without an event queue.
-    pub fn begin(to: &Address, options: &Options) -> io::Result<Connecting> {
+    pub fn begin(to: &Address, options: &ConnectOptions) -> io::Result<ConnectFuture> {
         let (outbound, connected) = begin(to, options)?;
-        Ok(Connecting { outbound: Some(outbound), connected })
+        Ok(ConnectFuture { outbound: Some(outbound), connected })
     }
     /// Completed connection; must not be polled again.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Stream>> {
@@ -174,8 +174,8 @@ impl Connecting {
 
 impl Stream {
     /// Fails also in a thread without an event queue.
-    pub async fn connect(to: &Address, options: &Options) -> io::Result<Stream> {
-        let mut connecting = Connecting::begin(to, options)?;
+    pub async fn connect(to: &Address, options: &ConnectOptions) -> io::Result<Stream> {
+        let mut connecting = ConnectFuture::begin(to, options)?;
         poll_fn(|cx| connecting.poll(cx)).await
     }
     pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
@@ -326,7 +326,7 @@ mod tests {
         runtime::block_on(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind");
             let to = Address::Ip(listener.local_addr().expect("address"));
-            let stream = Stream::connect(&to, &Options::default()).await.expect("connected");
+            let stream = Stream::connect(&to, &ConnectOptions::default()).await.expect("connected");
             let (mut theirs, _) = listener.accept().expect("accepted");
             for text in ["one", "two"] {
                 theirs.write_all(text.as_bytes()).expect("written");

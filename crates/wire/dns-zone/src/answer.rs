@@ -1,12 +1,12 @@
 //! Answers queries from zones (RFC 1034, section 4.3.2; RFC 2308; RFC 4592; RFC 6604).
 
 use crate::build::CHAIN_MAX;
-use crate::name::Name;
+use crate::name::DomainName;
 use crate::query::{HEADER_BYTES, INTERNET, Query, ResponseCode};
 use crate::record::RecordType;
-use crate::select::{Family, Selector};
+use crate::select::{AddressFamily, Selector};
 use crate::write::{PAYLOAD_BYTES, ResponseWriter, Section};
-use crate::zone::{Node, Place, RecordSet, Zone, Zones};
+use crate::zone::{NameNode, NamePlace, RecordSet, ServerZones, Zone};
 use std::net::IpAddr;
 
 /// Bytes of a response over UDP without EDNS (RFC 1035, section 4.2.1).
@@ -49,13 +49,13 @@ pub struct AnswerSummary<'z> {
     /// The records had no room: the client asks over TCP.
     pub truncated: bool,
     /// The zone of the name, if it is one of these.
-    pub zone: Option<&'z Name>,
+    pub zone: Option<&'z DomainName>,
 }
 
 /// Appends the response to a query; answers from `zones` are authoritative.
-pub fn answer<'z>(
+pub fn answer_query<'z>(
     query: &Query<'_>,
-    zones: &'z Zones,
+    zones: &'z ServerZones,
     transport: Transport,
     selector: &mut dyn Selector,
     out: &mut Vec<u8>,
@@ -92,7 +92,7 @@ pub fn answer<'z>(
 }
 
 /// Appends a truncated response without records: the client asks over TCP.
-pub fn truncate(query: &Query<'_>, out: &mut Vec<u8>) {
+pub fn truncate_answer(query: &Query<'_>, out: &mut Vec<u8>) {
     let mut writer = ResponseWriter::begin(query, usize::from(u16::MAX), out);
     writer.truncate();
     writer.finish(ResponseCode::NoError, false, query.edns.as_ref(), 0);
@@ -100,7 +100,7 @@ pub fn truncate(query: &Query<'_>, out: &mut Vec<u8>) {
 
 /// Appends the response to a message that is no query with one question: its header, with a code. Nothing is appended
 /// for less than a header.
-pub fn refuse(message: &[u8], code: ResponseCode, out: &mut Vec<u8>) {
+pub fn refuse_message(message: &[u8], code: ResponseCode, out: &mut Vec<u8>) {
     let Some([id_high, id_low, flags, ..]) = message.get(..HEADER_BYTES) else { return };
     // The kind of query and "recursion desired" are repeated.
     out.extend_from_slice(&[*id_high, *id_low, 0x80 | flags & 0x79, (code.number() & 15) as u8]);
@@ -119,11 +119,11 @@ struct Answer<'q, 'o, 's> {
     by_place: bool,
     truncated: bool,
     /// Names whose addresses follow.
-    added: Vec<Name>,
+    added: Vec<DomainName>,
 }
 
 impl Answer<'_, '_, '_> {
-    fn run<'z>(&mut self, zones: &'z Zones) -> Option<&'z Zone> {
+    fn run<'z>(&mut self, zones: &'z ServerZones) -> Option<&'z Zone> {
         if self.query.edns.as_ref().is_some_and(|edns| edns.version != 0) {
             self.code = ResponseCode::BadVers;
             return None;
@@ -153,12 +153,12 @@ impl Answer<'_, '_, '_> {
         let mut owner = self.query.name.clone();
         for step in 0..=CHAIN_MAX {
             let node = match zone.find(&owner, kind) {
-                Place::Delegated(cut, node) => return self.refer(&cut, node, step == 0),
-                Place::Absent => {
+                NamePlace::Delegated(cut, node) => return self.refer(&cut, node, step == 0),
+                NamePlace::Absent => {
                     self.code = ResponseCode::NxDomain;
                     return self.write_authority(zone);
                 }
-                Place::Found(node) | Place::Wildcard(node) => node,
+                NamePlace::Found(node) | NamePlace::Wildcard(node) => node,
             };
             let alias = node.set(RecordType::CNAME).filter(|_| !matches!(kind, RecordType::CNAME | RecordType::ANY));
             let Some(alias) = alias else { return self.write_node(zone, &owner, node, kind) };
@@ -173,7 +173,7 @@ impl Answer<'_, '_, '_> {
     }
 
     /// Names the servers of a delegated zone.
-    fn refer(&mut self, cut: &[u8], node: &Node, is_first: bool) {
+    fn refer(&mut self, cut: &[u8], node: &NameNode, is_first: bool) {
         if is_first {
             self.authoritative = false;
         }
@@ -182,10 +182,10 @@ impl Answer<'_, '_, '_> {
         }
     }
 
-    fn write_node(&mut self, zone: &Zone, owner: &[u8], node: &Node, kind: RecordType) {
+    fn write_node(&mut self, zone: &Zone, owner: &[u8], node: &NameNode, kind: RecordType) {
         let family = match kind {
-            RecordType::A => Some(Family::V4),
-            RecordType::AAAA => Some(Family::V6),
+            RecordType::A => Some(AddressFamily::V4),
+            RecordType::AAAA => Some(AddressFamily::V6),
             _ => None,
         };
         if let (Some(family), Some(pool)) = (family, node.pool) {
@@ -205,7 +205,7 @@ impl Answer<'_, '_, '_> {
         }
     }
 
-    fn write_pool(&mut self, zone: &Zone, owner: &[u8], family: Family, pool: usize, ttl: u32) {
+    fn write_pool(&mut self, zone: &Zone, owner: &[u8], family: AddressFamily, pool: usize, ttl: u32) {
         let mut addresses = Vec::new();
         let selection = self.selector.select(pool, family, &mut addresses);
         self.by_place |= selection.by_place;

@@ -1,8 +1,8 @@
 //! Makes a [`Zone`] of lines, and finds contradictions among them.
 
-use crate::name::{Name, suffixes};
+use crate::name::{DomainName, suffixes};
 use crate::record::{AuthorityTimes, RecordData, RecordType, authority_bytes};
-use crate::zone::{Node, PoolRecord, RecordSet, Zone};
+use crate::zone::{NameNode, PoolRecord, RecordSet, Zone};
 use std::collections::HashMap;
 
 /// Names of a zone, those between the apex and names with records included.
@@ -29,24 +29,24 @@ fn fault<T>(reason: impl Into<String>, hint: impl Into<String>) -> Result<T, Zon
 /// [`ZoneBuilder::finish`].
 #[derive(Clone, Debug)]
 pub struct ZoneBuilder {
-    apex: Name,
+    apex: DomainName,
     default_ttl: u32,
-    nodes: HashMap<Box<[u8]>, Node>,
+    nodes: HashMap<Box<[u8]>, NameNode>,
 }
 
 impl ZoneBuilder {
     /// `default_ttl`: seconds, of the SOA record without a line.
-    pub fn new(apex: Name, default_ttl: u32) -> ZoneBuilder {
-        let nodes = HashMap::from([(apex.wire().into(), Node::default())]);
+    pub fn new(apex: DomainName, default_ttl: u32) -> ZoneBuilder {
+        let nodes = HashMap::from([(apex.wire().into(), NameNode::default())]);
         ZoneBuilder { apex, default_ttl, nodes }
     }
 
     /// Returns the zone's name.
-    pub fn apex(&self) -> &Name {
+    pub fn apex(&self) -> &DomainName {
         &self.apex
     }
 
-    fn node(&mut self, owner: &Name) -> Result<&mut Node, ZoneFault> {
+    fn node(&mut self, owner: &DomainName) -> Result<&mut NameNode, ZoneFault> {
         if !owner.is_within(&self.apex) {
             let zone = &self.apex;
             return fault(
@@ -74,7 +74,13 @@ impl ZoneBuilder {
     /// # Errors
     /// The name is outside of the zone; another record of the name contradicts (an alias, a pool, another TTL, the same
     /// data).
-    pub fn add(&mut self, owner: &Name, kind: RecordType, ttl: u32, data: Vec<RecordData>) -> Result<(), ZoneFault> {
+    pub fn add(
+        &mut self,
+        owner: &DomainName,
+        kind: RecordType,
+        ttl: u32,
+        data: Vec<RecordData>,
+    ) -> Result<(), ZoneFault> {
         let is_apex = *owner == self.apex;
         if kind == RecordType::SOA && !is_apex {
             return fault("an SOA record belongs to the zone's own name", "its name is \"@\"");
@@ -139,7 +145,7 @@ impl ZoneBuilder {
     ///
     /// # Errors
     /// The name is outside of the zone, or has addresses, an alias or a pool.
-    pub fn add_pool(&mut self, owner: &Name, ttl: u32, pool: usize) -> Result<(), ZoneFault> {
+    pub fn add_pool(&mut self, owner: &DomainName, ttl: u32, pool: usize) -> Result<(), ZoneFault> {
         let shown = owner.to_string();
         let node = self.node(owner)?;
         if node.pool.is_some() {
@@ -189,7 +195,7 @@ impl ZoneBuilder {
             None => {
                 let first = servers.records.iter().find_map(|record| record.target.clone());
                 let server = first.unwrap_or_else(|| apex.clone());
-                let mailbox = Name::parse("hostmaster", Some(&apex)).unwrap_or_else(|_| apex.clone());
+                let mailbox = DomainName::parse("hostmaster", Some(&apex)).unwrap_or_else(|_| apex.clone());
                 let bytes = authority_bytes(&server, &mailbox, &AuthorityTimes::default());
                 let set =
                     RecordSet { kind: RecordType::SOA, ttl: self.default_ttl, records: vec![RecordData::plain(bytes)] };
@@ -205,8 +211,8 @@ impl ZoneBuilder {
     }
 
     /// Returns the names in a constant order, so that equal lines have equal faults.
-    fn sorted(&self) -> Vec<(&[u8], &Node)> {
-        let mut all: Vec<(&[u8], &Node)> = self.nodes.iter().map(|(wire, node)| (&**wire, node)).collect();
+    fn sorted(&self) -> Vec<(&[u8], &NameNode)> {
+        let mut all: Vec<(&[u8], &NameNode)> = self.nodes.iter().map(|(wire, node)| (&**wire, node)).collect();
         all.sort_unstable_by_key(|(wire, _)| *wire);
         all
     }
@@ -219,7 +225,7 @@ impl ZoneBuilder {
             while let Some(set) = next {
                 steps += 1;
                 if steps > CHAIN_MAX {
-                    let name = Name::from_wire(wire).map(|name| name.to_string()).unwrap_or_default();
+                    let name = DomainName::from_wire(wire).map(|name| name.to_string()).unwrap_or_default();
                     return fault(
                         format!("the aliases of \"{name}\" run in a circle, or over more than {CHAIN_MAX} names"),
                         "",
@@ -245,7 +251,7 @@ impl ZoneBuilder {
                     && (node.pool.is_some()
                         || node.sets.iter().any(|set| !is_address(set) && set.kind != RecordType::NS));
             if is_wrong {
-                let name = Name::from_wire(wire).map(|name| name.to_string()).unwrap_or_default();
+                let name = DomainName::from_wire(wire).map(|name| name.to_string()).unwrap_or_default();
                 return fault(
                     format!("\"{name}\" is delegated by NS records to other servers, which answer for its records"),
                     "only addresses of those servers may stand there",

@@ -3,9 +3,10 @@
 #![allow(clippy::indexing_slicing, clippy::expect_used, reason = "a panic is the failure that the fuzz target reports")]
 
 use crate::query::HEADER_BYTES;
-use crate::record::{RecordType, parse};
+use crate::record::{RecordType, parse_record};
 use crate::{
-    Family, Name, Query, ResponseCode, Selection, Selector, Transport, UnreadQuery, ZoneBuilder, Zones, answer, refuse,
+    AddressFamily, DomainName, Query, ResponseCode, Selection, Selector, ServerZones, Transport, UnreadQuery,
+    ZoneBuilder, answer_query, refuse_message,
 };
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -28,18 +29,18 @@ const LINES: &[(&str, &str, &str)] = &[
 ];
 
 /// Zone `example.org`, whose name `web` has a pool.
-pub(crate) fn zones() -> Zones {
-    let apex = Name::parse("example.org", None).expect("a name");
+pub(crate) fn zones() -> ServerZones {
+    let apex = DomainName::parse("example.org", None).expect("a name");
     let mut builder = ZoneBuilder::new(apex.clone(), 300);
     for (owner, kind, words) in LINES {
-        let owner = Name::parse(owner, Some(&apex)).expect("a name");
+        let owner = DomainName::parse(owner, Some(&apex)).expect("a name");
         let kind = RecordType::of_line(kind).expect("a type");
         let long = "x".repeat(3000);
         let words: Vec<&str> = words.split(' ').map(|word| if word == "x" { long.as_str() } else { word }).collect();
-        builder.add(&owner, kind, 300, parse(kind, &words, &apex).expect("data")).expect("a record");
+        builder.add(&owner, kind, 300, parse_record(kind, &words, &apex).expect("data")).expect("a record");
     }
-    builder.add_pool(&Name::parse("web", Some(&apex)).expect("a name"), 30, 0).expect("a pool");
-    let mut zones = Zones::default();
+    builder.add_pool(&DomainName::parse("web", Some(&apex)).expect("a name"), 30, 0).expect("a pool");
+    let mut zones = ServerZones::default();
     assert!(zones.add(builder.finish().expect("a zone").0), "the first zone");
     zones
 }
@@ -48,7 +49,7 @@ pub(crate) fn zones() -> Zones {
 pub(crate) struct Constant;
 
 impl Selector for Constant {
-    fn select(&mut self, _: usize, _: Family, out: &mut Vec<IpAddr>) -> Selection {
+    fn select(&mut self, _: usize, _: AddressFamily, out: &mut Vec<IpAddr>) -> Selection {
         out.extend([IpAddr::from([192, 0, 2, 10]), IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 16])]);
         Selection { by_place: true, failed: false }
     }
@@ -59,13 +60,13 @@ impl Selector for Constant {
 
 /// Panics unless every response has the query's id and question, fits its transport, and is none to a response.
 pub fn dns_query(data: &[u8]) {
-    static ZONES: LazyLock<Zones> = LazyLock::new(zones);
+    static ZONES: LazyLock<ServerZones> = LazyLock::new(zones);
     let query = match Query::read(data) {
         Ok(query) => query,
         Err(UnreadQuery::Dropped) => return,
         Err(UnreadQuery::Refused(code)) => {
             let mut out = Vec::new();
-            refuse(data, code, &mut out);
+            refuse_message(data, code, &mut out);
             assert!(out.len() == HEADER_BYTES && out[2] & 0x80 != 0, "a header of a response");
             return;
         }
@@ -73,7 +74,7 @@ pub fn dns_query(data: &[u8]) {
     let mut sizes = Vec::new();
     for transport in [Transport::Udp, Transport::Tcp] {
         let mut out = Vec::new();
-        let summary = answer(&query, &ZONES, transport, &mut Constant, &mut out);
+        let summary = answer_query(&query, &ZONES, transport, &mut Constant, &mut out);
         let payload = query.edns.as_ref().map_or(512, |edns| usize::from(edns.payload).clamp(512, 1232));
         assert!(transport == Transport::Tcp || out.len() <= payload, "{} bytes", out.len());
         assert!(transport == Transport::Udp || !summary.truncated, "over TCP");

@@ -8,7 +8,7 @@ const LABEL_BYTES_MAX: usize = 63;
 
 /// A name in wire form and lower case: labels with their lengths, and the root's zero.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Name(Box<[u8]>);
+pub struct DomainName(Box<[u8]>);
 
 /// Reason why a text is no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +23,14 @@ const fn error(reason: &'static str, hint: &'static str) -> NameError {
     NameError { reason, hint }
 }
 
-impl Name {
+impl DomainName {
     /// Parses a name as zone files write it: `@` is the origin, a name without a final dot is relative to it. Without an
     /// origin, names are absolute with and without a final dot.
     ///
     /// # Errors
     /// Empty labels, labels of more than 63 bytes, names of more than 255 bytes, and bytes other than those of
     /// printable ASCII without quotes and backslashes.
-    pub fn parse(text: &str, origin: Option<&Name>) -> Result<Name, NameError> {
+    pub fn parse(text: &str, origin: Option<&DomainName>) -> Result<DomainName, NameError> {
         if let ("@", Some(origin)) = (text, origin) {
             return Ok(origin.clone());
         }
@@ -72,14 +72,14 @@ impl Name {
         if wire.len() > NAME_BYTES_MAX {
             return Err(error("has more than 255 bytes", ""));
         }
-        Ok(Name(wire.into()))
+        Ok(DomainName(wire.into()))
     }
 
     /// Takes bytes that a reader has verified; `None` if they are no whole name.
-    pub(crate) fn from_wire(wire: &[u8]) -> Option<Name> {
+    pub(crate) fn from_wire(wire: &[u8]) -> Option<DomainName> {
         let mut labels = Labels { rest: wire };
         while labels.next().is_some() {}
-        (labels.rest == [0] && wire.len() <= NAME_BYTES_MAX).then(|| Name(wire.to_ascii_lowercase().into()))
+        (labels.rest == [0] && wire.len() <= NAME_BYTES_MAX).then(|| DomainName(wire.to_ascii_lowercase().into()))
     }
 
     /// Returns the labels with their lengths, in lower case, and the final zero.
@@ -88,7 +88,7 @@ impl Name {
     }
 
     /// Tells whether the name is `zone` or lies below it.
-    pub fn is_within(&self, zone: &Name) -> bool {
+    pub fn is_within(&self, zone: &DomainName) -> bool {
         suffixes(&self.0).any(|suffix| suffix == zone.wire())
     }
 
@@ -98,7 +98,7 @@ impl Name {
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for DomainName {
     /// Writes the name without a final dot; the root as a dot.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_text(&self.0, f)
@@ -171,14 +171,14 @@ pub(crate) fn end_of_name(bytes: &[u8], at: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> Name {
-        Name::parse(text, None).expect("a name")
+    fn name(text: &str) -> DomainName {
+        DomainName::parse(text, None).expect("a name")
     }
 
     #[test]
     fn names_are_relative_without_a_final_dot() {
         let origin = name("Example.org");
-        let parse = |text: &str| Name::parse(text, Some(&origin)).map(|name| name.to_string());
+        let parse = |text: &str| DomainName::parse(text, Some(&origin)).map(|name| name.to_string());
         assert_eq!(parse("@").as_deref(), Ok("example.org"));
         assert_eq!(parse("WWW").as_deref(), Ok("www.example.org"));
         assert_eq!(parse("*.a").as_deref(), Ok("*.a.example.org"));

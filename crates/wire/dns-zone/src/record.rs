@@ -1,6 +1,6 @@
 //! Types of records, and their data as configurations write them.
 
-use crate::name::{Name, NameError};
+use crate::name::{DomainName, NameError};
 use crate::svcb;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -80,14 +80,14 @@ pub struct RecordData {
     /// In wire form, without compression.
     pub(crate) bytes: Box<[u8]>,
     /// Name in the data: of an alias, or of a server whose addresses responses add.
-    pub(crate) target: Option<Name>,
+    pub(crate) target: Option<DomainName>,
 }
 
 impl RecordData {
     pub(crate) fn plain(bytes: Vec<u8>) -> RecordData {
         RecordData { bytes: bytes.into(), target: None }
     }
-    fn named(mut head: Vec<u8>, target: Name) -> RecordData {
+    fn named(mut head: Vec<u8>, target: DomainName) -> RecordData {
         head.extend_from_slice(target.wire());
         RecordData { bytes: head.into(), target: Some(target) }
     }
@@ -137,9 +137,9 @@ pub fn parse_seconds(text: &str) -> Option<u32> {
 /// Parses a name of a line, which must not repeat the zone's name by mistake.
 ///
 /// # Errors
-/// As [`Name::parse`], and a relative name that ends with the zone's name.
-pub fn parse_name(text: &str, origin: &Name) -> Result<Name, (String, String)> {
-    let name = Name::parse(text, Some(origin))
+/// As [`DomainName::parse`], and a relative name that ends with the zone's name.
+pub fn parse_name(text: &str, origin: &DomainName) -> Result<DomainName, (String, String)> {
+    let name = DomainName::parse(text, Some(origin))
         .map_err(|NameError { reason, hint }| (format!("the name \"{text}\" {reason}"), hint.to_string()))?;
     let zone = origin.to_string();
     let lower = text.to_ascii_lowercase();
@@ -159,7 +159,7 @@ fn number<N: std::str::FromStr>(words: &[&str], at: usize, subject: &str, most: 
     text.parse().map_err(|_| fault(at, format!("invalid {subject} \"{text}\""), format!("a number from 0 to {most}")))
 }
 
-fn target(words: &[&str], at: usize, origin: &Name) -> Result<Name, RecordFault> {
+fn target(words: &[&str], at: usize, origin: &DomainName) -> Result<DomainName, RecordFault> {
     let text = words.get(at).copied().unwrap_or_default();
     parse_name(text, origin).map_err(|(reason, hint)| fault(at, reason, hint))
 }
@@ -169,7 +169,7 @@ fn target(words: &[&str], at: usize, origin: &Name) -> Result<Name, RecordFault>
 ///
 /// # Errors
 /// Invalid words, and a wrong number of them, with the form of the type.
-pub fn parse(kind: RecordType, words: &[&str], origin: &Name) -> Result<Vec<RecordData>, RecordFault> {
+pub fn parse_record(kind: RecordType, words: &[&str], origin: &DomainName) -> Result<Vec<RecordData>, RecordFault> {
     let form = form(kind);
     let wrong_number = || RecordFault {
         word: None,
@@ -305,7 +305,7 @@ impl Default for AuthorityTimes {
     }
 }
 
-pub(crate) fn authority_bytes(server: &Name, mailbox: &Name, times: &AuthorityTimes) -> Vec<u8> {
+pub(crate) fn authority_bytes(server: &DomainName, mailbox: &DomainName, times: &AuthorityTimes) -> Vec<u8> {
     let mut bytes = [server.wire(), mailbox.wire()].concat();
     for number in [times.serial, times.refresh, times.retry, times.expire, times.negative] {
         bytes.extend_from_slice(&number.to_be_bytes());
@@ -313,7 +313,7 @@ pub(crate) fn authority_bytes(server: &Name, mailbox: &Name, times: &AuthorityTi
     bytes
 }
 
-fn authority(words: &[&str], origin: &Name) -> Result<Vec<u8>, RecordFault> {
+fn authority(words: &[&str], origin: &DomainName) -> Result<Vec<u8>, RecordFault> {
     let (server, mailbox) = (target(words, 0, origin)?, words.get(1).copied());
     let Some(mailbox) = mailbox else {
         return Err(RecordFault {
@@ -354,9 +354,9 @@ mod tests {
     use super::*;
 
     fn line(kind: &str, words: &str) -> Result<Vec<Vec<u8>>, RecordFault> {
-        let origin = Name::parse("example.org", None).expect("a name");
+        let origin = DomainName::parse("example.org", None).expect("a name");
         let words: Vec<&str> = words.split_whitespace().collect();
-        let records = parse(RecordType::of_line(kind).expect("a type"), &words, &origin)?;
+        let records = parse_record(RecordType::of_line(kind).expect("a type"), &words, &origin)?;
         Ok(records.into_iter().map(|record| record.bytes.to_vec()).collect())
     }
 

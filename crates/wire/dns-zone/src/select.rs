@@ -4,17 +4,17 @@ use std::net::IpAddr;
 
 /// Addresses that a question asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum AddressFamily {
     /// Records of type A.
     V4,
     /// Records of type AAAA.
     V6,
 }
 
-impl Family {
+impl AddressFamily {
     /// Tells whether an address belongs to it.
     pub fn has(self, address: &IpAddr) -> bool {
-        address.is_ipv4() == (self == Family::V4)
+        address.is_ipv4() == (self == AddressFamily::V4)
     }
 }
 
@@ -31,14 +31,14 @@ pub struct Selection {
 pub trait Selector {
     /// Appends the addresses of a pool, in their order in the answer; none means that the name has no such record.
     /// `pool` is the number that [`crate::ZoneBuilder::add_pool`] got.
-    fn select(&mut self, pool: usize, family: Family, out: &mut Vec<IpAddr>) -> Selection;
+    fn select(&mut self, pool: usize, family: AddressFamily, out: &mut Vec<IpAddr>) -> Selection;
     /// Returns a random number, by which sets of addresses rotate.
     fn random(&mut self) -> u64;
 }
 
 /// Draws up to `count` positions without repetition, with probabilities proportional to their weights. A weight of 0
 /// counts as 1.
-pub fn draw(weights: &[u32], count: usize, mut random: impl FnMut() -> u64) -> Vec<usize> {
+pub fn draw_positions(weights: &[u32], count: usize, mut random: impl FnMut() -> u64) -> Vec<usize> {
     let mut left: Vec<(usize, u64)> = weights.iter().map(|weight| u64::from((*weight).max(1))).enumerate().collect();
     let mut total: u64 = left.iter().map(|(_, weight)| weight).sum();
     let mut drawn = Vec::with_capacity(count.min(left.len()));
@@ -68,15 +68,15 @@ mod tests {
         let mut random = testkit::Random::new(0x9E37_79B9_7F4A_7C15);
         let mut first = [0; 3];
         for _ in 0..6000 {
-            let drawn = draw(&[3, 2, 1], 2, || random.below(1 << 30) as u64);
+            let drawn = draw_positions(&[3, 2, 1], 2, || random.below(1 << 30) as u64);
             assert!(drawn.len() == 2 && drawn[0] != drawn[1], "{drawn:?}");
             first[drawn[0]] += 1;
         }
         for (got, wanted) in first.into_iter().zip([3000i32, 2000, 1000]) {
             assert!((got - wanted).abs() < 200, "{first:?}");
         }
-        assert_eq!(draw(&[], 3, || 7), Vec::<usize>::new());
-        let mut all = draw(&[0, 5, 1], 9, || 1);
+        assert_eq!(draw_positions(&[], 3, || 7), Vec::<usize>::new());
+        let mut all = draw_positions(&[0, 5, 1], 9, || 1);
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2]);
     }

@@ -1,6 +1,6 @@
 //! HTTPS and SVCB records (RFC 9460): alias mode, and service mode with parameters.
 
-use crate::name::Name;
+use crate::name::DomainName;
 use crate::record::{RecordData, RecordFault, fault, parse_name};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -21,7 +21,7 @@ fn number(key: &str) -> Option<u16> {
 }
 
 /// Reads `priority name [key=value ...]`.
-pub(crate) fn parse(words: &[&str], origin: &Name) -> Result<RecordData, RecordFault> {
+pub(crate) fn parse(words: &[&str], origin: &DomainName) -> Result<RecordData, RecordFault> {
     let [priority_text, name, parameters @ ..] = words else {
         return Err(RecordFault {
             word: None,
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn line(words: &str) -> Result<Vec<u8>, RecordFault> {
-        let origin = Name::parse("example.org", None).expect("a name");
+        let origin = DomainName::parse("example.org", None).expect("a name");
         parse(&words.split_whitespace().collect::<Vec<_>>(), &origin).map(|data| data.bytes.to_vec())
     }
 

@@ -1,7 +1,7 @@
 //! Answers of a zone, read by a reader of their own.
 
 use crate::fuzzing::{Constant, zones};
-use crate::record::{RecordType, parse};
+use crate::record::{RecordType, parse_record};
 use crate::*;
 use std::net::IpAddr;
 
@@ -30,14 +30,14 @@ fn with_options(name: &str, kind: u16, payload: Option<u16>, options: &[u8]) -> 
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Response {
+struct TestResponse {
     flags: u16,
     question: String,
     /// Owner, type, TTL and data of the three sections.
     sections: [Vec<(String, u16, u32, Vec<u8>)>; 3],
 }
 
-impl Response {
+impl TestResponse {
     fn code(&self) -> u16 {
         let upper = self.sections[2].iter().find(|record| record.1 == 41).map_or(0, |record| record.2 >> 24);
         self.flags & 15 | (upper as u16) << 4
@@ -73,7 +73,7 @@ fn read_name(bytes: &[u8], mut at: usize) -> (String, usize) {
     }
 }
 
-fn read(bytes: &[u8]) -> Response {
+fn read(bytes: &[u8]) -> TestResponse {
     let number = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     assert_eq!(number(0), 0x1234, "the id");
     let (question, mut at) = read_name(bytes, 12);
@@ -89,17 +89,17 @@ fn read(bytes: &[u8]) -> Response {
         }
     }
     assert_eq!(at, bytes.len(), "nothing behind the records");
-    Response { flags: number(2), question, sections }
+    TestResponse { flags: number(2), question, sections }
 }
 
-fn ask_zones(zones: &Zones, query: &[u8], transport: Transport) -> Response {
+fn ask_zones(zones: &ServerZones, query: &[u8], transport: Transport) -> TestResponse {
     let query = Query::read(query).expect("a query");
     let mut out = Vec::new();
-    answer(&query, zones, transport, &mut Constant, &mut out);
+    answer_query(&query, zones, transport, &mut Constant, &mut out);
     read(&out)
 }
 
-fn ask(name: &str, kind: RecordType) -> Response {
+fn ask(name: &str, kind: RecordType) -> TestResponse {
     ask_zones(&zones(), &question(name, kind.0, Some(1232)), Transport::Udp)
 }
 
@@ -235,7 +235,7 @@ fn messages_that_are_no_queries() {
     twice[11] = 2;
     assert_eq!(Query::read(&twice).err(), refused(ResponseCode::FormErr), "EDNS twice");
     let mut out = Vec::new();
-    refuse(&good, ResponseCode::FormErr, &mut out);
+    refuse_message(&good, ResponseCode::FormErr, &mut out);
     assert_eq!(out, [0x12, 0x34, 0x81, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 
@@ -302,7 +302,7 @@ fn responses_beyond_the_size_of_datagrams_ask_for_tcp() {
     assert_eq!((said.flags & 0x0200, said.sections[0].len()), (0, 1));
     let bytes = query(Some(512));
     let mut out = Vec::new();
-    truncate(&Query::read(&bytes).expect("a query"), &mut out);
+    truncate_answer(&Query::read(&bytes).expect("a query"), &mut out);
     assert_eq!((read(&out).flags & 0x0200, out.len()), (0x0200, bytes.len()), "no longer than the query");
 }
 
@@ -310,7 +310,7 @@ fn responses_beyond_the_size_of_datagrams_ask_for_tcp() {
 fn pools_without_servers() {
     struct Nothing(bool);
     impl Selector for Nothing {
-        fn select(&mut self, _: usize, _: Family, _: &mut Vec<IpAddr>) -> Selection {
+        fn select(&mut self, _: usize, _: AddressFamily, _: &mut Vec<IpAddr>) -> Selection {
             Selection { by_place: false, failed: self.0 }
         }
         fn random(&mut self) -> u64 {
@@ -320,7 +320,7 @@ fn pools_without_servers() {
     let bytes = question("web.example.org", 28, Some(1232));
     let said = |failed| {
         let mut out = Vec::new();
-        answer(&Query::read(&bytes).expect("a query"), &zones(), Transport::Udp, &mut Nothing(failed), &mut out);
+        answer_query(&Query::read(&bytes).expect("a query"), &zones(), Transport::Udp, &mut Nothing(failed), &mut out);
         read(&out)
     };
     assert_eq!((said(true).code(), said(true).owners(1)), (2, vec![]), "SERVFAIL");
@@ -330,13 +330,13 @@ fn pools_without_servers() {
 #[test]
 fn the_zone_with_the_most_labels_answers() {
     let zone = |name: &str| {
-        let apex = Name::parse(name, None).expect("a name");
+        let apex = DomainName::parse(name, None).expect("a name");
         let mut builder = ZoneBuilder::new(apex.clone(), 60);
-        let data = parse(RecordType::NS, &["ns.example.net."], &apex).expect("data");
+        let data = parse_record(RecordType::NS, &["ns.example.net."], &apex).expect("data");
         builder.add(&apex, RecordType::NS, 60, data).expect("a record");
         builder.finish().expect("a zone").0
     };
-    let mut all = Zones::default();
+    let mut all = ServerZones::default();
     assert!(all.add(zone("example.org")) && all.add(zone("a.example.org")) && !all.add(zone("Example.org")));
     let owner = |name: &str| ask_zones(&all, &question(name, 1, None), Transport::Udp).sections[1][0].0.clone();
     assert_eq!(owner("b.a.example.org"), "a.example.org");
@@ -346,10 +346,10 @@ fn the_zone_with_the_most_labels_answers() {
 #[test]
 fn zones_whose_lines_contradict_each_other() {
     let refused = |lines: &[(&str, &str, &str)]| {
-        let apex = Name::parse("example.org", None).expect("a name");
+        let apex = DomainName::parse("example.org", None).expect("a name");
         let mut builder = ZoneBuilder::new(apex.clone(), 60);
         for (owner, kind, words) in lines.iter().chain(&[("@", "NS", "ns.example.net.")]) {
-            let owner = Name::parse(owner, Some(&apex)).expect("a name");
+            let owner = DomainName::parse(owner, Some(&apex)).expect("a name");
             let words: Vec<&str> = words.split(' ').collect();
             let added = match *kind {
                 "pool" => builder.add_pool(&owner, 60, 0),
@@ -357,7 +357,7 @@ fn zones_whose_lines_contradict_each_other() {
                     let (kind, ttl) =
                         kind.split_once(' ').map_or((*kind, 60), |(kind, ttl)| (kind, ttl.parse().expect("a TTL")));
                     let kind = RecordType::of_line(kind).expect("a type");
-                    builder.add(&owner, kind, ttl, parse(kind, &words, &apex).expect("data"))
+                    builder.add(&owner, kind, ttl, parse_record(kind, &words, &apex).expect("data"))
                 }
             };
             if let Err(fault) = added {
@@ -391,7 +391,7 @@ fn zones_whose_lines_contradict_each_other() {
         let found = refused(lines);
         assert!(found.starts_with(reason), "{found}\n{reason}");
     }
-    let apex = Name::parse("example.org", None).expect("a name");
+    let apex = DomainName::parse("example.org", None).expect("a name");
     assert_eq!(
         ZoneBuilder::new(apex, 60).finish().expect_err("no servers").reason,
         "the zone \"example.org\" has no name servers"

@@ -1,6 +1,6 @@
 //! Zones, and the place of a name in them (RFC 1034, section 4.3.2, and RFC 4592).
 
-use crate::name::{Name, suffixes};
+use crate::name::{DomainName, suffixes};
 use crate::record::{RecordData, RecordType};
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ pub(crate) struct PoolRecord {
 
 /// Records of one name; without any, only names below it have some.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
+pub(crate) struct NameNode {
     pub sets: Vec<RecordSet>,
     pub pool: Option<PoolRecord>,
 }
 
-impl Node {
+impl NameNode {
     pub fn set(&self, kind: RecordType) -> Option<&RecordSet> {
         self.sets.iter().find(|set| set.kind == kind)
     }
@@ -35,33 +35,33 @@ impl Node {
 /// Records of a zone, for which its servers are authoritative.
 #[derive(Clone, Debug)]
 pub struct Zone {
-    pub(crate) apex: Name,
+    pub(crate) apex: DomainName,
     /// By names in wire form. Names between the apex and those of records are there, too (RFC 4592, section 2.2.2).
-    pub(crate) nodes: HashMap<Box<[u8]>, Node>,
+    pub(crate) nodes: HashMap<Box<[u8]>, NameNode>,
     pub(crate) authority: RecordSet,
     /// Seconds for which resolvers may remember that something is absent (RFC 2308, section 5).
     pub(crate) negative_ttl: u32,
 }
 
 /// Place of a name.
-pub(crate) enum Place<'z> {
-    Found(&'z Node),
+pub(crate) enum NamePlace<'z> {
+    Found(&'z NameNode),
     /// The wildcard that answers for the name.
-    Wildcard(&'z Node),
+    Wildcard(&'z NameNode),
     /// A parent is delegated: its name in wire form, and its node.
-    Delegated(Vec<u8>, &'z Node),
+    Delegated(Vec<u8>, &'z NameNode),
     Absent,
 }
 
 impl Zone {
     /// Returns the zone's name.
-    pub fn apex(&self) -> &Name {
+    pub fn apex(&self) -> &DomainName {
         &self.apex
     }
 
     /// Finds the place of a name in lower case, which lies in the zone. The work is proportional to the labels that the
     /// zone has of it.
-    pub(crate) fn find(&self, name: &[u8], kind: RecordType) -> Place<'_> {
+    pub(crate) fn find(&self, name: &[u8], kind: RecordType) -> NamePlace<'_> {
         let below = name.len().saturating_sub(self.apex.wire().len());
         // From the apex downwards.
         let mut path: Vec<&[u8]> = suffixes(name).take_while(|suffix| suffix.len() > name.len() - below).collect();
@@ -75,34 +75,34 @@ impl Zone {
             };
             // The parent answers for DS at the cut itself (RFC 4035, section 3.1.4.1).
             if node.set(RecordType::NS).is_some() && !(kind == RecordType::DS && suffix.len() == name.len()) {
-                return Place::Delegated(suffix.to_vec(), node);
+                return NamePlace::Delegated(suffix.to_vec(), node);
             }
             (encloser, found) = (suffix, Some(node));
         }
         match found {
-            Some(node) => Place::Found(node),
+            Some(node) => NamePlace::Found(node),
             None => {
                 let wildcard = [&b"\x01*"[..], encloser].concat();
-                self.nodes.get(wildcard.as_slice()).map_or(Place::Absent, Place::Wildcard)
+                self.nodes.get(wildcard.as_slice()).map_or(NamePlace::Absent, NamePlace::Wildcard)
             }
         }
     }
 
     /// Returns the node of a name, without wildcards.
-    pub(crate) fn node(&self, name: &Name) -> Option<&Node> {
+    pub(crate) fn node(&self, name: &DomainName) -> Option<&NameNode> {
         self.nodes.get(name.wire())
     }
 }
 
 /// Zones of a server.
 #[derive(Clone, Debug, Default)]
-pub struct Zones {
+pub struct ServerZones {
     zones: Vec<Zone>,
     /// Positions by names in wire form.
     by_name: HashMap<Box<[u8]>, usize>,
 }
 
-impl Zones {
+impl ServerZones {
     /// Adds a zone; returns `false` if its name is taken.
     #[must_use]
     pub fn add(&mut self, zone: Zone) -> bool {

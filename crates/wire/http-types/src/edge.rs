@@ -3,7 +3,7 @@
 //! lower edge of protocols over a byte stream; datagrams have another.
 
 use crate::head::Version;
-use crate::list::{List, Malformed, Message};
+use crate::list::{List, MalformedFields, Message};
 use bytes::Bytes;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ pub enum Event {
     Head {
         stream: StreamId,
         list: List,
-        message: Result<Message, Malformed>,
+        message: Result<Message, MalformedFields>,
         end: bool,
         octets: usize,
     },
@@ -66,7 +66,7 @@ pub struct ProtocolError {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum TakenLines {
     Bytes(Bytes),
     Later,
     End,
@@ -99,7 +99,7 @@ pub trait StreamMux {
     /// Next event, in order. Other methods are current only after `None`.
     fn poll_event(&mut self) -> Option<Event>;
     /// Next part of a request body; may reopen the client's window.
-    fn take_body(&mut self, stream: StreamId) -> Taken;
+    fn take_body(&mut self, stream: StreamId) -> TakenLines;
     /// Consumed octets of a request body.
     fn taken(&self, stream: StreamId) -> u64;
     /// Sets the declared length of a request body, which `take_body` enforces.

@@ -70,7 +70,7 @@ pub struct NameSet {
 
 impl NameSet {
     pub fn insert(&mut self, name: &[u8]) {
-        match known(name) {
+        match known_name(name) {
             Known::Other => self.others.push(name.to_ascii_lowercase()),
             name => self.known.insert(name),
         }
@@ -83,7 +83,7 @@ impl NameSet {
         }
     }
     pub fn has_name(&self, name: &[u8]) -> bool {
-        self.has(known(name), name)
+        self.has(known_name(name), name)
     }
 }
 
@@ -129,7 +129,7 @@ pub type Words = (u64, u64);
 /// Words of the name of `len` (1 to 16) bytes at the start of `block`. `None` with a control byte, for which setting a
 /// bit is not lower case (CR would become `-`).
 #[inline(always)]
-pub fn words(block: u128, len: usize) -> Option<Words> {
+pub fn name_words(block: u128, len: usize) -> Option<Words> {
     const LOWER: u64 = 0x2020_2020_2020_2020;
     const VISIBLE: u64 = 0x4040_4040_4040_4040;
     let word = |word: u64, keep: u64| {
@@ -194,11 +194,11 @@ pub fn known_words(len: usize, words: Words) -> Known {
 }
 
 /// Case-insensitive (RFC 9110, 5.1).
-pub fn known(name: &[u8]) -> Known {
+pub fn known_name(name: &[u8]) -> Known {
     let mut block = [0; 16];
     if let Some(start) = block.get_mut(..name.len()) {
         start.copy_from_slice(name);
-        return match words(u128::from_le_bytes(block), name.len()) {
+        return match name_words(u128::from_le_bytes(block), name.len()) {
             Some(words) if !name.is_empty() => known_words(name.len(), words),
             _ => Known::Other,
         };

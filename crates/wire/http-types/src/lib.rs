@@ -17,11 +17,13 @@ mod status;
 
 pub use edge::{
     ByStream, ByteCore, Event, FieldLines, ProtocolError, Rank, ResetReason, SentBody, StreamHasher, StreamId,
-    StreamMux, Taken,
+    StreamMux, TakenLines,
 };
 pub use fields::{FIELDS_MAX, Field, Fields};
 pub use head::{BodyLength, HEAD_MAX, Method, RequestHead, ResponseHead, Span, Version};
-pub use known::{Known, KnownSet, NAMES, NameSet, Words, known, known_words, words};
-pub use list::{Fault, List, ListLimits, Malformed, Message, Place, is_connection_field, request};
+pub use known::{Known, KnownSet, NAMES, NameSet, Words, known_name, known_words, name_words};
+pub use list::{
+    List, ListLimits, ListPlace, MalformedFields, Message, RequestFault, is_connection_field, request_message,
+};
 pub use priority::Priority;
 pub use status::status_line;

@@ -1,12 +1,12 @@
 //! Decoded header lists (HPACK, QPACK) and their validation as requests (RFC 9113, 8.3.1; RFC 9114, 4.3.1).
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ListPlace {
     pub start: usize,
     pub end: usize,
 }
 
-impl Place {
+impl ListPlace {
     pub fn of(self, arena: &[u8]) -> &[u8] {
         arena.get(self.start..self.end).unwrap_or_default()
     }
@@ -16,7 +16,7 @@ impl Place {
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub arena: Vec<u8>,
-    pub fields: Vec<(Place, Place)>,
+    pub fields: Vec<(ListPlace, ListPlace)>,
     /// Exceeded the size limit; the excess was decoded and dropped.
     pub too_large: bool,
     /// Exceeded the number of fields, likewise.
@@ -28,10 +28,10 @@ impl List {
         self.fields.iter().map(|(name, value)| (name.of(&self.arena), value.of(&self.arena)))
     }
 
-    pub fn put(&mut self, text: &[u8]) -> Place {
+    pub fn put(&mut self, text: &[u8]) -> ListPlace {
         let start = self.arena.len();
         self.arena.extend_from_slice(text);
-        Place { start, end: self.arena.len() }
+        ListPlace { start, end: self.arena.len() }
     }
     /// Tells whether a field fits; otherwise records the reason.
     pub fn fits(&mut self, name: usize, value: usize, limits: &ListLimits) -> bool {
@@ -51,7 +51,7 @@ pub struct ListLimits {
 
 /// Fault of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum RequestFault {
     /// Pseudo-header fields: behind other fields, unknown, repeated, empty or absent.
     Order,
     Unknown(Vec<u8>),
@@ -72,28 +72,28 @@ pub enum Fault {
     Cut,
 }
 
-impl Fault {
+impl RequestFault {
     /// nginx's message. HTTP/3 has pseudo-header fields in quotes (`quoted`).
     pub fn words(&self, quoted: bool) -> String {
         let quote = if quoted { "\"" } else { "" };
         match self {
-            Fault::Order => "client sent out of order pseudo-headers".into(),
-            Fault::Unknown(name) => format!("client sent unknown pseudo-header \"{}\"", shown(name)),
-            Fault::Duplicate(name) => format!("client sent duplicate {quote}{name}{quote} header"),
-            Fault::Empty(name) => format!("client sent empty {quote}{name}{quote} header"),
-            Fault::Absent(name) => format!("client sent no {quote}{name}{quote} header"),
-            Fault::Invalid(name, value) => {
+            RequestFault::Order => "client sent out of order pseudo-headers".into(),
+            RequestFault::Unknown(name) => format!("client sent unknown pseudo-header \"{}\"", shown(name)),
+            RequestFault::Duplicate(name) => format!("client sent duplicate {quote}{name}{quote} header"),
+            RequestFault::Empty(name) => format!("client sent empty {quote}{name}{quote} header"),
+            RequestFault::Absent(name) => format!("client sent no {quote}{name}{quote} header"),
+            RequestFault::Invalid(name, value) => {
                 format!("client sent invalid {quote}{name}{quote} header: \"{}\"", shown(value))
             }
-            Fault::Method(method) => format!("client sent invalid method: \"{}\"", shown(method)),
-            Fault::Name(name) => format!("client sent invalid header name: \"{}\"", shown(name)),
-            Fault::Value(name, value) => {
+            RequestFault::Method(method) => format!("client sent invalid method: \"{}\"", shown(method)),
+            RequestFault::Name(name) => format!("client sent invalid header name: \"{}\"", shown(name)),
+            RequestFault::Value(name, value) => {
                 format!("client sent header \"{}\" with invalid value: \"{}\"", shown(name), shown(value))
             }
-            Fault::Connection(name) if name == b"te" => "client sent invalid \"TE\" header".into(),
-            Fault::Connection(name) => format!("client sent \"{}\" header", capitalized(name)),
-            Fault::NotGet => "client sent invalid method in HTTP/0.9 request".into(),
-            Fault::Cut => "client prematurely closed stream".into(),
+            RequestFault::Connection(name) if name == b"te" => "client sent invalid \"TE\" header".into(),
+            RequestFault::Connection(name) => format!("client sent \"{}\" header", capitalized(name)),
+            RequestFault::NotGet => "client sent invalid method in HTTP/0.9 request".into(),
+            RequestFault::Cut => "client prematurely closed stream".into(),
         }
     }
 }
@@ -113,27 +113,27 @@ fn capitalized(name: &[u8]) -> String {
 
 /// Invalid request, answered with 400 as in nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed {
-    pub fault: Fault,
+pub struct MalformedFields {
+    pub fault: RequestFault,
     /// Method, if its field came before the fault.
-    pub method: Option<Place>,
+    pub method: Option<ListPlace>,
     /// Path, if the fault is behind valid pseudo-header fields: such a request has a request line.
-    pub path: Option<Place>,
+    pub path: Option<ListPlace>,
 }
 
-impl From<Fault> for Malformed {
-    fn from(fault: Fault) -> Malformed {
-        Malformed { fault, method: None, path: None }
+impl From<RequestFault> for MalformedFields {
+    fn from(fault: RequestFault) -> MalformedFields {
+        MalformedFields { fault, method: None, path: None }
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Message {
-    pub method: Place,
-    pub scheme: Place,
-    pub authority: Option<Place>,
-    pub path: Place,
-    pub protocol: Option<Place>,
+    pub method: ListPlace,
+    pub scheme: ListPlace,
+    pub authority: Option<ListPlace>,
+    pub path: ListPlace,
+    pub protocol: Option<ListPlace>,
     /// Indices of fields, without ignored ones.
     pub fields: Vec<usize>,
     pub ignored: Vec<usize>,
@@ -175,15 +175,15 @@ fn is_value(value: &[u8]) -> bool {
 /// Pseudo-header fields of a request, in the order of their faults' messages.
 #[derive(Default)]
 struct Pseudo {
-    method: Option<Place>,
-    scheme: Option<Place>,
-    path: Option<Place>,
-    authority: Option<Place>,
-    protocol: Option<Place>,
+    method: Option<ListPlace>,
+    scheme: Option<ListPlace>,
+    path: Option<ListPlace>,
+    authority: Option<ListPlace>,
+    protocol: Option<ListPlace>,
 }
 
 impl Pseudo {
-    fn take(&mut self, arena: &[u8], name: &[u8], place: Place) -> Result<(), Fault> {
+    fn take(&mut self, arena: &[u8], name: &[u8], place: ListPlace) -> Result<(), RequestFault> {
         let value = place.of(arena);
         let (slot, name) = match name {
             b":method" => (&mut self.method, ":method"),
@@ -191,19 +191,19 @@ impl Pseudo {
             b":path" => (&mut self.path, ":path"),
             b":authority" => (&mut self.authority, ":authority"),
             b":protocol" => (&mut self.protocol, ":protocol"),
-            _ => return Err(Fault::Unknown(name.to_vec())),
+            _ => return Err(RequestFault::Unknown(name.to_vec())),
         };
         if slot.is_some() {
-            return Err(Fault::Duplicate(name));
+            return Err(RequestFault::Duplicate(name));
         }
         match name {
-            ":method" | ":scheme" | ":path" if value.is_empty() => return Err(Fault::Empty(name)),
+            ":method" | ":scheme" | ":path" if value.is_empty() => return Err(RequestFault::Empty(name)),
             ":method" if !is_method(value) => {
                 // nginx logs it as the request's method.
                 *slot = Some(place);
-                return Err(Fault::Method(value.to_vec()));
+                return Err(RequestFault::Method(value.to_vec()));
             }
-            ":scheme" if !is_scheme(value) => return Err(Fault::Invalid(name, value.to_vec())),
+            ":scheme" if !is_scheme(value) => return Err(RequestFault::Invalid(name, value.to_vec())),
             _ => {}
         }
         *slot = Some(place);
@@ -211,21 +211,21 @@ impl Pseudo {
     }
 
     /// Checks the fields together.
-    fn message(&self, arena: &[u8]) -> Result<Message, Fault> {
-        let method = self.method.ok_or(Fault::Absent(":method"))?;
+    fn message(&self, arena: &[u8]) -> Result<Message, RequestFault> {
+        let method = self.method.ok_or(RequestFault::Absent(":method"))?;
         let (authority, protocol) = (self.authority, self.protocol);
         let message = Message { method, authority, protocol, ..Message::default() };
         if method.of(arena) == b"CONNECT" && protocol.is_none() {
             // CONNECT: an authority without scheme and path (8.5). The handler refuses a disabled method, as in nginx.
             return Ok(Message { path: self.path.or(authority).unwrap_or_default(), ..message });
         }
-        let scheme = self.scheme.ok_or(Fault::Absent(":scheme"))?;
-        let path = self.path.ok_or(Fault::Absent(":path"))?;
+        let scheme = self.scheme.ok_or(RequestFault::Absent(":scheme"))?;
+        let path = self.path.ok_or(RequestFault::Absent(":path"))?;
         let text = path.of(arena);
         let is_path = text.first() == Some(&b'/') || (text == b"*" && method.of(arena) == b"OPTIONS");
         // A space would end the target when forwarded in a request line.
         if !is_path || text.iter().any(|c| *c <= b' ' || *c == 0x7f) {
-            return Err(Fault::Invalid(":path", text.to_vec()));
+            return Err(RequestFault::Invalid(":path", text.to_vec()));
         }
         Ok(Message { scheme, path, ..message })
     }
@@ -233,16 +233,16 @@ impl Pseudo {
 
 /// Validates a list as a request. `ignore_invalid` skips fields with odd names (nginx: `ignore_invalid_headers`);
 /// delimiters or upper case in names and broken values always fail.
-pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<Message, Malformed> {
+pub fn request_message(list: &List, underscores: bool, ignore_invalid: bool) -> Result<Message, MalformedFields> {
     let mut pseudo = Pseudo::default();
     let mut message: Option<Message> = None;
     for (index, (name_place, value_place)) in list.fields.iter().enumerate() {
         let (name, value) = (name_place.of(&list.arena), value_place.of(&list.arena));
         let checked = match (&mut message, name) {
-            _ if !is_value(value) => Err(Fault::Value(name.to_vec(), value.to_vec())),
-            (Some(_), [b':', ..]) => Err(Fault::Order),
+            _ if !is_value(value) => Err(RequestFault::Value(name.to_vec(), value.to_vec())),
+            (Some(_), [b':', ..]) => Err(RequestFault::Order),
             (None, [b':', ..]) => pseudo.take(&list.arena, name, *value_place),
-            _ if is_broken_name(name) => Err(Fault::Name(name.to_vec())),
+            _ if is_broken_name(name) => Err(RequestFault::Name(name.to_vec())),
             (so_far, _) => match so_far.take().map_or_else(|| pseudo.message(&list.arena), Ok) {
                 Ok(complete) => {
                     let complete = so_far.insert(complete);
@@ -251,7 +251,7 @@ pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<M
                         Ok(())
                     } else if is_connection_field(name, value) && name != b"http2-settings" {
                         // (RFC 9113, 8.2.2 does not name that one; it stays at this hop.)
-                        Err(Fault::Connection(name.to_vec()))
+                        Err(RequestFault::Connection(name.to_vec()))
                     } else {
                         complete.fields.push(index);
                         Ok(())
@@ -261,12 +261,14 @@ pub fn request(list: &List, underscores: bool, ignore_invalid: bool) -> Result<M
             },
         };
         if let Err(fault) = checked {
-            return Err(Malformed { fault, method: pseudo.method, path: message.map(|message| message.path) });
+            return Err(MalformedFields { fault, method: pseudo.method, path: message.map(|message| message.path) });
         }
     }
     match message {
         Some(message) => Ok(message),
-        None => pseudo.message(&list.arena).map_err(|fault| Malformed { fault, method: pseudo.method, path: None }),
+        None => {
+            pseudo.message(&list.arena).map_err(|fault| MalformedFields { fault, method: pseudo.method, path: None })
+        }
     }
 }
 
@@ -284,7 +286,7 @@ mod tests {
             let mut put = |text: &str| {
                 let start = list.arena.len();
                 list.arena.extend_from_slice(text.as_bytes());
-                Place { start, end: list.arena.len() }
+                ListPlace { start, end: list.arena.len() }
             };
             let places = (put(name), put(value));
             list.fields.push(places);
@@ -297,7 +299,7 @@ mod tests {
     #[test]
     fn a_request_has_its_parts() {
         let list = list(&[&GET[..], &[("accept", "*/*"), ("te", "trailers"), ("odd.name", "x")]].concat());
-        let request = request(&list, false, true).expect("a request");
+        let request = request_message(&list, false, true).expect("a request");
         assert_eq!(request.path.of(&list.arena), b"/a?b");
         assert_eq!((request.fields, request.ignored), (vec![4, 5], vec![6]));
     }
@@ -306,8 +308,8 @@ mod tests {
     fn an_invalid_method_is_known_to_the_log() {
         let fields = [(":method", "get"), (":scheme", "http"), (":path", "/")];
         let list = list(&fields);
-        let malformed = request(&list, false, true).expect_err("no method of HTTP");
-        assert_eq!(malformed.fault, Fault::Method(b"get".to_vec()));
+        let malformed = request_message(&list, false, true).expect_err("no method of HTTP");
+        assert_eq!(malformed.fault, RequestFault::Method(b"get".to_vec()));
         assert_eq!(malformed.method.map(|place| place.of(&list.arena)), Some(&b"get"[..]));
     }
 
@@ -343,11 +345,11 @@ mod tests {
             (other(":method", ""), "client sent empty :method header"),
         ];
         for (fields, why) in cases {
-            let got = request(&list(&fields), false, true).err().map(|malformed| malformed.fault.words(false));
+            let got = request_message(&list(&fields), false, true).err().map(|malformed| malformed.fault.words(false));
             assert_eq!(got.as_deref(), Some(why), "{fields:?}");
         }
-        assert_eq!(Fault::Empty(":path").words(true), "client sent empty \":path\" header");
-        assert!(request(&list(&[(":method", "CONNECT"), (":authority", "h:1")]), false, true).is_ok());
+        assert_eq!(RequestFault::Empty(":path").words(true), "client sent empty \":path\" header");
+        assert!(request_message(&list(&[(":method", "CONNECT"), (":authority", "h:1")]), false, true).is_ok());
     }
 
     /// As nginx's variables, which it sets as it reads the fields.
@@ -355,8 +357,8 @@ mod tests {
     fn a_malformed_request_has_the_parts_before_its_fault() {
         let parts = |fields: &[(&str, &str)]| {
             let list = list(fields);
-            let malformed = request(&list, false, true).expect_err("malformed");
-            let text = |place: Option<Place>| place.map(|place| shown(place.of(&list.arena)).into_owned());
+            let malformed = request_message(&list, false, true).expect_err("malformed");
+            let text = |place: Option<ListPlace>| place.map(|place| shown(place.of(&list.arena)).into_owned());
             (text(malformed.method), text(malformed.path))
         };
         let (get, path) = (Some("GET".to_string()), Some("/a?b".to_string()));

@@ -4,7 +4,7 @@
 
 use http_types::RequestHead;
 use std::hint::black_box;
-use wire_h1::{HeadLimits, HeadParser, Progress, check_request, keep_alive};
+use wire_h1::{HeadLimits, HeadParser, ParseProgress, check_request, keep_alive};
 
 /// A request line of 40 bytes, `Host` and three fields, as a load generator sends them.
 const HEAD: &[u8] = b"GET /static/images/logo-big.png HTTP/1.1\r\n\
@@ -21,7 +21,7 @@ fn main() {
     for _ in 0..rounds {
         parser.reset();
         let progress = parser.parse(black_box(HEAD), &limits, &mut head);
-        assert_eq!(progress, Ok(Progress::Done { consumed: HEAD.len() }));
+        assert_eq!(progress, Ok(ParseProgress::Done { consumed: HEAD.len() }));
         if !parse_only {
             black_box(check_request(&head, HEAD, false).is_ok());
             black_box(keep_alive(&head, HEAD));

@@ -55,7 +55,7 @@ pub const TRAILERS_MAX: usize = 8 * 1024;
 const SIZE_MAX: u64 = i64::MAX as u64 / 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decoded {
+pub struct DecodedChunk {
     pub consumed: usize,
     pub data: Range<usize>,
     /// The body is complete; later bytes belong to the next message.
@@ -98,7 +98,7 @@ impl ChunkedDecoder {
 
     /// Decodes a prefix of `input`: framing up to and including the next data. Call with the rest until all is consumed
     /// or `done`; consumes at least a byte of non-empty input unless `done`.
-    pub fn decode(&mut self, input: &[u8]) -> Result<Decoded, ChunkError> {
+    pub fn decode(&mut self, input: &[u8]) -> Result<DecodedChunk, ChunkError> {
         let mut at = 0;
         while let Some(&b) = input.get(at) {
             match self.state {
@@ -131,7 +131,7 @@ impl ChunkedDecoder {
                     self.spend(len)?;
                     match rest.get(len) {
                         None => {
-                            return Ok(Decoded { consumed: input.len(), ..Decoded::default() });
+                            return Ok(DecodedChunk { consumed: input.len(), ..DecodedChunk::default() });
                         }
                         Some(b'\r') => self.state = ChunkState::SizeLf,
                         Some(_) => return Err(self.invalid()),
@@ -156,7 +156,7 @@ impl ChunkedDecoder {
                             at += 2;
                         }
                     }
-                    return Ok(Decoded { consumed: at, data, done: false });
+                    return Ok(DecodedChunk { consumed: at, data, done: false });
                 }
                 ChunkState::DataCr => self.expect(b, b'\r', ChunkState::DataLf)?,
                 ChunkState::DataLf => {
@@ -177,7 +177,7 @@ impl ChunkedDecoder {
                     self.keep(rest.get(..len).unwrap_or(&[]))?;
                     match rest.get(len) {
                         None => {
-                            return Ok(Decoded { consumed: input.len(), ..Decoded::default() });
+                            return Ok(DecodedChunk { consumed: input.len(), ..DecodedChunk::default() });
                         }
                         Some(b'\r') => self.state = ChunkState::TrailerLf,
                         Some(_) => return Err(self.invalid()),
@@ -190,15 +190,15 @@ impl ChunkedDecoder {
                 }
                 ChunkState::EndLf => {
                     self.expect(b, b'\n', ChunkState::Done)?;
-                    return Ok(Decoded { consumed: at + 1, data: 0..0, done: true });
+                    return Ok(DecodedChunk { consumed: at + 1, data: 0..0, done: true });
                 }
                 ChunkState::Done => {
-                    return Ok(Decoded { consumed: 0, data: 0..0, done: true });
+                    return Ok(DecodedChunk { consumed: 0, data: 0..0, done: true });
                 }
             }
             at += 1;
         }
-        Ok(Decoded { consumed: at, data: 0..0, done: self.state == ChunkState::Done })
+        Ok(DecodedChunk { consumed: at, data: 0..0, done: self.state == ChunkState::Done })
     }
 
     /// Minimum bytes still to come, as nginx's `ctx->length`.

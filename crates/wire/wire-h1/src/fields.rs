@@ -3,9 +3,9 @@
 use crate::bytes::{self, NAME};
 use crate::error::HeadError;
 use crate::scan;
-use http_types::{FIELDS_MAX, Field, Fields, Known, Span, known, known_words, words};
+use http_types::{FIELDS_MAX, Field, Fields, Known, Span, known_name, known_words, name_words};
 
-pub(crate) enum Line {
+pub(crate) enum FieldLine {
     Field(Field),
     /// Name with a byte that nginx rejects: callers ignore or keep it.
     InvalidName(Field),
@@ -22,13 +22,13 @@ pub fn parse_trailers(buf: &[u8], fields: &mut Fields) -> Result<(), HeadError> 
     let mut start = 0;
     while start < buf.len() {
         match any_line(buf, start, true, false) {
-            Some((Line::Field(field) | Line::InvalidName(field), next)) if fields.all.len() < FIELDS_MAX => {
+            Some((FieldLine::Field(field) | FieldLine::InvalidName(field), next)) if fields.all.len() < FIELDS_MAX => {
                 fields.push(field);
                 start = next;
             }
-            Some((Line::Bad(span), _)) => return Err(HeadError::InvalidField(span)),
-            Some((Line::Field(_) | Line::InvalidName(_), _)) => return Err(HeadError::TooManyFields),
-            Some((Line::End | Line::Ignored, _)) | None => return Ok(()),
+            Some((FieldLine::Bad(span), _)) => return Err(HeadError::InvalidField(span)),
+            Some((FieldLine::Field(_) | FieldLine::InvalidName(_), _)) => return Err(HeadError::TooManyFields),
+            Some((FieldLine::End | FieldLine::Ignored, _)) | None => return Ok(()),
         }
     }
     Ok(())
@@ -53,7 +53,7 @@ pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
     if name_len == 0 || name_len == 16 {
         return None;
     }
-    let known = known_words(name_len, words(block, name_len)?);
+    let known = known_words(name_len, name_words(block, name_len)?);
     let colon = start + name_len;
     if known == Known::Other && bytes::run(buf.get(start..colon)?, NAME) < name_len {
         return None;
@@ -80,17 +80,17 @@ pub(crate) fn usual_line(buf: &[u8], start: usize) -> Option<(Field, usize)> {
 /// the value is empty; leading white space (obs-fold, RFC 9112, 5.2), white space before the colon (5.1) and NUL are
 /// errors.
 #[inline(never)]
-pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bool) -> Option<(Line, usize)> {
+pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bool) -> Option<(FieldLine, usize)> {
     let rest = buf.get(start..)?;
     match rest {
-        [b'\n', ..] => return Some((Line::End, start + 1)),
-        [b'\r', b'\n', ..] => return Some((Line::End, start + 2)),
+        [b'\n', ..] => return Some((FieldLine::End, start + 1)),
+        [b'\r', b'\n', ..] => return Some((FieldLine::End, start + 2)),
         _ => {}
     }
     let lf = memchr::memchr(b'\n', rest)?;
     let line = rest.get(..lf)?;
     let next = start + lf + 1;
-    let bad = |at: usize| Some((Line::Bad(Span::at(start, start + at)), next));
+    let bad = |at: usize| Some((FieldLine::Bad(Span::at(start, start + at)), next));
     if let Some(b'\r' | b':') = line.first() {
         return bad(0);
     }
@@ -103,7 +103,7 @@ pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bo
             None | Some(b'\r') => break (at, false),
             Some(b'_') if underscores => {}
             Some(b'/') if response && at == 4 && line.starts_with(b"HTTP") => {
-                return Some((Line::Ignored, next));
+                return Some((FieldLine::Ignored, next));
             }
             Some(&b) if b > b' ' && b != 0x7f => invalid = true,
             Some(_) => return bad(at),
@@ -127,7 +127,7 @@ pub(crate) fn any_line(buf: &[u8], start: usize, underscores: bool, response: bo
     let field = Field {
         name: Span::at(start, start + name_len),
         value: Span::at(start + value, start + value_end),
-        known: known(line.get(..name_len)?),
+        known: known_name(line.get(..name_len)?),
     };
-    Some((if invalid { Line::InvalidName(field) } else { Line::Field(field) }, next))
+    Some((if invalid { FieldLine::InvalidName(field) } else { FieldLine::Field(field) }, next))
 }

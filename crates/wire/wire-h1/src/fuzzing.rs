@@ -3,14 +3,14 @@
 
 #![allow(clippy::indexing_slicing, reason = "a panic is what a fuzz target is for")]
 
-use crate::fields::{Line, any_line, usual_line};
-use crate::relay::{RelayMemory, RelayRules, relay};
+use crate::fields::{FieldLine, any_line, usual_line};
+use crate::relay::{RelayMemory, RelayRules, relay_response};
 use crate::request_line;
 use crate::{
-    ChunkError, ChunkedDecoder, Decoded, HeadError, HeadLimits, HeadParser, Progress, ResponseParser, Role,
+    ChunkError, ChunkedDecoder, DecodedChunk, HeadError, HeadLimits, HeadParser, ParseProgress, ResponseParser, Role,
     check_request, keep_alive, read_status_line, response_body, response_keep_alive,
 };
-use http_types::{BodyLength, Known, Method, NameSet, RequestHead, ResponseHead, Span, known};
+use http_types::{BodyLength, Known, Method, NameSet, RequestHead, ResponseHead, Span, known_name};
 
 /// Small limits, so that short inputs reach them.
 const TIGHT: HeadLimits =
@@ -29,7 +29,7 @@ pub fn request(data: &[u8]) {
         let halves = feed(data, data.len() / 2, |buf, p: &mut HeadParser| p.parse(buf, &limits, &mut halved));
         same(whole, drip);
         same(whole, halves);
-        if let Ok(Progress::Done { consumed }) = whole {
+        if let Ok(ParseProgress::Done { consumed }) = whole {
             assert_eq!(format!("{head:?}"), format!("{dripped:?}"));
             assert_eq!(format!("{head:?}"), format!("{halved:?}"));
             assert!(consumed <= data.len() && consumed <= limits.total_max);
@@ -45,7 +45,7 @@ fn shortcuts(data: &[u8]) {
     for start in starts {
         if let Some((field, next)) = usual_line(data, start) {
             match any_line(data, start, false, false) {
-                Some((Line::Field(other), end)) => assert_eq!((field, next), (other, end)),
+                Some((FieldLine::Field(other), end)) => assert_eq!((field, next), (other, end)),
                 _ => panic!("the quick way took a field line that the thorough one does not take"),
             }
         }
@@ -78,7 +78,7 @@ fn check_head(head: &RequestHead, data: &[u8]) {
     for field in &head.fields.all {
         let name = field.name.of(data);
         assert!(!name.is_empty() && name.iter().all(|&b| b > b' ' && b != 0x7f && b != b':'));
-        assert_eq!(field.known, known(name));
+        assert_eq!(field.known, known_name(name));
         let value = field.value.of(data);
         assert!(crate::is_field_value(value) && !value.starts_with(b" ") && !value.ends_with(b" "));
         assert!(head.fields.first(field.known).is_some());
@@ -97,7 +97,7 @@ pub fn response(data: &[u8]) {
         let mut dripped = ResponseHead::default();
         let drip = feed(data, 1, |buf, p: &mut ResponseParser| p.parse(buf, &limits, &mut dripped));
         same(whole, drip);
-        if let Ok(Progress::Done { consumed }) = whole {
+        if let Ok(ParseProgress::Done { consumed }) = whole {
             assert_eq!(format!("{head:?}"), format!("{dripped:?}"));
             assert!(consumed <= data.len() && head.status < 1000);
             for request in [Method::Get, Method::Head, Method::Connect] {
@@ -114,13 +114,13 @@ fn relayed(data: &[u8]) {
     let hidden: NameSet = [&b"date"[..], b"server"].into_iter().collect();
     let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
     let (mut lines, mut again, mut memory) = (Vec::new(), Vec::new(), RelayMemory::default());
-    let first = relay(data, &rules, &mut memory, &mut lines);
-    assert_eq!(first, relay(data, &rules, &mut memory, &mut again));
+    let first = relay_response(data, &rules, &mut memory, &mut lines);
+    assert_eq!(first, relay_response(data, &rules, &mut memory, &mut again));
     let Some(fast) = first else { return };
     assert_eq!(lines, again);
     let mut head = ResponseHead::default();
     let parsed = ResponseParser::default().parse(data, &HeadLimits::default(), &mut head);
-    assert_eq!(parsed, Ok(Progress::Done { consumed: fast.consumed }));
+    assert_eq!(parsed, Ok(ParseProgress::Done { consumed: fast.consumed }));
     assert_eq!((head.status, head.status_line), (fast.status, fast.status_line));
     assert_eq!(response_body(&head, data, Method::Get).ok(), Some(BodyLength::Exact(fast.length)));
     assert_eq!(response_keep_alive(&head, data), fast.keep_alive);
@@ -137,7 +137,7 @@ fn without_line(data: &[u8]) {
     let whole = ResponseParser::of_fields().parse(data, &HeadLimits::default(), &mut alone);
     let text = [LINE, data].concat();
     let other = ResponseParser::default().parse(&text, &HeadLimits::default(), &mut behind);
-    if let (Ok(Progress::Done { consumed }), Ok(Progress::Done { consumed: more })) = (whole, other) {
+    if let (Ok(ParseProgress::Done { consumed }), Ok(ParseProgress::Done { consumed: more })) = (whole, other) {
         assert_eq!(consumed + LINE.len(), more);
         let said = |head: &ResponseHead, buf: &[u8]| {
             let each = head.fields.all.iter().map(|f| (f.name.of(buf).to_vec(), f.value.of(buf).to_vec(), f.known));
@@ -166,9 +166,9 @@ pub fn chunked(data: &[u8]) {
     }
 }
 
-type Body = (Vec<u8>, Vec<u8>, u64, Option<usize>);
+type FuzzBody = (Vec<u8>, Vec<u8>, u64, Option<usize>);
 
-fn decode(data: &[u8], step: usize) -> Result<Body, ChunkError> {
+fn decode(data: &[u8], step: usize) -> Result<FuzzBody, ChunkError> {
     let mut decoder = ChunkedDecoder::new(Role::Server);
     let mut body = Vec::new();
     let (mut at, mut end) = (0, 0);
@@ -180,7 +180,7 @@ fn decode(data: &[u8], step: usize) -> Result<Body, ChunkError> {
             end = (end + step).min(data.len());
         }
         let input = &data[at..end];
-        let Decoded { consumed, data: piece, done } = decoder.decode(input)?;
+        let DecodedChunk { consumed, data: piece, done } = decoder.decode(input)?;
         assert!(consumed <= input.len() && piece.end <= consumed && (consumed > 0 || done));
         body.extend_from_slice(&input[piece]);
         at += consumed;
@@ -194,20 +194,20 @@ fn decode(data: &[u8], step: usize) -> Result<Body, ChunkError> {
 fn feed<P: Default>(
     data: &[u8],
     step: usize,
-    mut parse: impl FnMut(&[u8], &mut P) -> Result<Progress, HeadError>,
-) -> Result<Progress, HeadError> {
+    mut parse: impl FnMut(&[u8], &mut P) -> Result<ParseProgress, HeadError>,
+) -> Result<ParseProgress, HeadError> {
     let mut parser = P::default();
     let mut end = 0;
     loop {
         end = (end + step.max(1)).min(data.len());
         match parse(&data[..end], &mut parser) {
-            Ok(Progress::Partial) if end < data.len() => {}
+            Ok(ParseProgress::Partial) if end < data.len() => {}
             other => return other,
         }
     }
 }
 
 /// Compares results; of an overlong line a slow feed has seen only the start.
-fn same(whole: Result<Progress, HeadError>, parts: Result<Progress, HeadError>) {
+fn same(whole: Result<ParseProgress, HeadError>, parts: Result<ParseProgress, HeadError>) {
     assert_eq!(whole, parts);
 }

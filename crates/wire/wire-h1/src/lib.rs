@@ -25,11 +25,11 @@ mod response;
 mod scan;
 
 pub use bytes::{is_field_value, is_token};
-pub use chunked::{ChunkError, ChunkedDecoder, Decoded, EXTENSIONS_MAX, Role, TRAILERS_MAX};
+pub use chunked::{ChunkError, ChunkedDecoder, DecodedChunk, EXTENSIONS_MAX, Role, TRAILERS_MAX};
 pub use encode::{LAST_CHUNK, RequestWriter, encode_chunk_head};
 pub use error::HeadError;
 pub use fields::parse_trailers;
 pub use framing::{FramingError, check_request, keep_alive, request_body, response_body, response_keep_alive};
-pub use relay::{RelayHead, RelayMemory, RelayRules, relay};
-pub use request::{HeadLimits, HeadParser, Progress};
+pub use relay::{RelayHead, RelayMemory, RelayRules, relay_response};
+pub use request::{HeadLimits, HeadParser, ParseProgress};
 pub use response::{ResponseParser, read_status_line};

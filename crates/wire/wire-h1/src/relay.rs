@@ -1,7 +1,7 @@
 //! Reads the head of an ordinary response as lines to relay, without a table of fields. Returns `None` for the rest,
 //! which [`crate::ResponseParser`] decides, and never disagrees with it.
 
-use crate::fields::{Line, any_line, usual_line};
+use crate::fields::{FieldLine, any_line, usual_line};
 use http_types::{Field, Known, KnownSet, NameSet, Span};
 
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,12 @@ impl RelayMemory {
 }
 
 /// Relays a complete HTTP/1.1 response with a `Content-Length`. `lines` may have grown even if the result is `None`.
-pub fn relay(buf: &[u8], rules: &RelayRules<'_>, memory: &mut RelayMemory, lines: &mut Vec<u8>) -> Option<RelayHead> {
+pub fn relay_response(
+    buf: &[u8],
+    rules: &RelayRules<'_>,
+    memory: &mut RelayMemory,
+    lines: &mut Vec<u8>,
+) -> Option<RelayHead> {
     if memory.rules != rules.id {
         *memory = RelayMemory { rules: rules.id, ..RelayMemory::default() };
     }
@@ -177,8 +182,8 @@ fn judge(buf: &[u8], at: usize, rules: &RelayRules<'_>) -> Option<Option<Checked
     let (field, next) = match usual_line(buf, at) {
         Some(found) => found,
         None => match any_line(buf, at, true, true)? {
-            (Line::Field(field), next) => (field, next),
-            (Line::End, _) => return Some(None),
+            (FieldLine::Field(field), next) => (field, next),
+            (FieldLine::End, _) => return Some(None),
             _ => return None,
         },
     };
@@ -263,7 +268,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HeadLimits, Progress, ResponseParser, response_body, response_keep_alive};
+    use crate::{HeadLimits, ParseProgress, ResponseParser, response_body, response_keep_alive};
     use http_types::{BodyLength, Method, ResponseHead};
     use proptest::prelude::*;
 
@@ -275,7 +280,7 @@ mod tests {
         let mut lines = Vec::new();
         let hidden = hidden();
         let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
-        let head = relay(text.as_bytes(), &rules, &mut RelayMemory::default(), &mut lines);
+        let head = relay_response(text.as_bytes(), &rules, &mut RelayMemory::default(), &mut lines);
         head.map(|head| (head, String::from_utf8(lines).expect("text")))
     }
 
@@ -364,20 +369,20 @@ mod tests {
             let hidden = hidden();
             let rules = RelayRules { id: 1, hidden: &hidden, cookies: true, head_max: 4096 };
             let mut lines = Vec::new();
-            let fast = relay(&text, &rules, &mut RelayMemory::default(), &mut lines);
+            let fast = relay_response(&text, &rules, &mut RelayMemory::default(), &mut lines);
             // The lines of other heads change nothing.
             let mut again = Vec::new();
             let mut memory = RelayMemory::default();
             for other in [&b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: 1\r\n\r\nabc"[..], &before, &text] {
                 again.clear();
-                let head = relay(other, &rules, &mut memory, &mut again);
+                let head = relay_response(other, &rules, &mut memory, &mut again);
                 prop_assert!(other != text || (head == fast && (head.is_none() || again == lines)));
             }
             if let Some(fast) = fast {
                 let limits = HeadLimits { line_max: 4096, field_max: 4096, total_max: 4096, fields_max: 1000, underscores: true, ignore_invalid: true };
                 let mut head = ResponseHead::default();
                 let parsed = ResponseParser::default().parse(&text, &limits, &mut head);
-                prop_assert_eq!(parsed.ok(), Some(Progress::Done { consumed: fast.consumed }));
+                prop_assert_eq!(parsed.ok(), Some(ParseProgress::Done { consumed: fast.consumed }));
                 prop_assert_eq!(head.status, fast.status);
                 prop_assert_eq!(head.status_line, fast.status_line);
                 prop_assert_eq!(response_body(&head, &text, Method::Get).ok(), Some(match fast.length { 0 => BodyLength::Exact(0), n => BodyLength::Exact(n) }));

@@ -2,7 +2,7 @@
 
 use crate::bytes::{self, METHOD, TARGET_END};
 use crate::error::HeadError;
-use crate::fields::{Line, any_line, usual_line};
+use crate::fields::{FieldLine, any_line, usual_line};
 use crate::request_line;
 use http_types::{FIELDS_MAX, Field, HEAD_MAX, RequestHead, Span, Version};
 
@@ -44,7 +44,7 @@ impl HeadLimits {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ParseProgress {
     Partial,
     /// Complete; the body or the next head follows `consumed` bytes.
     Done {
@@ -105,28 +105,33 @@ impl HeadParser {
     }
 
     /// Resumes parsing. `buf` starts at an equal byte in every call for a head and only grows; it may move.
-    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<Progress, HeadError> {
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        limits: &HeadLimits,
+        head: &mut RequestHead,
+    ) -> Result<ParseProgress, HeadError> {
         if self.scanned > self.start && memchr::memchr(b'\n', buf.get(self.scanned..).unwrap_or(&[])).is_none() {
             return self.partial(buf, limits, head);
         }
         match self.state {
             HeadState::Fields => {}
             HeadState::Done => {
-                return Ok(Progress::Done { consumed: self.start });
+                return Ok(ParseProgress::Done { consumed: self.start });
             }
             HeadState::Empty | HeadState::Line => {
                 if self.state == HeadState::Empty && !self.begin(buf, head) {
                     return if buf.len() > limits.total_max {
                         Err(HeadError::HeadTooLarge)
                     } else {
-                        Ok(Progress::Partial)
+                        Ok(ParseProgress::Partial)
                     };
                 }
                 if !self.line(buf, limits, head)? {
                     return self.partial(buf, limits, head);
                 }
                 if self.state == HeadState::Done {
-                    return Ok(Progress::Done { consumed: self.start });
+                    return Ok(ParseProgress::Done { consumed: self.start });
                 }
             }
         }
@@ -147,16 +152,16 @@ impl HeadParser {
                 return Err(self.too_long(buf, limits));
             }
             match line {
-                Line::InvalidName(_) if limits.ignore_invalid => self.ignore(buf, next),
-                Line::Field(field) | Line::InvalidName(field) => take(field, fields_max, head)?,
-                Line::End => {
+                FieldLine::InvalidName(_) if limits.ignore_invalid => self.ignore(buf, next),
+                FieldLine::Field(field) | FieldLine::InvalidName(field) => take(field, fields_max, head)?,
+                FieldLine::End => {
                     self.start = next;
                     self.scanned = next;
                     self.state = HeadState::Done;
-                    return Ok(Progress::Done { consumed: next });
+                    return Ok(ParseProgress::Done { consumed: next });
                 }
-                Line::Bad(span) => return Err(HeadError::InvalidField(span)),
-                Line::Ignored => {}
+                FieldLine::Bad(span) => return Err(HeadError::InvalidField(span)),
+                FieldLine::Ignored => {}
             }
             self.start = next;
         }
@@ -237,7 +242,7 @@ impl HeadParser {
     }
 
     #[cold]
-    fn partial(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<Progress, HeadError> {
+    fn partial(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut RequestHead) -> Result<ParseProgress, HeadError> {
         let in_line = self.state == HeadState::Line;
         let max = if in_line { limits.line_max } else { limits.field_max };
         let (limit, _) = limits.line_limit(self.start, max);
@@ -248,7 +253,7 @@ impl HeadParser {
             return Err(self.too_long(buf, limits));
         }
         self.scanned = buf.len();
-        Ok(Progress::Partial)
+        Ok(ParseProgress::Partial)
     }
 
     /// Rejects an incomplete request line that no rest can complete: a TLS client on a plain port never sends a line

@@ -1,8 +1,8 @@
 //! Response heads of upstreams (RFC 9112, 4).
 
 use crate::error::HeadError;
-use crate::fields::{Line, any_line, usual_line};
-use crate::request::{HeadLimits, Progress, field_too_long};
+use crate::fields::{FieldLine, any_line, usual_line};
+use crate::request::{HeadLimits, ParseProgress, field_too_long};
 use http_types::{FIELDS_MAX, HEAD_MAX, ResponseHead, Span, Version};
 
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,12 @@ impl ResponseParser {
 
     /// Resumes parsing, as [`crate::HeadParser::parse`]. Ignores `limits.ignore_invalid` and `limits.underscores`:
     /// nginx keeps every readable upstream field.
-    pub fn parse(&mut self, buf: &[u8], limits: &HeadLimits, head: &mut ResponseHead) -> Result<Progress, HeadError> {
+    pub fn parse(
+        &mut self,
+        buf: &[u8],
+        limits: &HeadLimits,
+        head: &mut ResponseHead,
+    ) -> Result<ParseProgress, HeadError> {
         if self.scanned == 0 && self.start == 0 {
             head.clear();
             // Fits most heads: growing in steps costs more.
@@ -70,22 +75,22 @@ impl ResponseParser {
                 return Err(self.too_long(buf, limits));
             }
             match line {
-                Line::Field(field) | Line::InvalidName(field) => {
+                FieldLine::Field(field) | FieldLine::InvalidName(field) => {
                     if head.fields.all.len() >= fields_max {
                         return Err(HeadError::TooManyFields);
                     }
                     head.fields.push(field);
                 }
-                Line::End => return Ok(Progress::Done { consumed: next }),
-                Line::Bad(span) => return Err(HeadError::InvalidField(span)),
-                Line::Ignored => {}
+                FieldLine::End => return Ok(ParseProgress::Done { consumed: next }),
+                FieldLine::Bad(span) => return Err(HeadError::InvalidField(span)),
+                FieldLine::Ignored => {}
             }
             self.start = next;
         }
     }
 
     #[cold]
-    fn partial(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<Progress, HeadError> {
+    fn partial(&mut self, buf: &[u8], limits: &HeadLimits) -> Result<ParseProgress, HeadError> {
         let max = if self.line_done { limits.field_max } else { limits.line_max };
         if !self.line_done {
             status_prefix(buf)?;
@@ -94,7 +99,7 @@ impl ResponseParser {
             return Err(self.too_long(buf, limits));
         }
         self.scanned = buf.len();
-        Ok(Progress::Partial)
+        Ok(ParseProgress::Partial)
     }
 
     #[cold]

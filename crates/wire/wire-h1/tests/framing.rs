@@ -3,9 +3,9 @@
 
 use http_types::{BodyLength, Fields, Method, RequestHead, ResponseHead, status_line};
 use wire_h1::{
-    ChunkError, ChunkedDecoder, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK, Progress, RequestWriter,
-    ResponseParser, Role, TRAILERS_MAX, check_request, encode_chunk_head, parse_trailers, request_body, response_body,
-    response_keep_alive,
+    ChunkError, ChunkedDecoder, FramingError, HeadError, HeadLimits, HeadParser, LAST_CHUNK, ParseProgress,
+    RequestWriter, ResponseParser, Role, TRAILERS_MAX, check_request, encode_chunk_head, parse_trailers, request_body,
+    response_body, response_keep_alive,
 };
 
 enum Refused {
@@ -21,8 +21,8 @@ fn framed(version: &str, fields: &str) -> Result<BodyLength, Refused> {
     let bytes = format!("POST / {version}\r\nHost: a\r\n{fields}\r\n").into_bytes();
     let mut head = RequestHead::default();
     match HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut head) {
-        Ok(Progress::Done { .. }) => check_request(&head, &bytes, false).map_err(Refused::Framing),
-        Ok(Progress::Partial) => panic!("partial: {fields}"),
+        Ok(ParseProgress::Done { .. }) => check_request(&head, &bytes, false).map_err(Refused::Framing),
+        Ok(ParseProgress::Partial) => panic!("partial: {fields}"),
         Err(error) => Err(Refused::Head(error)),
     }
 }
@@ -276,8 +276,8 @@ fn response(text: &str) -> Result<(ResponseHead, Vec<u8>), HeadError> {
     let bytes = text.as_bytes().to_vec();
     let mut head = ResponseHead::default();
     match ResponseParser::default().parse(&bytes, &HeadLimits::default(), &mut head)? {
-        Progress::Done { .. } => Ok((head, bytes)),
-        Progress::Partial => panic!("partial: {text}"),
+        ParseProgress::Done { .. } => Ok((head, bytes)),
+        ParseProgress::Partial => panic!("partial: {text}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use http_types::{RequestHead, ResponseHead};
 use proptest::prelude::*;
-use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, Progress, ResponseParser, Role, encode_chunk_head};
+use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, ParseProgress, ResponseParser, Role, encode_chunk_head};
 
 fn limits() -> HeadLimits {
     HeadLimits { total_max: 1 << 20, fields_max: 64, ..HeadLimits::default() }
@@ -46,7 +46,7 @@ proptest! {
         prop_assert_eq!(parsed, Ok(httparse::Status::Complete(len)));
         let mut head = RequestHead::default();
         let ours = HeadParser::default().parse(&bytes, &limits(), &mut head);
-        prop_assert_eq!(ours, Ok(Progress::Done { consumed: len }));
+        prop_assert_eq!(ours, Ok(ParseProgress::Done { consumed: len }));
         prop_assert_eq!(head.method_span.of(&bytes), request.method.unwrap_or("").as_bytes());
         prop_assert_eq!(head.target.of(&bytes), request.path.unwrap_or("").as_bytes());
         prop_assert_eq!(head.fields.all.len(), request.headers.len());
@@ -69,7 +69,7 @@ proptest! {
         prop_assert_eq!(response.parse(&bytes), Ok(httparse::Status::Complete(bytes.len())));
         let mut head = ResponseHead::default();
         let ours = ResponseParser::default().parse(&bytes, &limits(), &mut head);
-        prop_assert_eq!(ours, Ok(Progress::Done { consumed: bytes.len() }));
+        prop_assert_eq!(ours, Ok(ParseProgress::Done { consumed: bytes.len() }));
         prop_assert_eq!(Some(head.status), response.code);
         prop_assert_eq!(head.reason.of(&bytes), response.reason.unwrap_or("").as_bytes());
         for (ours, theirs) in head.fields.all.iter().zip(response.headers.iter()) {
@@ -95,7 +95,7 @@ proptest! {
         let mut head = RequestHead::default();
         let keep = HeadLimits { ignore_invalid: false, ..limits() };
         let ours = HeadParser::default().parse(&bytes, &keep, &mut head);
-        if let (Ok(httparse::Status::Complete(len)), Ok(Progress::Done { consumed })) = (request.parse(&bytes), ours) {
+        if let (Ok(httparse::Status::Complete(len)), Ok(ParseProgress::Done { consumed })) = (request.parse(&bytes), ours) {
             prop_assert_eq!(len, consumed);
             prop_assert_eq!(head.fields.all.len(), request.headers.len());
             prop_assert_eq!(head.target.of(&bytes), request.path.unwrap_or("").as_bytes());

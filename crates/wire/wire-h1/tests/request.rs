@@ -1,17 +1,17 @@
 //! Accepted and rejected request heads, by section of RFC 9112 and RFC 9110. The statuses are nginx's.
 
-use http_types::{BodyLength, Method, NAMES, RequestHead, Version, known};
-use wire_h1::{HeadError, HeadLimits, HeadParser, Progress, check_request, keep_alive};
+use http_types::{BodyLength, Method, NAMES, RequestHead, Version, known_name};
+use wire_h1::{HeadError, HeadLimits, HeadParser, ParseProgress, check_request, keep_alive};
 
 /// Parses, and checks what nginx checks after that. The status of an error, or the head.
 fn read(bytes: &[u8]) -> Result<(RequestHead, BodyLength, usize), u16> {
     let mut head = RequestHead::default();
     match HeadParser::default().parse(bytes, &HeadLimits::default(), &mut head) {
-        Ok(Progress::Done { consumed }) => {
+        Ok(ParseProgress::Done { consumed }) => {
             let body = check_request(&head, bytes, true).map_err(|e| e.status())?;
             Ok((head, body, consumed))
         }
-        Ok(Progress::Partial) => Err(0),
+        Ok(ParseProgress::Partial) => Err(0),
         Err(error) => Err(error.status()),
     }
 }
@@ -251,8 +251,8 @@ fn limits_of_heads_hold() {
         let mut head = RequestHead::default();
         let drip = (1..=bytes.len())
             .map(|n| parser.parse(&bytes[..n], &limits, &mut head))
-            .find(|r| *r != Ok(Progress::Partial));
-        assert_eq!(whole, drip.unwrap_or(Ok(Progress::Partial)));
+            .find(|r| *r != Ok(ParseProgress::Partial));
+        assert_eq!(whole, drip.unwrap_or(Ok(ParseProgress::Partial)));
         whole.map_err(|e| (std::mem::discriminant(&e), e.status()))
     };
     let fails =
@@ -296,18 +296,23 @@ fn persistence_follows_version_and_field() {
 #[test]
 fn known_names() {
     for (name, wanted) in NAMES {
-        assert_eq!((known(name.as_bytes()), wanted.name()), (*wanted, *name));
-        assert_eq!(known(name.to_ascii_uppercase().as_bytes()), *wanted);
+        assert_eq!((known_name(name.as_bytes()), wanted.name()), (*wanted, *name));
+        assert_eq!(known_name(name.to_ascii_uppercase().as_bytes()), *wanted);
         for i in 0..name.len() {
             for b in 0..=255u8 {
                 let mut other = name.to_ascii_lowercase().into_bytes();
                 other[i] = b;
                 let table = NAMES.iter().find(|(text, _)| other.eq_ignore_ascii_case(text.as_bytes()));
-                assert_eq!(known(&other), table.map_or_else(Default::default, |(_, k)| *k), "{}", other.escape_ascii());
+                assert_eq!(
+                    known_name(&other),
+                    table.map_or_else(Default::default, |(_, k)| *k),
+                    "{}",
+                    other.escape_ascii()
+                );
             }
         }
     }
-    assert_eq!(known(b""), http_types::Known::Other);
+    assert_eq!(known_name(b""), http_types::Known::Other);
 }
 
 /// A byte at a time costs no more than a few looks at each byte.
@@ -320,7 +325,7 @@ fn a_slow_feed_is_linear() {
     let mut head = RequestHead::default();
     let started = std::time::Instant::now();
     for n in 1..=bytes.len() {
-        assert_eq!(parser.parse(&bytes[..n], &limits, &mut head), Ok(Progress::Partial));
+        assert_eq!(parser.parse(&bytes[..n], &limits, &mut head), Ok(ParseProgress::Partial));
     }
     // Quadratic would be 80 thousand million looks.
     assert!(started.elapsed().as_secs() < 5);

@@ -108,12 +108,12 @@ pub fn put_number(kind: u8, stream: u32, number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-pub fn number(payload: &[u8]) -> Option<u32> {
+pub fn read_number(payload: &[u8]) -> Option<u32> {
     payload.first_chunk().copied().map(u32::from_be_bytes)
 }
 
 /// Returns the payload without padding; `None` if there is more padding than payload.
-pub fn unpadded(head: Head, payload: &[u8]) -> Option<&[u8]> {
+pub fn strip_padding(head: Head, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(PADDED) {
         return Some(payload);
     }

@@ -1,8 +1,8 @@
 //! Bodies of the fuzz targets; each also runs with a seed in `cargo test`.
 
 use crate::hpack::{Decoder, Encoder};
-use crate::{Client, ClientEvent, ClientLimits, Limits, PREFACE, Server};
-use http_types::{Event, ListLimits, StreamMux, Taken};
+use crate::{Client, ClientEvent, ClientLimits, PREFACE, Server, ServerLimits};
+use http_types::{Event, ListLimits, StreamMux, TakenLines};
 use std::collections::BTreeMap;
 
 /// Panics unless a decoded header block encodes to an equal one.
@@ -32,7 +32,7 @@ pub fn server(bytes: &[u8]) {
     }
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: ServerLimits = ServerLimits {
     extended_connect: true,
     streams_max: 4,
     list_max: 32 * 1024,
@@ -76,8 +76,8 @@ fn answer(bytes: &[u8], size: usize) {
                 }
                 Event::Body(stream) | Event::Capacity(stream) => loop {
                     match StreamMux::take_body(&mut server, stream) {
-                        Taken::Bytes(bytes) => assert!(bytes.len() <= 16_384),
-                        Taken::End => {
+                        TakenLines::Bytes(bytes) => assert!(bytes.len() <= 16_384),
+                        TakenLines::End => {
                             StreamMux::send_body(&mut server, stream, b"done", 8192, true);
                             StreamMux::finish(&mut server, stream);
                             break;

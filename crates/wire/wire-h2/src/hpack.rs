@@ -1,6 +1,6 @@
 //! HPACK (RFC 7541).
 
-use http_types::{List, ListLimits, Place, huffman};
+use http_types::{List, ListLimits, ListPlace, huffman};
 use std::collections::VecDeque;
 
 /// Overhead of a dynamic table entry (4.1).
@@ -219,7 +219,7 @@ fn integer(rest: &mut &[u8], prefix_bits: u32) -> Result<usize, Broken> {
 }
 
 /// Decodes a string to the arena's end; skips one longer than `max` (`None`).
-fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(Place, usize)>, Broken> {
+fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(ListPlace, usize)>, Broken> {
     let coded = rest.first().ok_or(Broken::Cut)? & 0x80 != 0;
     let length = integer(rest, 7)?;
     let (text, after) = rest.split_at_checked(length).ok_or(Broken::Cut)?;
@@ -241,7 +241,7 @@ fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(P
     } else {
         arena.extend_from_slice(text);
     }
-    Ok(Some((Place { start, end: arena.len() }, length)))
+    Ok(Some((ListPlace { start, end: arena.len() }, length)))
 }
 
 impl Decoder {
@@ -319,7 +319,7 @@ impl Decoder {
         let referenced = if index == 0 { None } else { Some(self.entry(index)?.0.len()) };
         let own = match referenced {
             None => string(rest, &mut list.arena, max)?,
-            Some(_) => Some((Place { start, end: start }, 0)),
+            Some(_) => Some((ListPlace { start, end: start }, 0)),
         };
         let value = string(rest, &mut list.arena, max)?;
         let (Some((own, name_coded)), Some((_, value_coded))) = (own, value) else {

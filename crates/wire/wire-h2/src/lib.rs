@@ -17,5 +17,5 @@ mod stream;
 pub use client::{Client, ClientEvent, ClientLimits};
 pub use frame::ErrorCode;
 pub use hpack::Encoder;
-pub use server::{ConnectionError, Limits, PREFACE, Server};
-pub use stream::{ByStream, join};
+pub use server::{ConnectionError, PREFACE, Server, ServerLimits};
+pub use stream::{ByStream, join_piece};

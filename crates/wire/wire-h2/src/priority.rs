@@ -54,12 +54,12 @@ impl Priorities {
 
 #[derive(Debug, Default)]
 struct Tree {
-    nodes: HashMap<u32, Node>,
+    nodes: HashMap<u32, PriorityNode>,
     order: VecDeque<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct PriorityNode {
     parent: u32,
     weight: u16,
 }
@@ -83,7 +83,7 @@ impl Tree {
                 node.parent = stream;
             }
         }
-        self.nodes.insert(stream, Node { parent, weight });
+        self.nodes.insert(stream, PriorityNode { parent, weight });
     }
     fn add(&mut self, stream: u32) {
         if stream == 0 || self.nodes.contains_key(&stream) {
@@ -98,7 +98,7 @@ impl Tree {
             }
         }
         self.order.push_back(stream);
-        self.nodes.insert(stream, Node { parent: 0, weight: WEIGHT });
+        self.nodes.insert(stream, PriorityNode { parent: 0, weight: WEIGHT });
     }
     fn parent(&self, stream: u32) -> u32 {
         self.nodes.get(&stream).map_or(0, |node| node.parent)
@@ -117,7 +117,7 @@ impl Tree {
     fn place(&self, stream: u32) -> (u32, u64) {
         let (mut rank, mut share, mut at) = (1, 1.0, stream);
         for _ in 0..=NODES_MAX {
-            let node = self.nodes.get(&at).copied().unwrap_or(Node { parent: 0, weight: WEIGHT });
+            let node = self.nodes.get(&at).copied().unwrap_or(PriorityNode { parent: 0, weight: WEIGHT });
             share *= f64::from(node.weight) / 256.0;
             if node.parent == 0 {
                 break;

@@ -13,9 +13,9 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// Appends a frame's content as a piece, or to a small last piece, so that tiny frames cost no extra memory. `false`:
 /// joined.
-pub fn append(body: &mut VecDeque<Bytes>, content: &[u8]) -> bool {
+pub fn append_content(body: &mut VecDeque<Bytes>, content: &[u8]) -> bool {
     if let Some(last) = body.back_mut()
-        && join(last, content)
+        && join_piece(last, content)
     {
         return false;
     }
@@ -24,7 +24,7 @@ pub fn append(body: &mut VecDeque<Bytes>, content: &[u8]) -> bool {
 }
 
 /// Appends to an unshared piece, if both are small.
-pub fn join(piece: &mut Bytes, content: &[u8]) -> bool {
+pub fn join_piece(piece: &mut Bytes, content: &[u8]) -> bool {
     if piece.len() + content.len() > PIECE_BYTES {
         return false;
     }

@@ -71,7 +71,7 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-pub const fn error(code: ErrorCode, words: &'static str) -> ConnectionError {
+pub const fn connection_error(code: ErrorCode, words: &'static str) -> ConnectionError {
     ConnectionError { code, words }
 }
 
@@ -79,7 +79,7 @@ pub const fn error(code: ErrorCode, words: &'static str) -> ConnectionError {
 pub const VARINT_MAX: u64 = (1 << 62) - 1;
 
 /// Reads a variable-length integer and returns it with its length, or `None` if octets are missing.
-pub fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
+pub fn read_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let first = *bytes.first()?;
     let length = 1usize << (first >> 6);
     let rest = bytes.get(1..length)?;
@@ -123,14 +123,16 @@ impl Settings {
     /// H3_SETTINGS_ERROR for repeated settings, settings of HTTP/2, values out of range and more than 64 settings;
     /// H3_FRAME_ERROR for a payload that ends inside a setting.
     pub fn read(mut payload: &[u8]) -> Result<Settings, ConnectionError> {
-        const WRONG: ConnectionError = error(ErrorCode::Settings, "client sent SETTINGS frame with incorrect value");
-        const CUT: ConnectionError = error(ErrorCode::Settings, "client sent SETTINGS frame with incorrect length");
+        const WRONG: ConnectionError =
+            connection_error(ErrorCode::Settings, "client sent SETTINGS frame with incorrect value");
+        const CUT: ConnectionError =
+            connection_error(ErrorCode::Settings, "client sent SETTINGS frame with incorrect length");
         let mut settings = Settings::default();
         let mut seen: Vec<u64> = Vec::new();
         while !payload.is_empty() {
-            let (name, used) = varint(payload).ok_or(CUT)?;
+            let (name, used) = read_varint(payload).ok_or(CUT)?;
             payload = payload.get(used..).unwrap_or_default();
-            let (value, used) = varint(payload).ok_or(CUT)?;
+            let (value, used) = read_varint(payload).ok_or(CUT)?;
             payload = payload.get(used..).unwrap_or_default();
             if seen.contains(&name) || seen.len() >= SETTINGS_MAX {
                 return Err(WRONG);
@@ -186,16 +188,16 @@ mod tests {
             (&[0x7b, 0xbd], 15_293),
             (&[0x25], 37),
         ] {
-            assert_eq!(varint(bytes), Some((value, bytes.len())));
-            assert_eq!(varint(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(read_varint(bytes), Some((value, bytes.len())));
+            assert_eq!(read_varint(&bytes[..bytes.len() - 1]), None);
             let mut out = Vec::new();
             put_varint(value, &mut out);
             assert_eq!(out, bytes);
         }
-        assert_eq!(varint(&[0x40, 0x25]), Some((37, 2)));
+        assert_eq!(read_varint(&[0x40, 0x25]), Some((37, 2)));
         let mut out = Vec::new();
         put_varint(u64::MAX, &mut out);
-        assert_eq!(varint(&out), Some((VARINT_MAX, 8)));
+        assert_eq!(read_varint(&out), Some((VARINT_MAX, 8)));
     }
 
     #[test]
@@ -204,8 +206,8 @@ mod tests {
             Settings { table_capacity: 4096, blocked_streams: 16, section_size: Some(70_000), extended_connect: true };
         let mut out = Vec::new();
         all.put(&mut out);
-        let (kind, used) = varint(&out).unwrap();
-        let (length, more) = varint(&out[used..]).unwrap();
+        let (kind, used) = read_varint(&out).unwrap();
+        let (length, more) = read_varint(&out[used..]).unwrap();
         assert_eq!((kind, length as usize), (SETTINGS, out.len() - used - more));
         assert_eq!(Settings::read(&out[used + more..]), Ok(all));
         assert_eq!(Settings::read(&[]), Ok(Settings::default()));

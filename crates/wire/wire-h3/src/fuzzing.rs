@@ -2,8 +2,8 @@
 //! in `cargo test`.
 
 use crate::frame::ConnectionError;
-use crate::qpack::{Broken, Decoded, Decoder, Encoder, TABLE_CAPACITY_MAX};
-use crate::reader::{ControlReader, MessageReader, Part};
+use crate::qpack::{Broken, DecodedSection, Decoder, Encoder, TABLE_CAPACITY_MAX};
+use crate::reader::{ControlReader, MessagePart, MessageReader};
 use bytes::Bytes;
 use http_types::ListLimits;
 
@@ -26,8 +26,8 @@ pub fn qpack(bytes: &[u8]) {
             continue;
         }
         let list = match decoder.decode(part, &limits) {
-            Ok(Decoded::List { list, .. }) => list,
-            Ok(Decoded::Blocked(required)) => {
+            Ok(DecodedSection::List { list, .. }) => list,
+            Ok(DecodedSection::Blocked(required)) => {
                 assert!(required > decoder.inserted() && required <= decoder.inserted() + TABLE_CAPACITY_MAX / 32);
                 continue;
             }
@@ -36,7 +36,7 @@ pub fn qpack(bytes: &[u8]) {
         assert!(list.arena.len() <= limits.bytes_max && list.fields.len() <= limits.fields_max);
         let mut out = Vec::new();
         encoder.section(4 * n as u64, None, &mut list.iter(), &mut out);
-        let Ok(Decoded::List { list: again, required }) = back.decode(&out, &limits) else {
+        let Ok(DecodedSection::List { list: again, required }) = back.decode(&out, &limits) else {
             panic!("our own section is refused")
         };
         assert!(again.iter().eq(list.iter()));
@@ -82,8 +82,8 @@ fn message(bytes: &[u8], size: usize) -> (Vec<String>, usize, Option<ConnectionE
         let mut input = Bytes::copy_from_slice(piece);
         loop {
             match reader.next(&mut input) {
-                Ok(Some(Part::Section(section))) => all.push(format!("{section:x?} behind {octets}")),
-                Ok(Some(Part::Data(data))) => octets += data.len(),
+                Ok(Some(MessagePart::Section(section))) => all.push(format!("{section:x?} behind {octets}")),
+                Ok(Some(MessagePart::Data(data))) => octets += data.len(),
                 Ok(None) => break,
                 Err(error) => return (all, octets, Some(error)),
             }

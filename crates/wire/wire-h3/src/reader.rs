@@ -1,6 +1,6 @@
 //! Parsers of frames: [`MessageReader`] for request streams, [`ControlReader`] for the control stream.
 
-use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, varint};
+use crate::frame::{self, ConnectionError, ErrorCode, Settings, connection_error, read_varint};
 use bytes::Bytes;
 
 /// Maximum octets of a type and a length.
@@ -10,18 +10,18 @@ const CONTROL_FRAME_MAX: u64 = 4096;
 
 /// The received octets of a frame's type and length.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct FrameHead {
     bytes: [u8; HEAD_MAX],
     len: usize,
 }
 
-impl Head {
+impl FrameHead {
     /// Consumes octets of `input` until type and length are complete. Returns both, and the number of their octets.
     fn take(&mut self, input: &mut Bytes) -> Option<(u64, u64, usize)> {
         loop {
             let so_far = self.bytes.get(..self.len).unwrap_or_default();
-            if let Some((kind, used)) = varint(so_far)
-                && let Some((length, _)) = varint(so_far.get(used..).unwrap_or_default())
+            if let Some((kind, used)) = read_varint(so_far)
+                && let Some((length, _)) = read_varint(so_far.get(used..).unwrap_or_default())
             {
                 let octets = std::mem::take(&mut self.len);
                 return Some((kind, length, octets));
@@ -44,7 +44,7 @@ fn part(input: &mut Bytes, left: &mut u64) -> Bytes {
 
 /// A part of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum MessagePart {
     /// A complete encoded field section.
     Section(Vec<u8>),
     /// Octets of a DATA frame.
@@ -62,7 +62,7 @@ enum MessageState {
 /// Reads the frames of a request stream (RFC 9114, 4.1).
 #[derive(Debug)]
 pub struct MessageReader {
-    head: Head,
+    head: FrameHead,
     state: MessageState,
     /// Number of sections that have begun: the first is the head, the second the trailers.
     sections: u32,
@@ -75,7 +75,7 @@ pub struct MessageReader {
 
 impl MessageReader {
     pub fn new(section_max: u64) -> MessageReader {
-        let (head, state) = (Head::default(), MessageState::Head);
+        let (head, state) = (FrameHead::default(), MessageState::Head);
         MessageReader { head, state, sections: 0, section_max, has_data: false, overhead: 0 }
     }
 
@@ -117,7 +117,7 @@ impl MessageReader {
     /// # Errors
     /// A frame that is not allowed at its position is H3_FRAME_UNEXPECTED, a section of more than `section_max` octets
     /// H3_EXCESSIVE_LOAD. Both end the connection.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Part>, ConnectionError> {
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<MessagePart>, ConnectionError> {
         loop {
             match &mut self.state {
                 MessageState::Head => {
@@ -132,7 +132,7 @@ impl MessageReader {
                     }
                     let bytes = std::mem::take(bytes);
                     self.state = MessageState::Head;
-                    return Ok(Some(Part::Section(bytes)));
+                    return Ok(Some(MessagePart::Section(bytes)));
                 }
                 MessageState::Data { left } => {
                     let data = part(input, left);
@@ -140,7 +140,7 @@ impl MessageReader {
                         self.state = MessageState::Head;
                     }
                     if !data.is_empty() {
-                        return Ok(Some(Part::Data(data)));
+                        return Ok(Some(MessagePart::Data(data)));
                     }
                     if matches!(self.state, MessageState::Data { .. }) {
                         return Ok(None);
@@ -158,14 +158,15 @@ impl MessageReader {
     }
 
     fn begin(&mut self, kind: u64, left: u64) -> Result<MessageState, ConnectionError> {
-        const UNEXPECTED: ConnectionError = error(ErrorCode::FrameUnexpected, "client sent unexpected frame");
+        const UNEXPECTED: ConnectionError =
+            connection_error(ErrorCode::FrameUnexpected, "client sent unexpected frame");
         match kind {
             frame::HEADERS => {
                 if self.sections >= 2 {
                     return Err(UNEXPECTED);
                 }
                 if left > self.section_max {
-                    return Err(error(ErrorCode::ExcessiveLoad, "client sent too large header"));
+                    return Err(connection_error(ErrorCode::ExcessiveLoad, "client sent too large header"));
                 }
                 self.sections += 1;
                 Ok(MessageState::Section { left, bytes: Vec::new() })
@@ -191,7 +192,7 @@ impl MessageReader {
 
 /// A frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ControlFrame {
     Settings(Settings),
     Goaway(u64),
     /// PRIORITY_UPDATE: the request stream and its new priority field (RFC 9218, 7.2).
@@ -211,7 +212,7 @@ enum ControlState {
 /// Reads the frames of the peer's control stream (RFC 9114, 6.2.1).
 #[derive(Debug)]
 pub struct ControlReader {
-    head: Head,
+    head: FrameHead,
     state: ControlState,
     /// The peer is a client, which may send MAX_PUSH_ID and PRIORITY_UPDATE.
     of_client: bool,
@@ -225,7 +226,7 @@ pub struct ControlReader {
 impl ControlReader {
     pub fn new(of_client: bool) -> ControlReader {
         ControlReader {
-            head: Head::default(),
+            head: FrameHead::default(),
             state: ControlState::Head,
             of_client,
             settled: false,
@@ -238,7 +239,7 @@ impl ControlReader {
     ///
     /// # Errors
     /// A violation ends the connection.
-    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Control>, ConnectionError> {
+    pub fn next(&mut self, input: &mut Bytes) -> Result<Option<ControlFrame>, ConnectionError> {
         loop {
             match &mut self.state {
                 ControlState::Head => {
@@ -271,29 +272,34 @@ impl ControlReader {
 
     /// Checks that ids of GOAWAY frames do not increase and those of MAX_PUSH_ID frames do not decrease (RFC 9114, 5.2
     /// and 7.2.7).
-    fn check_order(&mut self, kind: u64, control: Option<&Control>, payload: &[u8]) -> Result<(), ConnectionError> {
-        if let Some(Control::Goaway(id)) = control {
+    fn check_order(
+        &mut self,
+        kind: u64,
+        control: Option<&ControlFrame>,
+        payload: &[u8],
+    ) -> Result<(), ConnectionError> {
+        if let Some(ControlFrame::Goaway(id)) = control {
             if !self.of_client && id % 4 != 0 {
-                return Err(error(ErrorCode::Id, "client sent GOAWAY frame for no request"));
+                return Err(connection_error(ErrorCode::Id, "client sent GOAWAY frame for no request"));
             }
             if self.goaway.replace(*id).is_some_and(|before| before < *id) {
-                return Err(error(ErrorCode::Id, "client sent GOAWAY frame with a larger id"));
+                return Err(connection_error(ErrorCode::Id, "client sent GOAWAY frame with a larger id"));
             }
         } else if kind == frame::MAX_PUSH_ID
-            && let Some((id, _)) = varint(payload)
+            && let Some((id, _)) = read_varint(payload)
             && std::mem::replace(&mut self.push_max, id) > id
         {
-            return Err(error(ErrorCode::Id, "client sent MAX_PUSH_ID frame with a smaller id"));
+            return Err(connection_error(ErrorCode::Id, "client sent MAX_PUSH_ID frame with a smaller id"));
         }
         Ok(())
     }
 
     fn begin(&mut self, kind: u64, left: u64) -> Result<ControlState, ConnectionError> {
         const UNEXPECTED: ConnectionError =
-            error(ErrorCode::FrameUnexpected, "client sent unexpected frame on the control stream");
+            connection_error(ErrorCode::FrameUnexpected, "client sent unexpected frame on the control stream");
         if !std::mem::replace(&mut self.settled, true) {
             if kind != frame::SETTINGS {
-                return Err(error(ErrorCode::MissingSettings, "client sent no SETTINGS frame"));
+                return Err(connection_error(ErrorCode::MissingSettings, "client sent no SETTINGS frame"));
             }
         } else if kind == frame::SETTINGS {
             return Err(UNEXPECTED);
@@ -302,14 +308,19 @@ impl ControlReader {
             frame::DATA | frame::HEADERS | frame::PUSH_PROMISE => Err(UNEXPECTED),
             kind if frame::is_of_http2(kind) => Err(UNEXPECTED),
             // No push was promised, and none is allowed.
-            frame::CANCEL_PUSH => Err(error(ErrorCode::Id, "client sent CANCEL_PUSH frame for no push")),
+            frame::CANCEL_PUSH => Err(connection_error(ErrorCode::Id, "client sent CANCEL_PUSH frame for no push")),
             frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE | frame::PRIORITY_UPDATE_PUSH if !self.of_client => {
                 Err(UNEXPECTED)
             }
-            frame::PRIORITY_UPDATE_PUSH => Err(error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no push")),
+            frame::PRIORITY_UPDATE_PUSH => {
+                Err(connection_error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no push"))
+            }
             frame::SETTINGS | frame::GOAWAY | frame::MAX_PUSH_ID | frame::PRIORITY_UPDATE => {
                 if left > CONTROL_FRAME_MAX {
-                    return Err(error(ErrorCode::ExcessiveLoad, "client sent too large frame on the control stream"));
+                    return Err(connection_error(
+                        ErrorCode::ExcessiveLoad,
+                        "client sent too large frame on the control stream",
+                    ));
                 }
                 Ok(ControlState::Payload { kind, left, bytes: Vec::new() })
             }
@@ -319,20 +330,21 @@ impl ControlReader {
 }
 
 /// Reads the payload of a complete frame.
-fn whole(kind: u64, payload: &[u8]) -> Result<Option<Control>, ConnectionError> {
-    const LENGTH: ConnectionError = error(ErrorCode::Frame, "client sent control frame with incorrect length");
+fn whole(kind: u64, payload: &[u8]) -> Result<Option<ControlFrame>, ConnectionError> {
+    const LENGTH: ConnectionError =
+        connection_error(ErrorCode::Frame, "client sent control frame with incorrect length");
     if kind == frame::SETTINGS {
-        return Settings::read(payload).map(|settings| Some(Control::Settings(settings)));
+        return Settings::read(payload).map(|settings| Some(ControlFrame::Settings(settings)));
     }
-    let (id, used) = varint(payload).ok_or(LENGTH)?;
+    let (id, used) = read_varint(payload).ok_or(LENGTH)?;
     let rest = payload.get(used..).unwrap_or_default();
     match kind {
         frame::PRIORITY_UPDATE if id % 4 != 0 => {
-            Err(error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no request"))
+            Err(connection_error(ErrorCode::Id, "client sent PRIORITY_UPDATE frame for no request"))
         }
-        frame::PRIORITY_UPDATE => Ok(Some(Control::Priority { stream: id, field: rest.to_vec() })),
+        frame::PRIORITY_UPDATE => Ok(Some(ControlFrame::Priority { stream: id, field: rest.to_vec() })),
         _ if !rest.is_empty() => Err(LENGTH),
-        frame::GOAWAY => Ok(Some(Control::Goaway(id))),
+        frame::GOAWAY => Ok(Some(ControlFrame::Goaway(id))),
         _ => Ok(None),
     }
 }
@@ -359,8 +371,8 @@ mod tests {
             let mut input = Bytes::copy_from_slice(piece);
             while let Some(part) = reader.next(&mut input)? {
                 match part {
-                    Part::Section(section) => sections.push(section),
-                    Part::Data(part) => data.extend_from_slice(&part),
+                    MessagePart::Section(section) => sections.push(section),
+                    MessagePart::Data(part) => data.extend_from_slice(&part),
                 }
             }
             assert!(input.is_empty());
@@ -416,7 +428,7 @@ mod tests {
         assert!(reader.held() <= 256);
     }
 
-    fn control(bytes: &[u8], size: usize) -> Result<Vec<Control>, ConnectionError> {
+    fn control(bytes: &[u8], size: usize) -> Result<Vec<ControlFrame>, ConnectionError> {
         let mut reader = ControlReader::new(true);
         let mut all = Vec::new();
         for piece in bytes.chunks(size) {
@@ -438,9 +450,9 @@ mod tests {
             (frame::GOAWAY, &[0]),
         ]);
         let wanted = vec![
-            Control::Settings(Settings { table_capacity: 4096, ..Settings::default() }),
-            Control::Priority { stream: 4, field: b"u=1".to_vec() },
-            Control::Goaway(0),
+            ControlFrame::Settings(Settings { table_capacity: 4096, ..Settings::default() }),
+            ControlFrame::Priority { stream: 4, field: b"u=1".to_vec() },
+            ControlFrame::Goaway(0),
         ];
         for size in [1, 2, 3, 5, 7, 64, bytes.len()] {
             assert_eq!(control(&bytes, size), Ok(wanted.clone()), "pieces of {size}");

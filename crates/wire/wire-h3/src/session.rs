@@ -1,8 +1,8 @@
 //! Parts of a connection that servers and clients share: unidirectional streams, settings, QPACK.
 
-use crate::frame::{self, ConnectionError, ErrorCode, Settings, error, put_varint, varint};
+use crate::frame::{self, ConnectionError, ErrorCode, Settings, connection_error, put_varint, read_varint};
 use crate::qpack::{Decoder, Encoder, TABLE_CAPACITY_MAX};
-use crate::reader::{Control, ControlReader};
+use crate::reader::{ControlFrame, ControlReader};
 use bytes::{Buf, Bytes};
 use quinn_proto::{Connection, Dir, ReadError, Side, StreamId, VarInt};
 
@@ -14,9 +14,9 @@ const PAYLOAD_CREDIT: u64 = 1024 * 1024;
 /// Maximum number of open unidirectional streams of unknown types.
 const UNKNOWN_MAX: usize = 8;
 
-const CLOSED: ConnectionError = error(ErrorCode::ClosedCriticalStream, "client closed critical stream");
+const CLOSED: ConnectionError = connection_error(ErrorCode::ClosedCriticalStream, "client closed critical stream");
 
-pub fn code(code: ErrorCode) -> VarInt {
+pub fn error_code(code: ErrorCode) -> VarInt {
     VarInt::from_u32(code as u32)
 }
 
@@ -32,13 +32,13 @@ pub enum Read {
 
 /// A unidirectional stream that this side has opened.
 #[derive(Debug, Default)]
-struct Outgoing {
+struct OutgoingStream {
     id: Option<StreamId>,
     waiting: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum StreamKind {
     /// The stream's type is incomplete.
     Unknown(Vec<u8>),
     Control(ControlReader),
@@ -47,9 +47,9 @@ enum Kind {
 }
 
 #[derive(Debug)]
-struct Incoming {
+struct IncomingStream {
     id: StreamId,
-    kind: Kind,
+    kind: StreamKind,
 }
 
 pub struct Session {
@@ -62,10 +62,10 @@ pub struct Session {
     pub decoder: Decoder,
     /// The peer's settings, after their arrival.
     pub peer: Option<Settings>,
-    control: Outgoing,
-    encoder_out: Outgoing,
-    decoder_out: Outgoing,
-    incoming: Vec<Incoming>,
+    control: OutgoingStream,
+    encoder_out: OutgoingStream,
+    decoder_out: OutgoingStream,
+    incoming: Vec<IncomingStream>,
     /// Types of critical streams that the peer has opened, one bit each.
     created: u8,
     /// Octets read from all streams; below, those of fields and bodies among them.
@@ -94,9 +94,9 @@ impl Session {
             encoder: Encoder::default(),
             decoder: Decoder::new(TABLE_CAPACITY_MAX, field_max),
             peer: None,
-            control: Outgoing::default(),
-            encoder_out: Outgoing::default(),
-            decoder_out: Outgoing::default(),
+            control: OutgoingStream::default(),
+            encoder_out: OutgoingStream::default(),
+            decoder_out: OutgoingStream::default(),
             incoming: Vec::new(),
             created: 0,
             received: 0,
@@ -141,7 +141,7 @@ impl Session {
         if let Read::Bytes(bytes) = &read {
             self.received += bytes.len() as u64;
             if self.received / OCTETS_PER_PAYLOAD > self.payload + PAYLOAD_CREDIT {
-                return Err(error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
+                return Err(connection_error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
             }
         }
         Ok(read)
@@ -151,15 +151,15 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::read_uni`].
-    pub fn accept_uni(&mut self, control: &mut Vec<Control>) -> Result<(), ConnectionError> {
+    pub fn accept_uni(&mut self, control: &mut Vec<ControlFrame>) -> Result<(), ConnectionError> {
         while let Some(id) = self.quic.streams().accept(Dir::Uni) {
             if self.hq {
-                return Err(error(ErrorCode::StreamCreation, "uni stream in hq mode"));
+                return Err(connection_error(ErrorCode::StreamCreation, "uni stream in hq mode"));
             }
             if self.incoming.len() >= UNKNOWN_MAX {
-                return Err(error(ErrorCode::StreamCreation, "reached maximum number of uni streams"));
+                return Err(connection_error(ErrorCode::StreamCreation, "reached maximum number of uni streams"));
             }
-            self.incoming.push(Incoming { id, kind: Kind::Unknown(Vec::new()) });
+            self.incoming.push(IncomingStream { id, kind: StreamKind::Unknown(Vec::new()) });
             self.read_uni(id, control)?;
         }
         Ok(())
@@ -169,7 +169,7 @@ impl Session {
     ///
     /// # Errors
     /// A violation ends the connection.
-    pub fn read_uni(&mut self, id: StreamId, control: &mut Vec<Control>) -> Result<(), ConnectionError> {
+    pub fn read_uni(&mut self, id: StreamId, control: &mut Vec<ControlFrame>) -> Result<(), ConnectionError> {
         loop {
             let Some(at) = self.incoming.iter().position(|stream| stream.id == id) else { return Ok(()) };
             let mut bytes = match self.read(id)? {
@@ -177,14 +177,14 @@ impl Session {
                 Read::Blocked => return Ok(()),
                 Read::End | Read::Reset(_) => {
                     let stream = self.incoming.swap_remove(at);
-                    return if matches!(stream.kind, Kind::Unknown(_)) { Ok(()) } else { Err(CLOSED) };
+                    return if matches!(stream.kind, StreamKind::Unknown(_)) { Ok(()) } else { Err(CLOSED) };
                 }
             };
             let Some(stream) = self.incoming.get_mut(at) else { return Ok(()) };
-            if let Kind::Unknown(begun) = &mut stream.kind {
+            if let StreamKind::Unknown(begun) = &mut stream.kind {
                 let n = bytes.len().min(8 - begun.len());
                 begun.extend_from_slice(bytes.get(..n).unwrap_or_default());
-                let Some((kind, used)) = varint(begun) else { continue };
+                let Some((kind, used)) = read_varint(begun) else { continue };
                 bytes.advance(used + n - begun.len());
                 match self.kind(kind)? {
                     Some(kind) => {
@@ -194,7 +194,7 @@ impl Session {
                     }
                     None => {
                         // Does not read reserved and unknown types (RFC 9114, 6.2).
-                        let _ = self.quic.recv_stream(id).stop(code(ErrorCode::StreamCreation));
+                        let _ = self.quic.recv_stream(id).stop(error_code(ErrorCode::StreamCreation));
                         self.incoming.swap_remove(at);
                         return Ok(());
                     }
@@ -202,42 +202,42 @@ impl Session {
             }
             let Some(stream) = self.incoming.get_mut(at) else { return Ok(()) };
             match &mut stream.kind {
-                Kind::Unknown(_) => {}
-                Kind::Control(reader) => {
+                StreamKind::Unknown(_) => {}
+                StreamKind::Control(reader) => {
                     while let Some(frame) = reader.next(&mut bytes)? {
-                        if let Control::Settings(settings) = &frame {
+                        if let ControlFrame::Settings(settings) = &frame {
                             self.peer = Some(*settings);
                             self.encoder.allow(settings.table_capacity, settings.blocked_streams);
                         }
                         control.push(frame);
                     }
                 }
-                Kind::Encoder => {
-                    self.decoder.receive(&bytes).map_err(|words| error(ErrorCode::EncoderStream, words))?;
+                StreamKind::Encoder => {
+                    self.decoder.receive(&bytes).map_err(|words| connection_error(ErrorCode::EncoderStream, words))?;
                 }
-                Kind::Decoder => {
-                    self.encoder.receive(&bytes).map_err(|words| error(ErrorCode::DecoderStream, words))?;
+                StreamKind::Decoder => {
+                    self.encoder.receive(&bytes).map_err(|words| connection_error(ErrorCode::DecoderStream, words))?;
                 }
             }
         }
     }
 
     /// Registers a stream's type. Returns `None` for a type whose octets are ignored.
-    fn kind(&mut self, kind: u64) -> Result<Option<Kind>, ConnectionError> {
+    fn kind(&mut self, kind: u64) -> Result<Option<StreamKind>, ConnectionError> {
         let of_client = self.quic.side() == Side::Server;
         let found = match kind {
-            frame::STREAM_CONTROL => Kind::Control(ControlReader::new(of_client)),
-            frame::STREAM_ENCODER => Kind::Encoder,
-            frame::STREAM_DECODER => Kind::Decoder,
+            frame::STREAM_CONTROL => StreamKind::Control(ControlReader::new(of_client)),
+            frame::STREAM_ENCODER => StreamKind::Encoder,
+            frame::STREAM_DECODER => StreamKind::Decoder,
             // Clients cannot push, and without MAX_PUSH_ID servers may not.
             frame::STREAM_PUSH if of_client => {
-                return Err(error(ErrorCode::StreamCreation, "client opened a push stream"));
+                return Err(connection_error(ErrorCode::StreamCreation, "client opened a push stream"));
             }
-            frame::STREAM_PUSH => return Err(error(ErrorCode::Id, "server opened a push stream")),
+            frame::STREAM_PUSH => return Err(connection_error(ErrorCode::Id, "server opened a push stream")),
             _ => return Ok(None),
         };
         if self.created & 1 << kind != 0 {
-            return Err(error(ErrorCode::StreamCreation, "stream already created"));
+            return Err(connection_error(ErrorCode::StreamCreation, "stream already created"));
         }
         self.created |= 1 << kind;
         Ok(Some(found))
@@ -282,7 +282,7 @@ impl Session {
                 }
             }
             if stream.waiting.len() > WAITING_MAX {
-                return Err(error(ErrorCode::ExcessiveLoad, "client does not read its control streams"));
+                return Err(connection_error(ErrorCode::ExcessiveLoad, "client does not read its control streams"));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 mod pair;
 
-use http_types::{Event, StreamMux, Taken};
+use http_types::{Event, StreamMux, TakenLines};
 use pair::{Echo, Pair, Random, Raw, World};
 use quinn_proto::{Dir, StreamId};
 use std::time::Duration;
@@ -118,9 +118,9 @@ fn a_reference_to_an_evicted_entry_ends_the_connection() {
 }
 
 /// Takes a request's body to its end; `length`: its `content-length`.
-fn body(frames: &[u8], length: Option<u64>) -> (Vec<u8>, Taken) {
+fn body(frames: &[u8], length: Option<u64>) -> (Vec<u8>, TakenLines) {
     let mut pair = connected(Limits::default());
-    let (mut all, mut last) = (Vec::new(), Taken::Later);
+    let (mut all, mut last) = (Vec::new(), TakenLines::Later);
     pair.client.open(Dir::Bi, &[POST, frames].concat(), true);
     pair.run_for(Duration::from_millis(300), |server, _| {
         while let Some(event) = server.poll_event() {
@@ -130,7 +130,7 @@ fn body(frames: &[u8], length: Option<u64>) -> (Vec<u8>, Taken) {
         }
         loop {
             match StreamMux::take_body(server, 0) {
-                Taken::Bytes(bytes) => all.extend_from_slice(&bytes),
+                TakenLines::Bytes(bytes) => all.extend_from_slice(&bytes),
                 taken => {
                     last = taken;
                     break;
@@ -143,17 +143,17 @@ fn body(frames: &[u8], length: Option<u64>) -> (Vec<u8>, Taken) {
 
 #[test]
 fn bodies_are_as_long_as_they_say() {
-    assert_eq!(body(b"\x00\x03abc\x00\x00\x21\x01x\x00\x01d", None), (b"abcd".to_vec(), Taken::End));
-    assert_eq!(body(b"\x00\x03abc", Some(3)), (b"abc".to_vec(), Taken::End));
-    assert_eq!(body(b"", None), (Vec::new(), Taken::End), "an end alone");
+    assert_eq!(body(b"\x00\x03abc\x00\x00\x21\x01x\x00\x01d", None), (b"abcd".to_vec(), TakenLines::End));
+    assert_eq!(body(b"\x00\x03abc", Some(3)), (b"abc".to_vec(), TakenLines::End));
+    assert_eq!(body(b"", None), (Vec::new(), TakenLines::End), "an end alone");
     // An end alone behind a length that promises more: a request of HTTP/1 behind us would wait for the next one's octets.
-    assert_eq!(body(b"", Some(10)).1, Taken::Broken);
-    assert_eq!(body(b"\x00\x03abc", Some(4)).1, Taken::Broken);
-    assert_eq!(body(b"\x00\x03abc", Some(2)).1, Taken::Broken);
-    assert_eq!(body(b"\x00\x08abc", None).1, Taken::Broken, "a frame that is cut");
+    assert_eq!(body(b"", Some(10)).1, TakenLines::Broken);
+    assert_eq!(body(b"\x00\x03abc", Some(4)).1, TakenLines::Broken);
+    assert_eq!(body(b"\x00\x03abc", Some(2)).1, TakenLines::Broken);
+    assert_eq!(body(b"\x00\x08abc", None).1, TakenLines::Broken, "a frame that is cut");
     // Trailers, and trailers that are a head.
-    assert_eq!(body(b"\x00\x01a\x01\x08\x00\x00\x23xyz\x01z", None), (b"a".to_vec(), Taken::End));
-    assert_eq!(body(b"\x00\x01a\x01\x03\x00\x00\xd1", None).1, Taken::Gone);
+    assert_eq!(body(b"\x00\x01a\x01\x08\x00\x00\x23xyz\x01z", None), (b"a".to_vec(), TakenLines::End));
+    assert_eq!(body(b"\x00\x01a\x01\x03\x00\x00\xd1", None).1, TakenLines::Gone);
 }
 
 #[test]

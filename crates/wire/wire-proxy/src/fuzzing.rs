@@ -2,12 +2,12 @@
 
 #![allow(clippy::indexing_slicing, clippy::expect_used, reason = "a panic is what a fuzz target is for")]
 
-use crate::{MAX_HEADER, TlvName, V2Writer, Version, parse, write_v1};
+use crate::{MAX_HEADER, TlvName, V2Writer, Version, parse_header, write_v1};
 
 /// A header ends at the earliest completing byte, regardless of later ones, and equals itself when written again.
 pub fn header(data: &[u8]) {
-    let whole = parse(data);
-    let prefix = (0..=data.len()).find_map(|end| match parse(&data[..end]) {
+    let whole = parse_header(data);
+    let prefix = (0..=data.len()).find_map(|end| match parse_header(&data[..end]) {
         Ok(None) => None,
         other => Some(other),
     });
@@ -42,7 +42,7 @@ pub fn header(data: &[u8]) {
             }
         }
     }
-    let (read, _) = parse(&again).expect("our own header").expect("a whole header");
+    let (read, _) = parse_header(&again).expect("our own header").expect("a whole header");
     let canonical = |a: std::net::SocketAddr| (a.ip().to_canonical(), a.port());
     let read = read.addresses.expect("addresses");
     assert_eq!(canonical(read.source), canonical(pair.0));

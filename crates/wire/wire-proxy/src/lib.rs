@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2, sans I/O: [`parse`], [`Header::tlv`], [`write_v1`], [`V2Writer`]. Callers
+//! The PROXY protocol, versions 1 and 2, sans I/O: [`parse_header`], [`Header::tlv`], [`write_v1`], [`V2Writer`]. Callers
 //! decide whether the sender is trusted (`set_real_ip_from`).
 //! Accepts what nginx does (`ngx_proxy_protocol_read`), but waits for an incomplete header, where nginx closes.
 
@@ -12,6 +12,6 @@ mod parse;
 mod tlv;
 mod write;
 
-pub use parse::{Addresses, Error, Header, MAX_HEADER, V1_MAX_HEADER, Version, parse};
+pub use parse::{Addresses, Error, Header, MAX_HEADER, V1_MAX_HEADER, Version, parse_header};
 pub use tlv::{SslInfo, Tlv, TlvError, TlvName, Tlvs};
 pub use write::{V2Writer, write_v1};

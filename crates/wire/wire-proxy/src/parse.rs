@@ -65,7 +65,7 @@ impl Error {
 
 /// Parses the header at the start of `buf` and returns it with its length. `None`: incomplete; needs at most
 /// [`MAX_HEADER`] bytes.
-pub fn parse(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
+pub fn parse_header(buf: &[u8]) -> Result<Option<(Header, usize)>, Error> {
     if buf.starts_with(SIGNATURE) {
         return v2(buf);
     }

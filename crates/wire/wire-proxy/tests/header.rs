@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 
-use wire_proxy::{Error, Header, MAX_HEADER, TlvError, TlvName, V1_MAX_HEADER, V2Writer, Version, parse, write_v1};
+use wire_proxy::{
+    Error, Header, MAX_HEADER, TlvError, TlvName, V1_MAX_HEADER, V2Writer, Version, parse_header, write_v1,
+};
 
 fn whole(bytes: &[u8]) -> (Header, usize) {
-    match parse(bytes) {
+    match parse_header(bytes) {
         Ok(Some(found)) => found,
         other => panic!("{}: {other:?}", bytes.escape_ascii()),
     }
@@ -48,10 +50,10 @@ fn v1_broken() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 123 5678\n",
         "PROXY tcp4 192.0.2.1 192.0.2.2 123 5678\r\n",
     ] {
-        assert!(matches!(parse(line.as_bytes()), Err(Error::Broken(_))), "{line}");
+        assert!(matches!(parse_header(line.as_bytes()), Err(Error::Broken(_))), "{line}");
     }
     let mut log = Vec::new();
-    parse(b"BOGUS\r\nx").unwrap_err().log(&mut log);
+    parse_header(b"BOGUS\r\nx").unwrap_err().log(&mut log);
     assert_eq!(log, b"broken header: \"BOGUS\"");
 }
 
@@ -61,9 +63,9 @@ fn v1_limit() {
     for (start, max) in [("PROXY TCP4 ", V1_MAX_HEADER), ("PROXY UNKNOWN ", MAX_HEADER)] {
         let mut line = start.as_bytes().to_vec();
         line.resize(max - 1, b'1');
-        assert_eq!(parse(&line), Ok(None), "{start}");
+        assert_eq!(parse_header(&line), Ok(None), "{start}");
         line.push(b'1');
-        assert!(parse(&line).is_err(), "{start}");
+        assert!(parse_header(&line).is_err(), "{start}");
     }
     let mut line = b"PROXY UNKNOWN ".to_vec();
     line.resize(MAX_HEADER - 2, b'x');
@@ -79,7 +81,7 @@ fn v1_zeros_before_numbers() {
         ("1.2.3.4:1".into(), "192.0.2.10:2".into())
     );
     for bad in ["1.2.3", "1.2.3.4.5", "1.2.3.256", "1..2.3", "0x1.2.3.4", "1.2.3.+4"] {
-        assert!(parse(format!("PROXY TCP4 {bad} 192.0.2.1 1 2\r\n").as_bytes()).is_err(), "{bad}");
+        assert!(parse_header(format!("PROXY TCP4 {bad} 192.0.2.1 1 2\r\n").as_bytes()).is_err(), "{bad}");
     }
 }
 
@@ -111,13 +113,13 @@ fn v2_families() {
 
 #[test]
 fn v2_broken() {
-    assert_eq!(parse(&v2(0x31, 0x11, &[])), Err(Error::UnknownVersion(3)));
-    assert_eq!(parse(&v2(0x21, 0x11, &[0; 11])), Err(Error::Truncated));
-    assert_eq!(parse(&v2(0x21, 0x21, &[0; 35])), Err(Error::Truncated));
+    assert_eq!(parse_header(&v2(0x31, 0x11, &[])), Err(Error::UnknownVersion(3)));
+    assert_eq!(parse_header(&v2(0x21, 0x11, &[0; 11])), Err(Error::Truncated));
+    assert_eq!(parse_header(&v2(0x21, 0x21, &[0; 35])), Err(Error::Truncated));
     assert!(whole(&v2(0x21, 0x11, &[0; MAX_HEADER - 16])).1 == MAX_HEADER);
-    assert_eq!(parse(&v2(0x21, 0x11, &[0; MAX_HEADER - 15])), Err(Error::TooLarge));
+    assert_eq!(parse_header(&v2(0x21, 0x11, &[0; MAX_HEADER - 15])), Err(Error::TooLarge));
     // Said before the rest has come.
-    assert_eq!(parse(&v2(0x21, 0x11, &[0; 5000])[..16]), Err(Error::TooLarge));
+    assert_eq!(parse_header(&v2(0x21, 0x11, &[0; 5000])[..16]), Err(Error::TooLarge));
 }
 
 /// Section 2.2.1 to 2.2.7, by nginx's names.

@@ -6,7 +6,7 @@ mod servers;
 
 use crate::backend::Backend;
 use crate::{Dice, Plan};
-use servers::{Running, Seen, Translation};
+use servers::{ApacheTranslation, RunningServer, SeenAnswer};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,27 +16,27 @@ const EQUAL_MIN: usize = 990;
 
 /// Parts that a seed draws.
 #[derive(Clone, Debug)]
-struct Drawn {
+struct DrawnCase {
     /// Parts of a virtual host; `None`: a plain one, so that `htaccess on` can be compared, too.
     host: Option<Vec<&'static str>>,
     /// Parts of the .htaccess files of [`pool::FOLDERS`].
     files: Vec<Vec<&'static str>>,
 }
 
-impl Drawn {
-    fn of(dice: &mut Dice) -> Drawn {
+impl DrawnCase {
+    fn of(dice: &mut Dice) -> DrawnCase {
         let mut pick = |pool: &[&'static str], most: usize| -> Vec<&'static str> {
             (0..dice.below(most + 1)).map(|_| pool[dice.below(pool.len())]).collect()
         };
         let host = pick(pool::HOSTS, 5);
         let files = pool::FOLDERS.iter().enumerate().map(|(at, _)| pick(pool::FILES, if at == 0 { 4 } else { 2 }));
-        Drawn { files: files.collect(), host: (!host.is_empty()).then_some(host) }
+        DrawnCase { files: files.collect(), host: (!host.is_empty()).then_some(host) }
     }
     fn count(&self) -> usize {
         self.host.as_ref().map_or(0, Vec::len) + self.files.iter().map(Vec::len).sum::<usize>()
     }
     /// Leaves out one part.
-    fn without(&self, index: usize) -> Drawn {
+    fn without(&self, index: usize) -> DrawnCase {
         let mut fewer = self.clone();
         let mut at = index;
         let lists = fewer.host.iter_mut().chain(fewer.files.iter_mut());
@@ -96,8 +96,8 @@ enum Way {
 struct Difference {
     way: Way,
     request: &'static str,
-    theirs: Seen,
-    ours: Seen,
+    theirs: SeenAnswer,
+    ours: SeenAnswer,
 }
 
 impl Difference {
@@ -147,14 +147,14 @@ struct Peers<'a> {
 ///
 /// # Errors
 /// Answers that are open, too many that differ, or a failure of the run.
-pub fn run(plan: &Plan, apache: &Path) -> Result<String, String> {
+pub fn compare_apache(plan: &Plan, apache: &Path) -> Result<String, String> {
     let backend = Backend::start().map_err(|e| format!("the server behind: {e}"))?;
     let dir = std::env::temp_dir().join(format!("compare-apache-{}", std::process::id()));
     let peers = Peers { plan, apache, backend: backend.port, dir };
     let (mut tally, mut shown) = (Tally::default(), Vec::new());
     for index in 0..plan.count {
         let seed = plan.seed.wrapping_add(index);
-        let drawn = Drawn::of(&mut Dice::new(seed));
+        let drawn = DrawnCase::of(&mut Dice::new(seed));
         let found = peers.compare(&drawn, &mut tally, pool::REQUESTS).map_err(|e| format!("seed {seed}: {e}"))?;
         let mut seen = Vec::new();
         for difference in found {
@@ -198,11 +198,16 @@ impl Tally {
 
 impl Peers<'_> {
     /// Compares the answers of all servers to requests.
-    fn compare(&self, drawn: &Drawn, tally: &mut Tally, requests: &[&'static str]) -> Result<Vec<Difference>, String> {
+    fn compare(
+        &self,
+        drawn: &DrawnCase,
+        tally: &mut Tally,
+        requests: &[&'static str],
+    ) -> Result<Vec<Difference>, String> {
         let folders = drawn.folders(&self.dir);
         servers::lay_out(&self.dir, &folders)?;
         let host = drawn.host_text(&self.dir);
-        let Some(theirs) = servers::apache(self.apache, &self.dir, &host)? else {
+        let Some(theirs) = servers::start_apache(self.apache, &self.dir, &host)? else {
             tally.refused += 1;
             return Ok(Vec::new());
         };
@@ -216,14 +221,14 @@ impl Peers<'_> {
             let conf = match way {
                 Way::Htaccess => self.plain(),
                 Way::Convert => match self.converted(&host, &folders)? {
-                    Translation::Made(conf) => conf,
-                    Translation::Refused => {
+                    ApacheTranslation::Made(conf) => conf,
+                    ApacheTranslation::Refused => {
                         tally.untranslated += 1;
                         continue;
                     }
                 },
             };
-            let ours = servers::tidegate(&self.plan.ours.path, &self.dir, &conf, self.backend)?;
+            let ours = servers::start_tidegate(&self.plan.ours.path, &self.dir, &conf, self.backend)?;
             tally.answers += requests.len();
             for ((request, theirs), ours) in requests.iter().zip(&answers).zip(all(&ours, requests)?) {
                 if *theirs != ours {
@@ -234,19 +239,19 @@ impl Peers<'_> {
         Ok(differences)
     }
 
-    fn converted(&self, host: &str, folders: &[(&str, String)]) -> Result<Translation, String> {
+    fn converted(&self, host: &str, folders: &[(&str, String)]) -> Result<ApacheTranslation, String> {
         let site = self.dir.join("conf/site.conf");
         fs::write(&site, format!("<VirtualHost 127.0.0.1:1>\n{host}</VirtualHost>\n")).map_err(|e| e.to_string())?;
         let mut files = vec![site];
         files.extend(folders.iter().map(|(folder, _)| self.dir.join(folder).join(".htaccess")));
-        Ok(match servers::translate(&self.plan.ours.path, &files)? {
-            Translation::Made(conf) => {
+        Ok(match servers::translate_files(&self.plan.ours.path, &files)? {
+            ApacheTranslation::Made(conf) => {
                 let start = conf.find("    types {").and_then(|at| conf.get(at..)).map(|rest| rest.len());
                 let types = start
                     .and_then(|length| conf.get(conf.len() - length..))
                     .and_then(|rest| rest.split_once("\n    }\n"));
                 let rest = types.map_or(conf.as_str(), |(_, rest)| rest);
-                Translation::Made(format!(
+                ApacheTranslation::Made(format!(
                     "daemon off; events {{ }}\nhttp {{\n{TYPES}{}",
                     rest.replace("listen 127.0.0.1:1;", "listen 127.0.0.1:@port;").replace(
                         "fastcgi_pass unix:/run/php/php-fpm.sock;",
@@ -272,7 +277,7 @@ impl Peers<'_> {
     }
 
     /// Leaves out parts that do not contribute to a difference.
-    fn reduce(&self, mut drawn: Drawn, mut difference: Difference) -> Result<String, String> {
+    fn reduce(&self, mut drawn: DrawnCase, mut difference: Difference) -> Result<String, String> {
         let request = [difference.request];
         let mut at = 0;
         while at < drawn.count() {
@@ -299,6 +304,6 @@ impl Peers<'_> {
 const TYPES: &str =
     "types { text/html html; text/css css; text/plain txt; application/x-bak bak; } default_type \"\";\n";
 
-fn all(server: &Running, requests: &[&'static str]) -> Result<Vec<Seen>, String> {
-    requests.iter().map(|request| servers::ask(server.port, request)).collect()
+fn all(server: &RunningServer, requests: &[&'static str]) -> Result<Vec<SeenAnswer>, String> {
+    requests.iter().map(|request| servers::ask_server(server.port, request)).collect()
 }

@@ -43,12 +43,12 @@ const LOADED: &[&str] = &[
 ];
 
 /// A running server, which ends with the value.
-pub struct Running {
+pub struct RunningServer {
     child: Child,
     pub port: u16,
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         let until = Instant::now() + PATIENCE;
@@ -85,7 +85,7 @@ pub fn lay_out(dir: &Path, folders: &[(&str, String)]) -> Result<(), String> {
 ///
 /// # Errors
 /// Apache does not start for another reason.
-pub fn apache(program: &Path, dir: &Path, host: &str) -> Result<Option<Running>, String> {
+pub fn start_apache(program: &Path, dir: &Path, host: &str) -> Result<Option<RunningServer>, String> {
     let port = cases::free_port();
     let shown = dir.display();
     let mut conf = format!(
@@ -111,7 +111,7 @@ pub fn apache(program: &Path, dir: &Path, host: &str) -> Result<Option<Running>,
     // Apache sends signals to its process group.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let child = command.spawn().map_err(|e| format!("{}: {e}", program.display()))?;
-    let mut running = Running { child, port };
+    let mut running = RunningServer { child, port };
     let until = Instant::now() + PATIENCE;
     while !dir.join("logs/apache.pid").exists() {
         if running.child.try_wait().ok().flatten().is_some() {
@@ -126,7 +126,7 @@ pub fn apache(program: &Path, dir: &Path, host: &str) -> Result<Option<Running>,
 }
 
 /// Result of a translation.
-pub enum Translation {
+pub enum ApacheTranslation {
     Made(String),
     /// There is no output.
     Refused,
@@ -136,7 +136,7 @@ pub enum Translation {
 ///
 /// # Errors
 /// The program cannot run.
-pub fn translate(ours: &Path, files: &[PathBuf]) -> Result<Translation, String> {
+pub fn translate_files(ours: &Path, files: &[PathBuf]) -> Result<ApacheTranslation, String> {
     let output = Command::new(ours)
         .args(["convert", "apache"])
         .args(files)
@@ -144,8 +144,8 @@ pub fn translate(ours: &Path, files: &[PathBuf]) -> Result<Translation, String> 
         .map_err(|e| format!("{}: {e}", ours.display()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Ok(match output.status.code() {
-        Some(0 | 1) => Translation::Made(text(&output.stdout)),
-        _ => Translation::Refused,
+        Some(0 | 1) => ApacheTranslation::Made(text(&output.stdout)),
+        _ => ApacheTranslation::Refused,
     })
 }
 
@@ -153,7 +153,7 @@ pub fn translate(ours: &Path, files: &[PathBuf]) -> Result<Translation, String> 
 ///
 /// # Errors
 /// Tidegate refuses the configuration, with its message.
-pub fn tidegate(ours: &Path, dir: &Path, conf: &str, backend: u16) -> Result<Running, String> {
+pub fn start_tidegate(ours: &Path, dir: &Path, conf: &str, backend: u16) -> Result<RunningServer, String> {
     let port = cases::free_port();
     let conf = conf.replace("@port", &port.to_string()).replace("@scripts", &backend.to_string());
     let path = dir.join("conf/nginx.conf");
@@ -176,7 +176,7 @@ pub fn tidegate(ours: &Path, dir: &Path, conf: &str, backend: u16) -> Result<Run
             return Err(format!("Tidegate does not start: {words}"));
         }
         if TcpStream::connect(("127.0.0.1", port)).is_ok_and(|s| s.local_addr().ok() != s.peer_addr().ok()) {
-            return Ok(Running { child, port });
+            return Ok(RunningServer { child, port });
         }
         if Instant::now() > until {
             let _ = child.kill();
@@ -188,7 +188,7 @@ pub fn tidegate(ours: &Path, dir: &Path, conf: &str, backend: u16) -> Result<Run
 
 /// Compared parts of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct SeenAnswer {
     pub status: u16,
     pub location: Option<String>,
     pub fields: Vec<String>,
@@ -202,7 +202,7 @@ const FIELDS: &[&str] = &["cache-control", "vary", "www-authenticate", "content-
 ///
 /// # Errors
 /// The connection fails.
-pub fn ask(port: u16, request: &str) -> Result<Seen, String> {
+pub fn ask_server(port: u16, request: &str) -> Result<SeenAnswer, String> {
     let mut words = request.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut fields = String::new();
@@ -225,7 +225,7 @@ pub fn ask(port: u16, request: &str) -> Result<Seen, String> {
     Ok(seen(&String::from_utf8_lossy(&answer), port))
 }
 
-fn seen(answer: &str, port: u16) -> Seen {
+fn seen(answer: &str, port: u16) -> SeenAnswer {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
     let lines = || head.lines().skip(1).filter_map(|line| line.split_once(": "));
@@ -241,7 +241,7 @@ fn seen(answer: &str, port: u16) -> Seen {
         .collect();
     fields.sort();
     let location = lines().find(|(name, _)| name.eq_ignore_ascii_case("location"));
-    Seen {
+    SeenAnswer {
         status,
         location: location.map(|(_, value)| value.replace(&format!(":{port}"), "")),
         fields,

@@ -16,7 +16,7 @@ pub struct Act {
 }
 
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct FrameSession {
     /// Last number of the client's address.
     pub from: u8,
     pub acts: Vec<Act>,
@@ -24,7 +24,7 @@ pub struct Session {
     pub cut: Option<u64>,
 }
 
-impl std::fmt::Display for Session {
+impl std::fmt::Display for FrameSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for act in &self.acts {
             let joined = if act.joined { " (joined)" } else { "" };
@@ -39,7 +39,7 @@ impl std::fmt::Display for Session {
 
 /// A stream that the client has opened.
 #[derive(Clone, Copy, Debug)]
-pub struct Opened {
+pub struct OpenedStream {
     pub id: u32,
     /// The client has sent its end.
     pub ended: bool,
@@ -49,10 +49,10 @@ pub struct Opened {
 pub struct Maker<'a> {
     pub dice: &'a mut Dice,
     pub next: u32,
-    pub opened: Vec<Opened>,
+    pub opened: Vec<OpenedStream>,
 }
 
-pub type Fields = Vec<(Vec<u8>, Vec<u8>)>;
+pub type FrameFields = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub const PATHS: &[&str] = &[
     "/small.txt",
@@ -100,18 +100,18 @@ const EXTRA: &[(&str, &str)] = &[
     ("host", "localhost"),
 ];
 
-pub fn request(method: &str, path: &str) -> Fields {
+pub fn request_fields(method: &str, path: &str) -> FrameFields {
     [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")]
         .map(|(name, value)| (name.into(), value.into()))
         .into()
 }
 
-pub fn push(fields: &mut Fields, name: &str, value: &str) {
+pub fn push_field(fields: &mut FrameFields, name: &str, value: &str) {
     fields.push((name.into(), value.into()));
 }
 
 /// Returns the path of a request, and its method.
-fn shown(fields: &Fields) -> String {
+fn shown(fields: &FrameFields) -> String {
     let one = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let value =
             if value.len() > 60 { format!("({} octets)", value.len()) } else { value.escape_ascii().to_string() };
@@ -131,7 +131,7 @@ impl Maker<'_> {
     pub fn open(&mut self, ended: bool) -> u32 {
         let id = self.next;
         self.next += 2;
-        self.opened.push(Opened { id, ended });
+        self.opened.push(OpenedStream { id, ended });
         id
     }
     pub fn end(&mut self, id: u32) {
@@ -141,7 +141,7 @@ impl Maker<'_> {
         let joined = self.one_in(4);
         Act { words: words.into(), bytes, awaits, joined }
     }
-    pub fn block(&mut self, fields: &Fields) -> Vec<u8> {
+    pub fn block(&mut self, fields: &FrameFields) -> Vec<u8> {
         let mut out = Vec::new();
         let all_plain = self.one_in(3);
         for (name, value) in fields {
@@ -175,7 +175,7 @@ impl Maker<'_> {
         shape
     }
     /// Returns HEADERS with the fields, in a random shape.
-    pub fn headers(&mut self, id: u32, fields: &Fields, end: bool) -> Vec<u8> {
+    pub fn headers(&mut self, id: u32, fields: &FrameFields, end: bool) -> Vec<u8> {
         let block = self.block(fields);
         let shape = self.shape(&block);
         wire::headers(id, if end { wire::END_STREAM } else { 0 }, &block, &shape)
@@ -208,11 +208,11 @@ impl Maker<'_> {
 
     fn get(&mut self) -> Act {
         let (method, path) = (self.pick(METHODS), self.pick(PATHS));
-        let mut fields = request(method, path);
+        let mut fields = request_fields(method, path);
         let more = self.dice.below(4);
         for _ in 0..more {
             let (name, value) = self.pick(EXTRA);
-            push(&mut fields, name, value);
+            push_field(&mut fields, name, value);
         }
         let id = self.open(true);
         let bytes = self.headers(id, &fields, true);
@@ -227,10 +227,10 @@ impl Maker<'_> {
     fn post(&mut self) -> Act {
         let path = self.pick(&["/p/echo", "/p/echo", "/limited/p", "/return", "/small.txt", "/closed", "/p/closed"]);
         let method = self.pick(&["POST", "POST", "PUT", "GET"]);
-        let mut fields = request(method, path);
+        let mut fields = request_fields(method, path);
         let body = self.body();
         if !self.one_in(3) {
-            push(&mut fields, "content-length", &body.len().to_string());
+            push_field(&mut fields, "content-length", &body.len().to_string());
         }
         let id = self.open(true);
         let mut bytes = self.headers(id, &fields, false);
@@ -241,9 +241,9 @@ impl Maker<'_> {
     /// A request whose body stays open.
     fn begin(&mut self) -> Act {
         let path = self.pick(&["/p/echo", "/return", "/small.txt", "/limited/p"]);
-        let mut fields = request("POST", path);
+        let mut fields = request_fields("POST", path);
         if self.one_in(3) {
-            push(&mut fields, "content-length", "100");
+            push_field(&mut fields, "content-length", "100");
         }
         let id = self.open(false);
         let mut bytes = self.headers(id, &fields, false);
@@ -303,12 +303,12 @@ impl Maker<'_> {
 }
 
 /// Returns a random session of the client with this address.
-pub fn draw(dice: &mut Dice, from: u8) -> Session {
+pub fn draw_session(dice: &mut Dice, from: u8) -> FrameSession {
     const MOST: usize = 5;
     let mut maker = Maker { dice, next: 1, opened: Vec::new() };
     let mut acts = Vec::new();
     if maker.one_in(25) {
-        acts.push(faults::preface(&mut maker));
+        acts.push(faults::preface_fault(&mut maker));
     } else {
         let first: &[(u16, u32)] = maker.pick(&[
             &[][..],
@@ -341,12 +341,12 @@ pub fn draw(dice: &mut Dice, from: u8) -> Session {
         kinds.swap(index, other);
     }
     for is_faulty in kinds {
-        let act = if is_faulty { faults::draw(&mut maker) } else { maker.good() };
+        let act = if is_faulty { faults::draw_fault(&mut maker) } else { maker.good() };
         acts.push(act);
     }
     if let Some(last) = acts.last_mut() {
         last.joined = false;
     }
     let cut = maker.one_in(4).then(|| maker.dice.below(usize::MAX) as u64);
-    Session { from, acts, cut }
+    FrameSession { from, acts, cut }
 }

@@ -1,6 +1,6 @@
 //! One client of cleartext HTTP/2: writes the bytes of its acts, and notes the frames that arrive.
 
-use super::acts::Session;
+use super::acts::FrameSession;
 use super::transcript::Transcript;
 use crate::Dice;
 use socket2::{Domain, Socket, Type};
@@ -29,7 +29,7 @@ enum State {
 ///
 /// # Errors
 /// No connection.
-pub fn connect(from: u8, port: u16) -> std::io::Result<TcpStream> {
+pub fn connect_from(from: u8, port: u16) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 1, 0, from), 0)).into())?;
     socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
@@ -75,8 +75,8 @@ fn write(socket: &mut TcpStream, bytes: &[u8], cut: Option<u64>) {
 }
 
 /// Runs a session; returns its transcript.
-pub fn run(session: &Session, port: u16) -> Result<String, String> {
-    let mut socket = connect(session.from, port).map_err(|e| e.to_string())?;
+pub fn run_session(session: &FrameSession, port: u16) -> Result<String, String> {
+    let mut socket = connect_from(session.from, port).map_err(|e| e.to_string())?;
     let _ = socket.set_write_timeout(Some(PATIENCE));
     let mut transcript = Transcript::of_server();
     let mut state = State::Open;

@@ -1,10 +1,10 @@
 //! Acts with a fault: of the preface, of frames, of header blocks and requests, and of streams' states.
 
-use super::acts::{Act, Fields, Maker, push, request};
+use super::acts::{Act, FrameFields, Maker, push_field, request_fields};
 use super::wire::{self, Coding, Shape};
 
 /// A connection whose first octets are wrong.
-pub fn preface(maker: &mut Maker) -> Act {
+pub fn preface_fault(maker: &mut Maker) -> Act {
     let whole = |bytes: &[u8]| [wire::PREFACE, bytes].concat();
     let (words, bytes) = match maker.dice.below(7) {
         0 => ("a preface with a wrong end", [&wire::PREFACE[..22], b"X\n"].concat()),
@@ -18,7 +18,7 @@ pub fn preface(maker: &mut Maker) -> Act {
     maker.act(words, bytes, Vec::new())
 }
 
-pub fn draw(maker: &mut Maker) -> Act {
+pub fn draw_fault(maker: &mut Maker) -> Act {
     match maker.dice.below(5) {
         0 => frames(maker),
         1 => fields(maker),
@@ -127,52 +127,52 @@ fn frames(maker: &mut Maker) -> Act {
 }
 
 /// A change of a request's fields.
-type Change = (&'static str, fn(&mut Fields));
+type FieldsChange = (&'static str, fn(&mut FrameFields));
 
-const CHANGES: &[Change] = &[
+const CHANGES: &[FieldsChange] = &[
     ("no :method", |fields| drop(fields.remove(0))),
     ("no :scheme", |fields| drop(fields.remove(1))),
     ("no :path", |fields| drop(fields.remove(2))),
     ("no :authority", |fields| drop(fields.remove(3))),
     ("no :authority, but host", |fields| fields[3].0 = b"host".into()),
     ("no pseudo-header fields", |fields| fields.drain(..).for_each(drop)),
-    ("a second :method", |fields| push(fields, ":method", "GET")),
-    ("a second :scheme", |fields| push(fields, ":scheme", "http")),
-    ("a second :path", |fields| push(fields, ":path", "/return")),
-    ("a second :authority", |fields| push(fields, ":authority", "localhost")),
+    ("a second :method", |fields| push_field(fields, ":method", "GET")),
+    ("a second :scheme", |fields| push_field(fields, ":scheme", "http")),
+    ("a second :path", |fields| push_field(fields, ":path", "/return")),
+    ("a second :authority", |fields| push_field(fields, ":authority", "localhost")),
     ("a late :path", |fields| {
-        push(fields, "x", "y");
-        push(fields, ":path", "/return");
+        push_field(fields, "x", "y");
+        push_field(fields, ":path", "/return");
     }),
     (":scheme behind fields", |fields| {
         let scheme = fields.remove(1);
-        push(fields, "x", "y");
+        push_field(fields, "x", "y");
         fields.push(scheme);
     }),
     (":authority behind fields", |fields| {
         let authority = fields.remove(3);
-        push(fields, "x", "y");
+        push_field(fields, "x", "y");
         fields.push(authority);
     }),
-    (":status", |fields| push(fields, ":status", "200")),
-    (":unknown", |fields| push(fields, ":unknown", "x")),
-    (":protocol", |fields| push(fields, ":protocol", "websocket")),
+    (":status", |fields| push_field(fields, ":status", "200")),
+    (":unknown", |fields| push_field(fields, ":unknown", "x")),
+    (":protocol", |fields| push_field(fields, ":protocol", "websocket")),
     ("extended CONNECT", |fields| {
         fields[0].1 = b"CONNECT".into();
-        push(fields, ":protocol", "websocket");
+        push_field(fields, ":protocol", "websocket");
     }),
     ("CONNECT without path", |fields| {
         fields[0].1 = b"CONNECT".into();
         fields.drain(1..3);
     }),
-    ("an empty pseudo-header name", |fields| push(fields, ":", "x")),
+    ("an empty pseudo-header name", |fields| push_field(fields, ":", "x")),
     ("an empty :method", |fields| fields[0].1.clear()),
     ("an empty :scheme", |fields| fields[1].1.clear()),
     ("an empty :path", |fields| fields[2].1.clear()),
     ("an empty :authority", |fields| fields[3].1.clear()),
     ("an empty :authority, and host", |fields| {
         fields[3].1.clear();
-        push(fields, "host", "localhost");
+        push_field(fields, "host", "localhost");
     }),
     ("an odd :method", |fields| fields[0].1 = b"GE T".into()),
     ("an odd :scheme", |fields| fields[1].1 = b"1http".into()),
@@ -200,69 +200,69 @@ const CHANGES: &[Change] = &[
     (":authority with a bad port", |fields| fields[3].1 = b"localhost:99999".into()),
     (":authority with a port", |fields| fields[3].1 = b"localhost:80".into()),
     (":authority with a dot", |fields| fields[3].1 = b"LOCALHOST.".into()),
-    (":authority and another host", |fields| push(fields, "host", "other")),
-    (":authority and the host in capitals", |fields| push(fields, "host", "LOCALHOST")),
-    (":authority and an empty host", |fields| push(fields, "host", "")),
+    (":authority and another host", |fields| push_field(fields, "host", "other")),
+    (":authority and the host in capitals", |fields| push_field(fields, "host", "LOCALHOST")),
+    (":authority and an empty host", |fields| push_field(fields, "host", "")),
     ("two hosts", |fields| {
         fields.remove(3);
-        push(fields, "host", "localhost");
-        push(fields, "host", "localhost");
+        push_field(fields, "host", "localhost");
+        push_field(fields, "host", "localhost");
     }),
-    ("an upper-case name", |fields| push(fields, "X-Upper", "x")),
-    ("an empty name", |fields| push(fields, "", "x")),
-    ("a name with a space", |fields| push(fields, "a b", "x")),
-    ("a name with a colon", |fields| push(fields, "a:b", "x")),
-    ("a name with LF", |fields| push(fields, "a\nb", "x")),
-    ("a name with NUL", |fields| push(fields, "a\0b", "x")),
-    ("a name with an odd letter", |fields| push(fields, "a(b", "x")),
+    ("an upper-case name", |fields| push_field(fields, "X-Upper", "x")),
+    ("an empty name", |fields| push_field(fields, "", "x")),
+    ("a name with a space", |fields| push_field(fields, "a b", "x")),
+    ("a name with a colon", |fields| push_field(fields, "a:b", "x")),
+    ("a name with LF", |fields| push_field(fields, "a\nb", "x")),
+    ("a name with NUL", |fields| push_field(fields, "a\0b", "x")),
+    ("a name with an odd letter", |fields| push_field(fields, "a(b", "x")),
     ("a name with an octet", |fields| fields.push((b"a\xffb".into(), b"x".into()))),
-    ("a name with an underscore", |fields| push(fields, "a_b", "x")),
-    ("a value with LF", |fields| push(fields, "x", "a\nb")),
-    ("a value with CR", |fields| push(fields, "x", "a\rb")),
-    ("a value with NUL", |fields| push(fields, "x", "a\0b")),
-    ("a value with a control", |fields| push(fields, "x", "a\x01b")),
-    ("a value with spaces around", |fields| push(fields, "x", "  a \t")),
-    ("connection", |fields| push(fields, "connection", "close")),
-    ("keep-alive", |fields| push(fields, "keep-alive", "x")),
-    ("proxy-connection", |fields| push(fields, "proxy-connection", "close")),
-    ("transfer-encoding", |fields| push(fields, "transfer-encoding", "chunked")),
-    ("upgrade", |fields| push(fields, "upgrade", "websocket")),
-    ("http2-settings", |fields| push(fields, "http2-settings", "AA")),
-    ("te with gzip", |fields| push(fields, "te", "gzip")),
-    ("te, empty", |fields| push(fields, "te", "")),
-    ("te with trailers and more", |fields| push(fields, "te", "trailers, gzip")),
-    ("te in capitals", |fields| push(fields, "te", "TRAILERS")),
-    ("content-length with an end", |fields| push(fields, "content-length", "5")),
-    ("content-length 0", |fields| push(fields, "content-length", "0")),
-    ("content-length that is none", |fields| push(fields, "content-length", "x")),
-    ("content-length, negative", |fields| push(fields, "content-length", "-1")),
-    ("content-length with a sign", |fields| push(fields, "content-length", "+0")),
-    ("content-length, empty", |fields| push(fields, "content-length", "")),
-    ("content-length, huge", |fields| push(fields, "content-length", "99999999999999999999")),
+    ("a name with an underscore", |fields| push_field(fields, "a_b", "x")),
+    ("a value with LF", |fields| push_field(fields, "x", "a\nb")),
+    ("a value with CR", |fields| push_field(fields, "x", "a\rb")),
+    ("a value with NUL", |fields| push_field(fields, "x", "a\0b")),
+    ("a value with a control", |fields| push_field(fields, "x", "a\x01b")),
+    ("a value with spaces around", |fields| push_field(fields, "x", "  a \t")),
+    ("connection", |fields| push_field(fields, "connection", "close")),
+    ("keep-alive", |fields| push_field(fields, "keep-alive", "x")),
+    ("proxy-connection", |fields| push_field(fields, "proxy-connection", "close")),
+    ("transfer-encoding", |fields| push_field(fields, "transfer-encoding", "chunked")),
+    ("upgrade", |fields| push_field(fields, "upgrade", "websocket")),
+    ("http2-settings", |fields| push_field(fields, "http2-settings", "AA")),
+    ("te with gzip", |fields| push_field(fields, "te", "gzip")),
+    ("te, empty", |fields| push_field(fields, "te", "")),
+    ("te with trailers and more", |fields| push_field(fields, "te", "trailers, gzip")),
+    ("te in capitals", |fields| push_field(fields, "te", "TRAILERS")),
+    ("content-length with an end", |fields| push_field(fields, "content-length", "5")),
+    ("content-length 0", |fields| push_field(fields, "content-length", "0")),
+    ("content-length that is none", |fields| push_field(fields, "content-length", "x")),
+    ("content-length, negative", |fields| push_field(fields, "content-length", "-1")),
+    ("content-length with a sign", |fields| push_field(fields, "content-length", "+0")),
+    ("content-length, empty", |fields| push_field(fields, "content-length", "")),
+    ("content-length, huge", |fields| push_field(fields, "content-length", "99999999999999999999")),
     ("content-length twice", |fields| {
-        push(fields, "content-length", "0");
-        push(fields, "content-length", "0");
+        push_field(fields, "content-length", "0");
+        push_field(fields, "content-length", "0");
     }),
     ("content-length twice, different", |fields| {
-        push(fields, "content-length", "0");
-        push(fields, "content-length", "1");
+        push_field(fields, "content-length", "0");
+        push_field(fields, "content-length", "1");
     }),
-    ("content-length as a list", |fields| push(fields, "content-length", "0, 0")),
-    ("an odd range", |fields| push(fields, "range", "bytes=4-1")),
+    ("content-length as a list", |fields| push_field(fields, "content-length", "0, 0")),
+    ("an odd range", |fields| push_field(fields, "range", "bytes=4-1")),
     ("authorization twice", |fields| {
-        push(fields, "authorization", "a");
-        push(fields, "authorization", "b");
+        push_field(fields, "authorization", "a");
+        push_field(fields, "authorization", "b");
     }),
-    ("many cookies", |fields| (0..30).for_each(|_| push(fields, "cookie", "a=b"))),
-    ("an empty cookie", |fields| push(fields, "cookie", "")),
+    ("many cookies", |fields| (0..30).for_each(|_| push_field(fields, "cookie", "a=b"))),
+    ("an empty cookie", |fields| push_field(fields, "cookie", "")),
 ];
 
 /// Requests with faulty fields.
 fn fields(maker: &mut Maker) -> Act {
     let path = maker.pick(&["/return", "/p/echo", "/small.txt"]);
-    let mut fields = request("GET", path);
+    let mut fields = request_fields("GET", path);
     if maker.one_in(3) {
-        push(&mut fields, "x-first", "1");
+        push_field(&mut fields, "x-first", "1");
     }
     let (words, change) = maker.pick(CHANGES);
     change(&mut fields);
@@ -341,8 +341,8 @@ fn states(maker: &mut Maker) -> Act {
     let kind = maker.dice.below(14);
     let path = maker.pick(&["/p/echo", "/return", "/small.txt", "/limited/p"]);
     let length = |n: usize| {
-        let mut fields = request("POST", path);
-        push(&mut fields, "content-length", &n.to_string());
+        let mut fields = request_fields("POST", path);
+        push_field(&mut fields, "content-length", &n.to_string());
         fields
     };
     let id = maker.open(true);
@@ -368,56 +368,59 @@ fn states(maker: &mut Maker) -> Act {
             ("a body of length 0", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"")].concat())
         }
         4 => {
-            let head = maker.headers(id, &request("GET", path), true);
+            let head = maker.headers(id, &request_fields("GET", path), true);
             ("DATA behind the end", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         5 => {
-            let head = maker.headers(id, &request("POST", path), false);
+            let head = maker.headers(id, &request_fields("POST", path), false);
             let end = wire::frame(wire::DATA, wire::END_STREAM, id, b"abc");
             ("DATA behind the body's end", [head, end.clone(), end].concat())
         }
         6 => {
-            let head = maker.headers(id, &request("POST", path), false);
+            let head = maker.headers(id, &request_fields("POST", path), false);
             let reset = wire::number(wire::RST_STREAM, id, 8);
             ("DATA behind RST_STREAM", [head, reset, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         7 => {
-            let head = maker.headers(id, &request("GET", path), true);
+            let head = maker.headers(id, &request_fields("GET", path), true);
             ("RST_STREAM behind the request", [head, wire::number(wire::RST_STREAM, id, 8)].concat())
         }
         8 => {
-            let head = maker.headers(id, &request("POST", path), false);
+            let head = maker.headers(id, &request_fields("POST", path), false);
             let data = wire::frame(wire::DATA, 0, id, b"abc");
             let trailers = maker.headers(id, &vec![(b"x-trailer".into(), b"t".into())], true);
             ("trailers", [head, data, trailers].concat())
         }
         9 => {
-            let head = maker.headers(id, &request("GET", path), true);
-            let again = maker.headers(id, &request("GET", path), true);
+            let head = maker.headers(id, &request_fields("GET", path), true);
+            let again = maker.headers(id, &request_fields("GET", path), true);
             ("a second request on the stream", [head, again].concat())
         }
         10 => {
-            let head = maker.headers(id, &request("POST", path), false);
+            let head = maker.headers(id, &request_fields("POST", path), false);
             let empty = wire::frame(wire::DATA, 0, id, b"").repeat(20);
             ("empty DATA frames", [head, empty, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         11 => {
-            let head = maker.headers(id, &request("GET", "/large.txt"), true);
+            let head = maker.headers(id, &request_fields("GET", "/large.txt"), true);
             let window = wire::settings(&[(wire::INITIAL_WINDOW, 0)]);
             ("a window that shrinks", [head, window].concat())
         }
         12 => {
             // The stream numbers between are closed by this one.
             let far = maker.open(true);
-            let head = maker.headers(far, &request("GET", path), true);
-            let early = maker.headers(id, &request("GET", path), true);
+            let head = maker.headers(far, &request_fields("GET", path), true);
+            let early = maker.headers(id, &request_fields("GET", path), true);
             ("streams in the wrong order", [head, early].concat())
         }
         _ => {
-            let head = maker.headers(id, &request("GET", path), true);
+            let head = maker.headers(id, &request_fields("GET", path), true);
             let goaway = wire::goaway(0, 0, b"");
             let next = maker.open(true);
-            ("GOAWAY between requests", [head, goaway, maker.headers(next, &request("GET", path), true)].concat())
+            (
+                "GOAWAY between requests",
+                [head, goaway, maker.headers(next, &request_fields("GET", path), true)].concat(),
+            )
         }
     };
     let awaits = if matches!(kind, 7 | 11) { Vec::new() } else { vec![id] };
@@ -431,8 +434,8 @@ fn limits(maker: &mut Maker) -> Act {
         0 => {
             let (name, value) =
                 (maker.pick(&["x-long", "cookie", "user-agent"]), maker.pick(&[900usize, 1_500, 5_000, 9_000]));
-            let mut fields = request("GET", "/return");
-            push(&mut fields, name, &"v".repeat(value));
+            let mut fields = request_fields("GET", "/return");
+            push_field(&mut fields, name, &"v".repeat(value));
             let id = maker.open(true);
             let bytes = maker.headers(id, &fields, true);
             maker.act(format!("{id}: {name} of {value} octets"), bytes, vec![id])
@@ -440,20 +443,20 @@ fn limits(maker: &mut Maker) -> Act {
         1 => {
             let length = maker.pick(&[900usize, 1_500, 5_000, 9_000]);
             let id = maker.open(true);
-            let bytes = maker.headers(id, &request("GET", &format!("/{}", "p".repeat(length))), true);
+            let bytes = maker.headers(id, &request_fields("GET", &format!("/{}", "p".repeat(length))), true);
             maker.act(format!("{id}: a path of {length} octets"), bytes, vec![id])
         }
         2 => {
-            let mut fields = request("GET", "/return");
-            (0..count).for_each(|index| push(&mut fields, &format!("x-{index}"), &"v".repeat(200)));
+            let mut fields = request_fields("GET", "/return");
+            (0..count).for_each(|index| push_field(&mut fields, &format!("x-{index}"), &"v".repeat(200)));
             let id = maker.open(true);
             let bytes = maker.headers(id, &fields, true);
             maker.act(format!("{id}: {count} fields of 200 octets"), bytes, vec![id])
         }
         3 => {
-            let mut fields = request("GET", "/return");
+            let mut fields = request_fields("GET", "/return");
             let length = maker.pick(&[900usize, 9_000]);
-            push(&mut fields, &"n".repeat(length), "v");
+            push_field(&mut fields, &"n".repeat(length), "v");
             let id = maker.open(true);
             let bytes = maker.headers(id, &fields, true);
             maker.act(format!("{id}: a name of {length} octets"), bytes, vec![id])
@@ -467,7 +470,7 @@ fn limits(maker: &mut Maker) -> Act {
                     bytes.extend(wire::headers(
                         id,
                         wire::END_STREAM,
-                        &wire::block(&as_text(&request("GET", path))),
+                        &wire::block(&as_text(&request_fields("GET", path))),
                         &Shape::default(),
                     ));
                     id
@@ -482,17 +485,17 @@ fn limits(maker: &mut Maker) -> Act {
                 bytes.extend(wire::headers(
                     id,
                     0,
-                    &wire::block(&as_text(&request("POST", "/p/echo"))),
+                    &wire::block(&as_text(&request_fields("POST", "/p/echo"))),
                     &Shape::default(),
                 ));
             }
             maker.act(format!("{count} bodies without an end"), bytes, Vec::new())
         }
         6 => {
-            let mut fields = request("POST", maker.pick(&["/p/echo", "/limited/p", "/return"]));
+            let mut fields = request_fields("POST", maker.pick(&["/p/echo", "/limited/p", "/return"]));
             let length = maker.pick(&[66_000usize, 70_000, 140_000]);
             if maker.one_in(2) {
-                push(&mut fields, "content-length", &length.to_string());
+                push_field(&mut fields, "content-length", &length.to_string());
             }
             let id = maker.open(true);
             let mut bytes = maker.headers(id, &fields, false);
@@ -500,8 +503,8 @@ fn limits(maker: &mut Maker) -> Act {
             maker.act(format!("{id}: a body of {length} octets beyond the window"), bytes, vec![id])
         }
         _ => {
-            let mut fields = request("POST", "/limited/p");
-            push(&mut fields, "content-length", "2000");
+            let mut fields = request_fields("POST", "/limited/p");
+            push_field(&mut fields, "content-length", "2000");
             let id = maker.open(false);
             let bytes = maker.headers(id, &fields, false);
             maker.act(format!("{id}: a length beyond client_max_body_size"), bytes, Vec::new())
@@ -509,7 +512,7 @@ fn limits(maker: &mut Maker) -> Act {
     }
 }
 
-fn as_text(fields: &Fields) -> Vec<(&str, &str)> {
+fn as_text(fields: &FrameFields) -> Vec<(&str, &str)> {
     let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
     fields.iter().map(|(name, value)| (text(name), text(value))).collect()
 }

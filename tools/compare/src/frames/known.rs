@@ -1,6 +1,6 @@
 //! Differences of the frame comparison that are deliberate.
 
-use super::acts::Session;
+use super::acts::FrameSession;
 
 /// Start of lines that tell the reason of a connection's end, in words of each server's own: they are shown, not compared.
 pub const CONNECTION: &str = "connection log: ";
@@ -53,7 +53,7 @@ pub fn log_line(line: &str) -> Option<String> {
 }
 
 /// Returns the lines that are compared.
-pub fn compared(session: &Session, text: &str) -> Vec<String> {
+pub fn compared_lines(session: &FrameSession, text: &str) -> Vec<String> {
     let mut stream = None;
     let mut lines = Vec::new();
     // Requests of the same write as the fault may be answered or not.
@@ -139,7 +139,7 @@ const ACTS: &[(&str, &str)] = &[
 ];
 
 /// Reason why a session's answers differ on purpose.
-pub fn reason(session: &Session, theirs: &str, ours: &str) -> Option<&'static str> {
+pub fn known_reason(session: &FrameSession, theirs: &str, ours: &str) -> Option<&'static str> {
     let in_log =
         |text: &str, words: &str| text.lines().any(|line| line.starts_with(CONNECTION) && line.contains(words));
     let has = |end: &str| {

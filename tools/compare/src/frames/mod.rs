@@ -15,12 +15,12 @@ mod transcript;
 pub mod upstream;
 mod wire;
 
-use crate::server::{Binary, Dirs, Run};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::stream::without_ports;
 use crate::{Dice, Plan, normal};
-use acts::Session;
-use origin::Origin;
-use pool::{POOL, Place, Put};
+use acts::FrameSession;
+use origin::FramesOrigin;
+use pool::{FramePlace, FramePut, POOL};
 use std::fmt::Display;
 
 /// Clients of one configuration.
@@ -31,16 +31,17 @@ const AT_ONCE: usize = 8;
 const RUNS: usize = 3;
 
 /// Directives that make up one configuration; a place has a directive once.
-fn draw(dice: &mut Dice, pool: &[Put], first: &[Put], most: usize) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[FramePut], first: &[FramePut], most: usize) -> Vec<FramePut> {
     let count = dice.below(most + 1);
-    let mut puts: Vec<Put> = Vec::new();
+    let mut puts: Vec<FramePut> = Vec::new();
     let names = |text: &str| text.split(';').filter_map(|d| d.split_whitespace().next().map(String::from)).collect();
     for index in 0..count {
         let pool = if index == 0 { first } else { pool };
         let Some(put) = pool.get(dice.below(pool.len())) else { continue };
         let own: Vec<String> = names(put.text);
-        let has =
-            |other: &Put| other.place == put.place && names(other.text).iter().any(|name: &String| own.contains(name));
+        let has = |other: &FramePut| {
+            other.place == put.place && names(other.text).iter().any(|name: &String| own.contains(name))
+        };
         if !puts.iter().any(has) {
             puts.push(*put);
         }
@@ -48,20 +49,20 @@ fn draw(dice: &mut Dice, pool: &[Put], first: &[Put], most: usize) -> Vec<Put> {
     puts
 }
 
-fn all(pool: &[(&'static str, &[Place])], only: Option<&str>) -> Vec<Put> {
-    let of = |(text, places): &(&'static str, &[Place])| -> Vec<Put> {
-        places.iter().map(|place| Put { text, place: *place }).collect()
+fn all(pool: &[(&'static str, &[FramePlace])], only: Option<&str>) -> Vec<FramePut> {
+    let of = |(text, places): &(&'static str, &[FramePlace])| -> Vec<FramePut> {
+        places.iter().map(|place| FramePut { text, place: *place }).collect()
     };
     pool.iter().filter(|(text, _)| only.is_none_or(|only| text.contains(only))).flat_map(of).collect()
 }
 
-fn put(puts: &[Put], place: Place) -> String {
+fn put(puts: &[FramePut], place: FramePlace) -> String {
     puts.iter().filter(|put| put.place == place).map(|put| put.text).collect::<Vec<_>>().join("\n        ")
 }
 
 /// The configuration with the directives in their places.
-fn text(puts: &[Put], dirs: &Dirs, port: u16, origin: u16, binary: &Binary) -> String {
-    let location = put(puts, Place::Location);
+fn text(puts: &[FramePut], dirs: &Dirs, port: u16, origin: u16, binary: &Binary) -> String {
+    let location = put(puts, FramePlace::Location);
     let conf = format!(
         "daemon off;
 worker_processes 1;
@@ -96,9 +97,9 @@ http {{
 ",
         user = if binary.nginx { "user root root;" } else { "" },
         own = if binary.nginx { "" } else { "server_identity nginx;" },
-        on = if puts.iter().any(|put| put.text.starts_with("http2 ") && put.place == Place::Http) { "" } else { "http2 on;" },
-        http = put(puts, Place::Http),
-        server = put(puts, Place::Server),
+        on = if puts.iter().any(|put| put.text.starts_with("http2 ") && put.place == FramePlace::Http) { "" } else { "http2 on;" },
+        http = put(puts, FramePlace::Http),
+        server = put(puts, FramePlace::Server),
     );
     conf.replace("PORT", &port.to_string())
         .replace("ORIGIN", &origin.to_string())
@@ -171,7 +172,7 @@ pub(crate) fn shown_difference(session: &impl Display, theirs: &str, ours: &str)
 }
 
 /// Outcome of one configuration in both servers.
-struct Outcome {
+struct FramesOutcome {
     refused: bool,
     answers: usize,
     known: usize,
@@ -186,12 +187,12 @@ fn text_of(bytes: &[u8]) -> String {
 /// Compares the results of both servers, session by session.
 fn compare<S: Display>(
     sessions: &[S],
-    theirs: &Run,
-    ours: &Run,
+    theirs: &ServerRun,
+    ours: &ServerRun,
     compared: &dyn Fn(&S, &str) -> Vec<String>,
     reason: &dyn Fn(&S, &str, &str) -> Option<&'static str>,
-) -> Outcome {
-    let mut outcome = Outcome {
+) -> FramesOutcome {
+    let mut outcome = FramesOutcome {
         refused: theirs.refused.is_some() && ours.refused.is_some(),
         answers: theirs.answers.len(),
         known: 0,
@@ -210,31 +211,31 @@ fn compare<S: Display>(
         outcome.difference = Some((Some(index), shown_difference(session, &theirs, &ours)));
         return outcome;
     }
-    outcome.difference = normal::difference(&[] as &[Session], theirs, ours).map(|words| (None, words));
+    outcome.difference = normal::first_difference(&[] as &[FrameSession], theirs, ours).map(|words| (None, words));
     outcome
 }
 
 /// Finds the difference of a configuration and its sessions; `None`: there is none.
-type Differs<'a, S> = dyn FnMut(&[Put], &S) -> Result<Option<String>, String> + 'a;
+type Differs<'a, S> = dyn FnMut(&[FramePut], &S) -> Result<Option<String>, String> + 'a;
 
 /// One of the two comparisons.
-struct Subject<'a, S> {
+struct FramesSubject<'a, S> {
     name: &'static str,
-    pool: &'static [(&'static str, &'static [Place])],
+    pool: &'static [(&'static str, &'static [FramePlace])],
     /// Number of sessions per configuration.
     sessions: u8,
     draw: fn(&mut Dice, u8) -> S,
     /// Runs one server with all sessions.
-    run: &'a dyn Fn(&Binary, &[Put], &[S]) -> Result<Run, String>,
+    run: &'a dyn Fn(&Binary, &[FramePut], &[S]) -> Result<ServerRun, String>,
     compared: fn(&S, &str) -> Vec<String>,
     reason: fn(&S, &str, &str) -> Option<&'static str>,
     /// Removes the parts of a session that a difference does not need.
-    shorten: fn(&mut S, &[Put], &mut String, &mut Differs<'_, S>) -> Result<(), String>,
+    shorten: fn(&mut S, &[FramePut], &mut String, &mut Differs<'_, S>) -> Result<(), String>,
 }
 
-impl<S: Display + Clone> Subject<'_, S> {
+impl<S: Display + Clone> FramesSubject<'_, S> {
     /// Compares both servers, up to `runs` times if they differ.
-    fn outcome(&self, plan: &Plan, puts: &[Put], sessions: &[S], runs: usize) -> Result<Outcome, String> {
+    fn outcome(&self, plan: &Plan, puts: &[FramePut], sessions: &[S], runs: usize) -> Result<FramesOutcome, String> {
         let mut outcome = None;
         for _ in 0..runs {
             let (theirs, ours) = ((self.run)(&plan.nginx, puts, sessions)?, (self.run)(&plan.ours, puts, sessions)?);
@@ -272,7 +273,7 @@ impl<S: Display + Clone> Subject<'_, S> {
             known += outcome.known;
             let Some((at, mut words)) = outcome.difference else { continue };
             if let Some(mut session) = at.and_then(|at| sessions.get(at)).cloned() {
-                let mut differs = |puts: &[Put], session: &S| -> Result<Option<String>, String> {
+                let mut differs = |puts: &[FramePut], session: &S| -> Result<Option<String>, String> {
                     let outcome = self.outcome(plan, puts, std::slice::from_ref(session), 2)?;
                     Ok(outcome.difference.map(|(_, words)| words))
                 };
@@ -299,12 +300,17 @@ impl<S: Display + Clone> Subject<'_, S> {
     }
 }
 
-fn run_of(binary: &Binary, origin: &Origin, puts: &[Put], sessions: &[Session]) -> Result<Run, String> {
+fn run_of(
+    binary: &Binary,
+    origin: &FramesOrigin,
+    puts: &[FramePut],
+    sessions: &[FrameSession],
+) -> Result<ServerRun, String> {
     let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
     let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
         Ok(in_parallel(sessions, |session| {
             origin.forget(&format!("127.1.0.{}", session.from));
-            let text = client::run(session, port).unwrap_or_else(|e| format!("<{e}>"));
+            let text = client::run_session(session, port).unwrap_or_else(|e| format!("<{e}>"));
             let mut out = format!("client received\n{text}");
             for request in origin.take(&format!("127.1.0.{}", session.from)) {
                 out += &format!("server received\n      {request}\n");
@@ -318,7 +324,7 @@ fn run_of(binary: &Binary, origin: &Origin, puts: &[Put], sessions: &[Session]) 
         }
         text(puts, dirs, port, origin.port, binary)
     };
-    let mut run = Run::with(binary, &conf, &all, Some(origin.port))?;
+    let mut run = ServerRun::with(binary, &conf, &all, Some(origin.port))?;
     run.connections = run.connections.iter().map(|line| without_ports(line)).collect();
     run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
     by_client(&mut run.access, "access log", &froms, &mut run.answers);
@@ -327,21 +333,21 @@ fn run_of(binary: &Binary, origin: &Origin, puts: &[Put], sessions: &[Session]) 
     Ok(run)
 }
 
-/// Runs the plan of `--frames`; as [`Subject::search`].
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let origin = Origin::start().map_err(|e| format!("the server behind: {e}"))?;
-    let subject = Subject {
+/// Runs the plan of `--frames`; as [`FramesSubject::search`].
+pub fn compare_frames(plan: &Plan) -> Result<String, String> {
+    let origin = FramesOrigin::start().map_err(|e| format!("the server behind: {e}"))?;
+    let subject = FramesSubject {
         name: "frames",
         pool: POOL,
         sessions: CLIENTS,
-        draw: acts::draw,
+        draw: acts::draw_session,
         run: &|binary, puts, sessions| run_of(binary, &origin, puts, sessions),
-        compared: known::compared,
-        reason: known::reason,
+        compared: known::compared_lines,
+        reason: known::known_reason,
         shorten: |session, puts, words, differs| {
             let mut acts = session.acts.clone();
             reduce(&mut acts, words, 1, &mut |acts| {
-                differs(puts, &Session { acts: acts.to_vec(), ..session.clone() })
+                differs(puts, &FrameSession { acts: acts.to_vec(), ..session.clone() })
             })?;
             session.acts = acts;
             Ok(())

@@ -1,6 +1,6 @@
 //! The HTTP/1 server behind: it echoes requests, and notes them by the client that its proxy names.
 
-use super::transcript::shown;
+use super::transcript::shown_bytes;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -15,15 +15,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 type Notes = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
 /// Runs in background threads until the process ends.
-pub struct Origin {
+pub struct FramesOrigin {
     pub port: u16,
     notes: Notes,
 }
 
-impl Origin {
+impl FramesOrigin {
     /// # Errors
     /// No socket.
-    pub fn start() -> std::io::Result<Origin> {
+    pub fn start() -> std::io::Result<FramesOrigin> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         let notes = Notes::default();
@@ -37,7 +37,7 @@ impl Origin {
                 });
             }
         });
-        Ok(Origin { port, notes })
+        Ok(FramesOrigin { port, notes })
     }
 
     /// Drops requests of a client's earlier run.
@@ -83,7 +83,7 @@ fn serve(stream: TcpStream, notes: &Notes) -> std::io::Result<()> {
                 let mut body = Vec::new();
                 (&mut reader).take(length).read_to_end(&mut body)?;
                 if (body.len() as u64) < length {
-                    note(&format!("{} and the end", shown(&body)));
+                    note(&format!("{} and the end", shown_bytes(&body)));
                     return Ok(());
                 }
                 body
@@ -91,13 +91,13 @@ fn serve(stream: TcpStream, notes: &Notes) -> std::io::Result<()> {
             (None, Some(_)) => match chunks(&mut reader) {
                 Ok(body) => body,
                 Err(body) => {
-                    note(&format!("{} and the end", shown(&body)));
+                    note(&format!("{} and the end", shown_bytes(&body)));
                     return Ok(());
                 }
             },
             (None, None) => Vec::new(),
         };
-        note(&shown(&body));
+        note(&shown_bytes(&body));
         let target = text.split(' ').nth(1).unwrap_or_default();
         let name = target.split('?').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
         let answer = match name {

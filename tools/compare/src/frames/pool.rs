@@ -2,7 +2,7 @@
 
 /// Block that a directive is put into; `Location`: all locations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FramePlace {
     Http,
     Server,
     Location,
@@ -11,17 +11,17 @@ pub enum Place {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Put {
+pub struct FramePut {
     pub text: &'static str,
-    pub place: Place,
+    pub place: FramePlace,
 }
 
-use Place::{Http, Location, Server};
+use FramePlace::{Http, Location, Server};
 
-const ANY: &[Place] = &[Http, Server, Location];
-const SERVERS: &[Place] = &[Http, Server];
+const ANY: &[FramePlace] = &[Http, Server, Location];
+const SERVERS: &[FramePlace] = &[Http, Server];
 
-pub const POOL: &[(&str, &[Place])] = &[
+pub const POOL: &[(&str, &[FramePlace])] = &[
     ("http2_max_concurrent_streams 1;", SERVERS),
     ("http2_max_concurrent_streams 3;", SERVERS),
     ("http2_max_concurrent_streams 10;", SERVERS),

@@ -10,18 +10,18 @@ const SHOWN_MAX: usize = 400;
 const LIMITS: ListLimits = ListLimits { bytes_max: 1 << 20, fields_max: 10_000, field_max: 1 << 20 };
 
 #[derive(Default)]
-struct Stream {
+struct TranscriptStream {
     lines: Vec<String>,
     data: Vec<u8>,
     has_data: bool,
     ended: bool,
 }
 
-impl Stream {
+impl TranscriptStream {
     fn end_data(&mut self) {
         let data = std::mem::take(&mut self.data);
         if std::mem::take(&mut self.has_data) && !data.is_empty() {
-            self.lines.push(format!("data {}", shown(&data)));
+            self.lines.push(format!("data {}", shown_bytes(&data)));
         }
     }
 }
@@ -33,7 +33,7 @@ pub struct Transcript {
     /// Octets of a preface that are still expected.
     preface: usize,
     connection: Vec<String>,
-    streams: BTreeMap<u32, Stream>,
+    streams: BTreeMap<u32, TranscriptStream>,
     block: Option<(u32, u8, Vec<u8>)>,
     acks: usize,
     /// Settings are shown; those of clients announce their own limits.
@@ -45,7 +45,7 @@ fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, octet| (hash ^ u64::from(*octet)).wrapping_mul(0x0100_0000_01b3))
 }
 
-pub fn shown(bytes: &[u8]) -> String {
+pub fn shown_bytes(bytes: &[u8]) -> String {
     if bytes.len() > SHOWN_MAX {
         return format!("{} octets, hash {:x}", bytes.len(), hash(bytes));
     }
@@ -194,10 +194,10 @@ impl Transcript {
             out += &format!("    {} settings acknowledged\n", self.acks);
         }
         if self.pending.starts_with(b"HTTP/1") {
-            let answer = crate::normal::answer(&self.pending, &|text| text.to_string());
-            out += &format!("    {}\n", shown(&answer));
+            let answer = crate::normal::normal_answer(&self.pending, &|text| text.to_string());
+            out += &format!("    {}\n", shown_bytes(&answer));
         } else if !self.pending.is_empty() || self.block.is_some() {
-            out += &format!("    a part of a frame: {}\n", shown(&self.pending));
+            out += &format!("    a part of a frame: {}\n", shown_bytes(&self.pending));
         }
         for (id, stream) in &mut self.streams {
             stream.end_data();
@@ -231,7 +231,7 @@ fn field(name: &[u8], value: &[u8]) -> String {
         b"date" => "now".into(),
         b"expires" => "later".into(),
         b"server" if value.starts_with(b"nginx/") => "nginx".into(),
-        _ => shown(value),
+        _ => shown_bytes(value),
     };
     format!("{}: {value}", name.escape_ascii())
 }

@@ -18,7 +18,7 @@ const REPLY: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ClientStep {
     Send(Vec<u8>),
     /// Waits for a reply.
     Wait,
@@ -32,7 +32,7 @@ pub enum Step {
 
 /// How a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct ClientRoute {
     /// Last number of the server's address.
     pub host: u8,
     /// Last number of the client's own address.
@@ -40,18 +40,18 @@ pub struct Route {
     pub with_certificate: bool,
 }
 
-enum Link {
+enum MailLink {
     Clear(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
     Over,
 }
 
-impl Link {
+impl MailLink {
     fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Link::Clear(socket) => Some(socket),
-            Link::Tls(stream) => Some(&stream.sock),
-            Link::Over => None,
+            MailLink::Clear(socket) => Some(socket),
+            MailLink::Tls(stream) => Some(&stream.sock),
+            MailLink::Over => None,
         }
     }
     /// Acknowledges replies at once: a server that holds the next reply until then, and closes with unread input, loses it.
@@ -64,9 +64,9 @@ impl Link {
         self.hurry();
         // A server that has closed reads no more.
         let _ = match self {
-            Link::Clear(socket) => socket.write_all(bytes),
-            Link::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
-            Link::Over => Ok(()),
+            MailLink::Clear(socket) => socket.write_all(bytes),
+            MailLink::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
+            MailLink::Over => Ok(()),
         };
     }
     /// Reads until nothing comes for `quiet`, after a wait of `first` for the first bytes; `false`: the end.
@@ -79,9 +79,9 @@ impl Link {
                 let _ = socket.set_read_timeout(Some(wait));
             }
             let read = match self {
-                Link::Clear(socket) => socket.read(&mut buf),
-                Link::Tls(stream) => stream.read(&mut buf),
-                Link::Over => Ok(0),
+                MailLink::Clear(socket) => socket.read(&mut buf),
+                MailLink::Tls(stream) => stream.read(&mut buf),
+                MailLink::Over => Ok(0),
             };
             match read {
                 Ok(n @ 1..) => into.extend_from_slice(&buf[..n]),
@@ -93,7 +93,7 @@ impl Link {
     }
 }
 
-fn connect(route: Route, port: u16) -> std::io::Result<TcpStream> {
+fn connect(route: ClientRoute, port: u16) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 1, 0, route.from), 0)).into())?;
     socket.connect(&SocketAddr::from((Ipv4Addr::new(127, 0, 0, route.host), port)).into())?;
@@ -101,7 +101,7 @@ fn connect(route: Route, port: u16) -> std::io::Result<TcpStream> {
     Ok(socket.into())
 }
 
-fn handshake(socket: TcpStream, with_certificate: bool) -> Result<Link, String> {
+fn handshake(socket: TcpStream, with_certificate: bool) -> Result<MailLink, String> {
     let say = |e: &dyn std::fmt::Display| e.to_string();
     let identity = IDENTITY.as_ref().map_err(|e| say(e))?;
     let config = ClientConfig::builder().with_root_certificates(identity.roots.clone());
@@ -119,7 +119,7 @@ fn handshake(socket: TcpStream, with_certificate: bool) -> Result<Link, String> 
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock).map_err(|e| say(&e))?;
     }
-    Ok(Link::Tls(Box::new(stream)))
+    Ok(MailLink::Tls(Box::new(stream)))
 }
 
 /// Tells whether a server agrees to a handshake.
@@ -134,24 +134,24 @@ fn accepts(reply: &[u8]) -> bool {
 ///
 /// # Errors
 /// No connection.
-pub fn run(route: Route, port: u16, steps: &[Step]) -> std::io::Result<Vec<u8>> {
-    let mut link = Link::Clear(connect(route, port)?);
+pub fn run_steps(route: ClientRoute, port: u16, steps: &[ClientStep]) -> std::io::Result<Vec<u8>> {
+    let mut link = MailLink::Clear(connect(route, port)?);
     let mut all = Vec::new();
     let mut goes_on = true;
     // Where the reply to the last bytes starts; `None`: nothing was sent.
     let mut reply: Option<usize> = None;
     for step in steps {
         match step {
-            Step::Send(bytes) => {
+            ClientStep::Send(bytes) => {
                 reply = Some(all.len());
                 link.send(bytes);
             }
-            Step::Wait if goes_on => goes_on = link.read(&mut all, REPLY, QUIET),
-            Step::Long if goes_on => goes_on = link.read(&mut all, PATIENCE, QUIET),
-            Step::Pause if goes_on => goes_on = link.read(&mut all, QUIET, QUIET),
-            Step::Tls if reply.is_some_and(|from| !accepts(all.get(from..).unwrap_or_default())) => {}
-            Step::Tls => {
-                if let Link::Clear(socket) = std::mem::replace(&mut link, Link::Over) {
+            ClientStep::Wait if goes_on => goes_on = link.read(&mut all, REPLY, QUIET),
+            ClientStep::Long if goes_on => goes_on = link.read(&mut all, PATIENCE, QUIET),
+            ClientStep::Pause if goes_on => goes_on = link.read(&mut all, QUIET, QUIET),
+            ClientStep::Tls if reply.is_some_and(|from| !accepts(all.get(from..).unwrap_or_default())) => {}
+            ClientStep::Tls => {
+                if let MailLink::Clear(socket) = std::mem::replace(&mut link, MailLink::Over) {
                     match handshake(socket, route.with_certificate) {
                         Ok(secure) => {
                             link = secure;
@@ -161,13 +161,13 @@ pub fn run(route: Route, port: u16, steps: &[Step]) -> std::io::Result<Vec<u8>> 
                     }
                 }
             }
-            Step::Wait | Step::Long | Step::Pause => {}
+            ClientStep::Wait | ClientStep::Long | ClientStep::Pause => {}
         }
     }
     // The server may end the connection by itself; otherwise the client does.
     if goes_on && link.read(&mut all, REPLY, REPLY) {
         all.extend_from_slice(b"[client closes]");
-        if let Link::Tls(stream) = &mut link {
+        if let MailLink::Tls(stream) = &mut link {
             stream.conn.send_close_notify();
             let _ = stream.flush();
         }

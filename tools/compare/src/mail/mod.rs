@@ -9,12 +9,12 @@ mod pool;
 mod servers;
 mod talk;
 
-use crate::server::{Binary, Dirs, Run};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::stream::without_ports;
 use crate::{Dice, Plan, normal};
 use base64::Engine as _;
-use pool::{Fragment, Place};
-use servers::{Protocol, Servers};
+use pool::{MailFragment, MailPlace};
+use servers::{MailProtocol, MailServers};
 use talk::{Dialogue, Door, Limits};
 
 /// Dialogues of one configuration.
@@ -22,16 +22,16 @@ const DIALOGUES: u8 = 40;
 
 /// A directive in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Put {
+struct MailPut {
     text: &'static str,
-    place: Place,
+    place: MailPlace,
 }
 
 /// Directives that make up one configuration; a place has a directive once.
-fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[MailFragment], first: &[MailFragment]) -> Vec<MailPut> {
     const MOST: usize = 7;
     let count = 1 + dice.below(MOST);
-    let mut puts: Vec<Put> = Vec::new();
+    let mut puts: Vec<MailPut> = Vec::new();
     for index in 0..count {
         let pool = if index == 0 { first } else { pool };
         let Some(fragment) = pool.get(dice.below(pool.len())) else { continue };
@@ -41,25 +41,25 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
         };
         let own = names(fragment.text);
         if !puts.iter().any(|put| put.place == *place && names(put.text).iter().any(|name| own.contains(name))) {
-            puts.push(Put { text: fragment.text, place: *place });
+            puts.push(MailPut { text: fragment.text, place: *place });
         }
     }
     puts
 }
 
 /// The configuration with the directives in their places.
-fn text(puts: &[Put], dirs: &Dirs, port: u16, servers: &Servers, binary: &Binary) -> String {
-    let put = |place: Place| -> String {
+fn text(puts: &[MailPut], dirs: &Dirs, port: u16, servers: &MailServers, binary: &Binary) -> String {
+    let put = |place: MailPlace| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
     };
     let user = if binary.nginx { "user root root;" } else { "" };
     let mut blocks = String::new();
-    for protocol in Protocol::ALL {
+    for protocol in MailProtocol::ALL {
         let place = match protocol {
-            Protocol::Imap => Place::Imap,
-            Protocol::Pop3 => Place::Pop3,
-            Protocol::Smtp => Place::Smtp,
+            MailProtocol::Imap => MailPlace::Imap,
+            MailProtocol::Pop3 => MailPlace::Pop3,
+            MailProtocol::Smtp => MailPlace::Smtp,
         };
         for (door, flag) in [(Door::Clear, ""), (Door::Tls, " ssl"), (Door::Header, " proxy_protocol")] {
             blocks += &format!(
@@ -69,14 +69,14 @@ fn text(puts: &[Put], dirs: &Dirs, port: u16, servers: &Servers, binary: &Binary
         {}
     }}
 ",
-                talk::host(protocol, door),
+                talk::server_host(protocol, door),
                 protocol.name(),
                 put(place)
             );
         }
     }
     let named = |name: &str, line: &'static str| {
-        if puts.iter().any(|put| put.place == Place::Mail && put.text.starts_with(name)) { "" } else { line }
+        if puts.iter().any(|put| put.place == MailPlace::Mail && put.text.starts_with(name)) { "" } else { line }
     };
     let (auth, name) =
         (named("auth_http ", "auth_http 127.0.0.1:AUTH/auth;"), named("server_name", "server_name mx.example;"));
@@ -100,7 +100,7 @@ mail {{
     server {{ listen 127.0.0.1:PORT; protocol pop3; pop3_auth plain; error_log DIR/quiet.log crit; }}
 }}
 ",
-        put(Place::Mail)
+        put(MailPlace::Mail)
     );
     conf.replace("PORT", &port.to_string())
         .replace("AUTH", &servers.auth.to_string())
@@ -200,7 +200,7 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// Everything that belongs to one dialogue.
-fn transcript(came: &[u8], servers: &Servers) -> Vec<u8> {
+fn transcript(came: &[u8], servers: &MailServers) -> Vec<u8> {
     let mut out = format!("client received\n{}", shown(&without_challenges(came)));
     let (auth, mail): (Vec<_>, Vec<_>) = servers.ledger.take().into_iter().partition(|record| record.is_auth);
     for record in auth {
@@ -275,7 +275,7 @@ fn without_calls(line: &str) -> String {
 }
 
 /// The lines that differ, with the dialogue.
-fn difference(dialogues: &[Dialogue], theirs: &Run, ours: &Run) -> Option<String> {
+fn difference(dialogues: &[Dialogue], theirs: &ServerRun, ours: &ServerRun) -> Option<String> {
     const BEFORE: usize = 3;
     for (dialogue, (theirs, ours)) in dialogues.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
         if theirs == ours {
@@ -301,9 +301,9 @@ fn difference(dialogues: &[Dialogue], theirs: &Run, ours: &Run) -> Option<String
 }
 
 /// Returns the limits of bytes sent at once, by the buffers of the configuration.
-fn limits(puts: &[Put]) -> Limits {
+fn limits(puts: &[MailPut]) -> Limits {
     let has = |text: &str| puts.iter().any(|put| put.text == text);
-    let external = Protocol::ALL.map(|protocol| {
+    let external = MailProtocol::ALL.map(|protocol| {
         let name = format!("{}_auth ", protocol.name());
         let mut own = puts.iter().filter(|put| put.text.starts_with(&name)).peekable();
         own.peek().is_some() && own.all(|put| put.text.contains("external"))
@@ -318,23 +318,23 @@ fn limits(puts: &[Put]) -> Limits {
 
 fn one(
     plan: &Plan,
-    servers: &Servers,
-    puts: &[Put],
+    servers: &MailServers,
+    puts: &[MailPut],
     dialogues: &[Dialogue],
 ) -> Result<(bool, usize, Option<String>), String> {
     let quiet = puts.iter().any(|put| put.text.starts_with("error_log"));
-    let run = |binary: &Binary| -> Result<Run, String> {
+    let run = |binary: &Binary| -> Result<ServerRun, String> {
         servers.ledger.forget();
         let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
             let one = |dialogue: &Dialogue| {
-                let came = client::run(dialogue.route, port, &dialogue.steps);
+                let came = client::run_steps(dialogue.route, port, &dialogue.steps);
                 let came = came.unwrap_or_else(|e| format!("<{:?}>", e.kind()).into());
                 transcript(&came, servers)
             };
             Ok(dialogues.iter().map(one).collect())
         };
         let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, servers, binary);
-        let mut run = Run::with(binary, &conf, &all, None)?;
+        let mut run = ServerRun::with(binary, &conf, &all, None)?;
         run.errors.iter_mut().for_each(|line| *line = without_ports(line));
         for (log, answer) in by_client(&mut run.errors, dialogues, quiet).iter().zip(&mut run.answers) {
             answer.extend_from_slice(format!("log\n{log}").as_bytes());
@@ -347,7 +347,7 @@ fn one(
     Ok((
         refused,
         theirs.answers.len(),
-        difference(dialogues, &theirs, &ours).or_else(|| normal::difference(dialogues, &theirs, &ours)),
+        difference(dialogues, &theirs, &ours).or_else(|| normal::first_difference(dialogues, &theirs, &ours)),
     ))
 }
 
@@ -355,9 +355,9 @@ fn one(
 ///
 /// # Errors
 /// Differences, with the directives and the dialogue that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let servers = Servers::start().map_err(|e| format!("the servers behind: {e}"))?;
-    let (pool, with) = (pool::all(plan.only.as_deref()), pool::all(plan.with.as_deref()));
+pub fn compare_mail(plan: &Plan) -> Result<String, String> {
+    let servers = MailServers::start().map_err(|e| format!("the servers behind: {e}"))?;
+    let (pool, with) = (pool::mail_fragments(plan.only.as_deref()), pool::mail_fragments(plan.with.as_deref()));
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }
@@ -370,7 +370,8 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         let mut dice = Dice::new(seed);
         let mut puts = draw(&mut dice, &pool, if plan.with.is_some() { &with } else { &pool });
         let limits = limits(&puts);
-        let dialogues: Vec<Dialogue> = (1..=DIALOGUES).map(|from| talk::draw(&mut dice, from, limits)).collect();
+        let dialogues: Vec<Dialogue> =
+            (1..=DIALOGUES).map(|from| talk::draw_dialogue(&mut dice, from, limits)).collect();
         let (both, asked, found) = one(plan, &servers, &puts, &dialogues)?;
         refused += u64::from(both);
         answers += asked;
@@ -456,7 +457,7 @@ mod tests {
     fn a_cut_line_belongs_to_the_client_before() {
         let mut dice = Dice::new(1);
         let limits = limits(&[]);
-        let dialogues: Vec<Dialogue> = (1..=11).map(|from| talk::draw(&mut dice, from, limits)).collect();
+        let dialogues: Vec<Dialogue> = (1..=11).map(|from| talk::draw_dialogue(&mut dice, from, limits)).collect();
         let mut lines: Vec<String> = [
             "[info] client 127.1.0.11:N connected",
             "[error] upstream sent too long response line: \"x",

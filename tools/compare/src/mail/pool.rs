@@ -2,7 +2,7 @@
 
 /// Block or servers that a directive is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MailPlace {
     Mail,
     /// All servers of a protocol.
     Imap,
@@ -10,21 +10,21 @@ pub enum Place {
     Smtp,
 }
 
-pub struct Fragment {
+pub struct MailFragment {
     pub text: &'static str,
-    pub places: &'static [Place],
+    pub places: &'static [MailPlace],
 }
 
-use Place::{Imap, Mail, Pop3, Smtp};
+use MailPlace::{Imap, Mail, Pop3, Smtp};
 
-const ANY: &[Place] = &[Mail, Imap, Pop3, Smtp];
-const IMAP: &[Place] = &[Mail, Imap];
-const POP3: &[Place] = &[Mail, Pop3];
-const SMTP: &[Place] = &[Mail, Smtp];
-const SERVERS: &[Place] = &[Imap, Pop3, Smtp];
+const ANY: &[MailPlace] = &[Mail, Imap, Pop3, Smtp];
+const IMAP: &[MailPlace] = &[Mail, Imap];
+const POP3: &[MailPlace] = &[Mail, Pop3];
+const SMTP: &[MailPlace] = &[Mail, Smtp];
+const SERVERS: &[MailPlace] = &[Imap, Pop3, Smtp];
 
 /// `AUTH` is the authentication server's port, `DIR` the server's folder.
-const POOL: &[(&str, &[Place])] = &[
+const POOL: &[(&str, &[MailPlace])] = &[
     ("imap_auth plain login cram-md5 external;", IMAP),
     ("imap_auth cram-md5;", IMAP),
     ("imap_auth external;", IMAP),
@@ -97,9 +97,9 @@ const POOL: &[(&str, &[Place])] = &[
 ];
 
 /// Directives that contain the text.
-pub fn all(text: Option<&str>) -> Vec<Fragment> {
-    let of = |(text, places): &(&'static str, &'static [Place])| Fragment { text, places };
-    let mut all: Vec<Fragment> = POOL.iter().map(of).collect();
+pub fn mail_fragments(text: Option<&str>) -> Vec<MailFragment> {
+    let of = |(text, places): &(&'static str, &'static [MailPlace])| MailFragment { text, places };
+    let mut all: Vec<MailFragment> = POOL.iter().map(of).collect();
     all.retain(|fragment| text.is_none_or(|text| fragment.text.contains(text)));
     all
 }

@@ -17,14 +17,14 @@ const LONG_BYTES: usize = 9_000;
 
 /// Received bytes of one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct MailRecord {
     pub is_auth: bool,
     pub bytes: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Shared {
-    records: Vec<Record>,
+struct ServersState {
+    records: Vec<MailRecord>,
     open: usize,
     /// Requests by client and name: some names get another answer the second time.
     asked: HashMap<Vec<u8>, usize>,
@@ -32,17 +32,17 @@ struct Shared {
 
 /// Log of all connections. They are counted from their accept on.
 #[derive(Clone, Default)]
-pub struct Ledger(Arc<(Mutex<Shared>, Condvar)>);
+pub struct Ledger(Arc<(Mutex<ServersState>, Condvar)>);
 
 impl Ledger {
-    fn with<T>(&self, act: impl FnOnce(&mut Shared) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut ServersState) -> T) -> T {
         let mut shared = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         act(&mut shared)
     }
     fn open(&self) {
         self.with(|shared| shared.open += 1);
     }
-    fn close(&self, record: Record) {
+    fn close(&self, record: MailRecord) {
         self.with(|shared| {
             shared.open -= 1;
             shared.records.push(record);
@@ -50,7 +50,7 @@ impl Ledger {
         self.0.1.notify_all();
     }
     /// Waits until all connections have ended; returns their records.
-    pub fn take(&self) -> Vec<Record> {
+    pub fn take(&self) -> Vec<MailRecord> {
         let shared = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let waited = self.0.1.wait_timeout_while(shared, PATIENCE, |shared| shared.open > 0);
         let (mut shared, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -219,49 +219,49 @@ const MANNERS: &[Manner] = &[
 ];
 
 /// Names of all servers; a client that logs in as `at-NAME` gets to one.
-pub fn manners() -> impl Iterator<Item = &'static str> {
+pub fn server_manners() -> impl Iterator<Item = &'static str> {
     MANNERS.iter().map(|manner| manner.name)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub enum MailProtocol {
     Imap,
     Pop3,
     Smtp,
 }
 
-impl Protocol {
-    pub const ALL: [Protocol; 3] = [Protocol::Imap, Protocol::Pop3, Protocol::Smtp];
+impl MailProtocol {
+    pub const ALL: [MailProtocol; 3] = [MailProtocol::Imap, MailProtocol::Pop3, MailProtocol::Smtp];
     pub fn name(self) -> &'static str {
         match self {
-            Protocol::Imap => "imap",
-            Protocol::Pop3 => "pop3",
-            Protocol::Smtp => "smtp",
+            MailProtocol::Imap => "imap",
+            MailProtocol::Pop3 => "pop3",
+            MailProtocol::Smtp => "smtp",
         }
     }
 }
 
 /// All run in background threads until the process ends.
-pub struct Servers {
+pub struct MailServers {
     pub auth: u16,
     pub ledger: Ledger,
 }
 
-impl Servers {
+impl MailServers {
     /// # Errors
     /// No socket.
-    pub fn start() -> std::io::Result<Servers> {
+    pub fn start() -> std::io::Result<MailServers> {
         let ledger = Ledger::default();
         let mut ports = HashMap::new();
         for manner in MANNERS {
-            for protocol in Protocol::ALL {
+            for protocol in MailProtocol::ALL {
                 let port = listen(&ledger, false, move |stream| serve(stream, manner, protocol))?;
                 ports.insert(format!("{}-{}", protocol.name(), manner.name), port);
             }
         }
         let counted = ledger.clone();
         let auth = listen(&ledger, true, move |stream| authenticate(stream, &ports, &counted))?;
-        Ok(Servers { auth, ledger })
+        Ok(MailServers { auth, ledger })
     }
 }
 
@@ -283,7 +283,7 @@ fn listen(
                 let _ = stream.set_nodelay(true);
                 let bytes = serve(&mut stream);
                 drop(stream);
-                ledger.close(Record { is_auth, bytes });
+                ledger.close(MailRecord { is_auth, bytes });
             });
         }
     });
@@ -363,7 +363,7 @@ pub fn header_bytes(all: &[u8]) -> Option<usize> {
 }
 
 /// One connection; returns the received bytes.
-fn serve(stream: &mut TcpStream, manner: &Manner, protocol: Protocol) -> Vec<u8> {
+fn serve(stream: &mut TcpStream, manner: &Manner, protocol: MailProtocol) -> Vec<u8> {
     let (mut all, at, is_in) = lines(stream, manner, protocol);
     if is_in {
         // How many more of a client's lines arrive before the end is chance.
@@ -381,11 +381,11 @@ fn serve(stream: &mut TcpStream, manner: &Manner, protocol: Protocol) -> Vec<u8>
 
 /// Answers lines until the end; returns the received bytes, the end of the last answered line, and whether the client is
 /// logged in.
-fn lines(stream: &mut TcpStream, manner: &Manner, protocol: Protocol) -> (Vec<u8>, usize, bool) {
+fn lines(stream: &mut TcpStream, manner: &Manner, protocol: MailProtocol) -> (Vec<u8>, usize, bool) {
     let answers = match protocol {
-        Protocol::Imap => manner.imap,
-        Protocol::Pop3 => manner.pop3,
-        Protocol::Smtp => manner.smtp,
+        MailProtocol::Imap => manner.imap,
+        MailProtocol::Pop3 => manner.pop3,
+        MailProtocol::Smtp => manner.smtp,
     };
     let [greeting, name, password] = answers;
     let (mut all, mut at, mut buf) = (Vec::<u8>::new(), 0, [0; 4096]);
@@ -406,23 +406,23 @@ fn lines(stream: &mut TcpStream, manner: &Manner, protocol: Protocol) -> (Vec<u8
                     let quits = upper.contains("QUIT") || upper.contains("LOGOUT");
                     say(stream, &format!("said {line}\r\n"), "") && !quits
                 }
-                Protocol::Imap if asked < 2 => {
+                MailProtocol::Imap if asked < 2 => {
                     if asked == 0 {
                         tag = line.split(' ').next().unwrap_or_default().to_string();
                     }
                     asked += 1;
                     say(stream, name, &tag)
                 }
-                Protocol::Pop3 if asked < 1 => {
+                MailProtocol::Pop3 if asked < 1 => {
                     asked += 1;
                     say(stream, name, "")
                 }
-                Protocol::Smtp
+                MailProtocol::Smtp
                     if upper.starts_with("HELO") || upper.starts_with("EHLO") || upper.starts_with("XCLIENT") =>
                 {
                     say(stream, if upper.starts_with("XCLIENT") { "220 x\r\n" } else { name }, "")
                 }
-                Protocol::Smtp if !upper.starts_with("AUTH") => {
+                MailProtocol::Smtp if !upper.starts_with("AUTH") => {
                     is_in = upper.starts_with("RCPT");
                     let quits = upper.starts_with("QUIT");
                     let refuses = password.starts_with("535");

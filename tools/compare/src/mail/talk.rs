@@ -1,7 +1,7 @@
 //! Random dialogues of mail clients.
 
-use super::client::{Route, Step};
-use super::servers::{ANSWERS, Protocol, manners};
+use super::client::{ClientRoute, ClientStep};
+use super::servers::{ANSWERS, MailProtocol, server_manners};
 use crate::Dice;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,10 +16,10 @@ pub enum Door {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dialogue {
-    pub protocol: Protocol,
+    pub protocol: MailProtocol,
     pub door: Door,
-    pub route: Route,
-    pub steps: Vec<Step>,
+    pub route: ClientRoute,
+    pub steps: Vec<ClientStep>,
 }
 
 impl std::fmt::Display for Dialogue {
@@ -30,13 +30,13 @@ impl std::fmt::Display for Dialogue {
         }
         for step in &self.steps {
             match step {
-                Step::Send(bytes) if bytes.len() > SHOWN_MAX => write!(
+                ClientStep::Send(bytes) if bytes.len() > SHOWN_MAX => write!(
                     f,
                     " \"{}...\" ({} bytes)",
                     bytes.get(..SHOWN_MAX).unwrap_or_default().escape_ascii(),
                     bytes.len()
                 )?,
-                Step::Send(bytes) => write!(f, " \"{}\"", bytes.escape_ascii())?,
+                ClientStep::Send(bytes) => write!(f, " \"{}\"", bytes.escape_ascii())?,
                 other => write!(f, " {other:?}")?,
             }
         }
@@ -47,11 +47,11 @@ impl std::fmt::Display for Dialogue {
 const SHOWN_MAX: usize = 300;
 
 /// Returns the last number of a server's address.
-pub fn host(protocol: Protocol, door: Door) -> u8 {
+pub fn server_host(protocol: MailProtocol, door: Door) -> u8 {
     let first = match protocol {
-        Protocol::Imap => 2,
-        Protocol::Pop3 => 5,
-        Protocol::Smtp => 8,
+        MailProtocol::Imap => 2,
+        MailProtocol::Pop3 => 5,
+        MailProtocol::Smtp => 8,
     };
     first
         + match door {
@@ -75,12 +75,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    fn of(self, protocol: Protocol) -> usize {
+    fn of(self, protocol: MailProtocol) -> usize {
         const POP3: usize = 120;
         match protocol {
-            Protocol::Imap => self.imap,
-            Protocol::Pop3 => POP3,
-            Protocol::Smtp => self.smtp,
+            MailProtocol::Imap => self.imap,
+            MailProtocol::Pop3 => POP3,
+            MailProtocol::Smtp => self.smtp,
         }
     }
 }
@@ -210,9 +210,9 @@ const SMTP: &[&str] = &[
 /// Clients' answers in an AUTH exchange instead of the expected ones.
 const WRONG: &[&str] = &["*", "", "a b", "a b c d", "AGE=", "YQ==", "====", "AGEAYg==x", "!"];
 
-struct Writer<'a> {
+struct TalkWriter<'a> {
     dice: &'a mut Dice,
-    protocol: Protocol,
+    protocol: MailProtocol,
     tag: usize,
     /// One per line, with its reply.
     lines: Vec<Vec<u8>>,
@@ -220,7 +220,7 @@ struct Writer<'a> {
     slow: bool,
 }
 
-impl Writer<'_> {
+impl TalkWriter<'_> {
     fn line(&mut self, text: &str) {
         let end: &[u8] = if self.dice.below(8) == 0 { b"\n" } else { b"\r\n" };
         self.lines.push([text.as_bytes(), end].concat());
@@ -228,7 +228,7 @@ impl Writer<'_> {
     fn tagged(&mut self, text: &str) {
         self.tag += 1;
         let line = match self.protocol {
-            Protocol::Imap => format!("t{} {text}", self.tag),
+            MailProtocol::Imap => format!("t{} {text}", self.tag),
             _ => text.to_string(),
         };
         self.line(&line);
@@ -238,9 +238,9 @@ impl Writer<'_> {
     }
     fn command(&mut self) {
         let text = match self.protocol {
-            Protocol::Imap => self.pick(IMAP),
-            Protocol::Pop3 => self.pick(POP3),
-            Protocol::Smtp => self.pick(SMTP),
+            MailProtocol::Imap => self.pick(IMAP),
+            MailProtocol::Pop3 => self.pick(POP3),
+            MailProtocol::Smtp => self.pick(SMTP),
         };
         for text in text.split_inclusive("\r\n") {
             self.line(text.trim_end_matches("\r\n"));
@@ -248,7 +248,7 @@ impl Writer<'_> {
     }
     /// A name that selects a server's behaviour.
     fn user(&mut self) -> String {
-        let names: Vec<&str> = manners().collect();
+        let names: Vec<&str> = server_manners().collect();
         match self.dice.below(8) {
             0..3 => format!("at-{}", self.pick(&names)),
             3..5 => self.pick(&["good", "pass", "mapped", "good@a", "good b", "unknown"]).to_string(),
@@ -259,7 +259,7 @@ impl Writer<'_> {
                 let name = if matches!(name, "slow" | "again") && self.dice.below(3) > 0 { "good" } else { name };
                 // nginx takes an empty status for a refusal, except in SMTP.
                 let is_empty = matches!(name, "nocolon" | "deniedempty");
-                let name = if is_empty && self.protocol == Protocol::Smtp { "denied" } else { name };
+                let name = if is_empty && self.protocol == MailProtocol::Smtp { "denied" } else { name };
                 self.slow |= matches!(name, "slow" | "again");
                 name.to_string()
             }
@@ -268,7 +268,7 @@ impl Writer<'_> {
     fn log_in(&mut self) {
         let user = self.user();
         let password = self.pick(&["secret", "p w", "p%\"\\x", "p"]);
-        let verb = if self.protocol == Protocol::Imap { "AUTHENTICATE" } else { "AUTH" };
+        let verb = if self.protocol == MailProtocol::Imap { "AUTHENTICATE" } else { "AUTH" };
         let plain = STANDARD.encode(format!("{}\0{user}\0{password}", self.pick(&["", "", "other"])));
         match self.dice.below(14) {
             0 => self.tagged(&format!("{verb} PLAIN {plain}")),
@@ -300,7 +300,7 @@ impl Writer<'_> {
                 let wrong = self.pick(WRONG);
                 let wrong = if wrong.starts_with("AGE") && method != "PLAIN" { "!" } else { wrong };
                 // nginx answers an invalid name without a tag.
-                let untagged = self.protocol == Protocol::Imap && method == "LOGIN";
+                let untagged = self.protocol == MailProtocol::Imap && method == "LOGIN";
                 self.line(if untagged { "YQ==" } else { wrong });
                 // nginx reads literals in the password's line.
                 if method == "LOGIN" && (untagged || matches!(wrong, "YQ==" | "====" | "")) {
@@ -319,7 +319,7 @@ impl Writer<'_> {
     }
     fn own_login(&mut self, user: &str, password: &str) {
         match self.protocol {
-            Protocol::Imap => {
+            MailProtocol::Imap => {
                 let quoted = password.replace('\\', "\\\\").replace('"', "\\\"");
                 match self.dice.below(5) {
                     0 if !user.contains(' ') && !password.contains([' ', '"']) => {
@@ -339,14 +339,14 @@ impl Writer<'_> {
                     _ => self.tagged(&format!("LOGIN \"{user}\" \"{quoted}\"")),
                 }
             }
-            Protocol::Pop3 if self.dice.below(4) == 0 => {
+            MailProtocol::Pop3 if self.dice.below(4) == 0 => {
                 self.line(&format!("APOP {user} 0123456789abcdef0123456789abcdef"));
             }
-            Protocol::Pop3 => {
+            MailProtocol::Pop3 => {
                 self.line(&format!("USER {user}"));
                 self.line(&format!("PASS {password}"));
             }
-            Protocol::Smtp => {
+            MailProtocol::Smtp => {
                 if self.dice.below(4) > 0 {
                     let hello = self.pick(&["EHLO client.example", "HELO client.example"]);
                     self.line(hello);
@@ -358,7 +358,7 @@ impl Writer<'_> {
     }
     fn quit(&mut self) {
         match self.protocol {
-            Protocol::Imap => self.tagged("LOGOUT"),
+            MailProtocol::Imap => self.tagged("LOGOUT"),
             _ => self.line("QUIT"),
         }
     }
@@ -371,9 +371,9 @@ impl Writer<'_> {
             _ => 6_000,
         };
         let start = match self.protocol {
-            Protocol::Imap => "t LOGIN ",
-            Protocol::Pop3 => "USER ",
-            Protocol::Smtp => "EHLO ",
+            MailProtocol::Imap => "t LOGIN ",
+            MailProtocol::Pop3 => "USER ",
+            MailProtocol::Smtp => "EHLO ",
         };
         let line = format!("{start}{}", "l".repeat(length));
         self.line(&line);
@@ -395,46 +395,46 @@ fn header(dice: &mut Dice, from: u8) -> Vec<u8> {
 }
 
 /// Draws the dialogue of the client with this last number of its address.
-pub fn draw(dice: &mut Dice, from: u8, limits: Limits) -> Dialogue {
-    let protocol = Protocol::ALL.get(dice.below(3)).copied().unwrap_or(Protocol::Imap);
+pub fn draw_dialogue(dice: &mut Dice, from: u8, limits: Limits) -> Dialogue {
+    let protocol = MailProtocol::ALL.get(dice.below(3)).copied().unwrap_or(MailProtocol::Imap);
     let door = match dice.below(8) {
         0 => Door::Tls,
         1 => Door::Header,
         _ => Door::Clear,
     };
-    let external = Protocol::ALL.iter().zip(limits.external).any(|(one, external)| *one == protocol && external);
+    let external = MailProtocol::ALL.iter().zip(limits.external).any(|(one, external)| *one == protocol && external);
     let with_certificate = dice.below(2) == 0;
     let mut steps = Vec::new();
     match door {
-        Door::Tls => steps.push(Step::Tls),
-        Door::Header => steps.push(Step::Send(header(dice, from))),
+        Door::Tls => steps.push(ClientStep::Tls),
+        Door::Header => steps.push(ClientStep::Send(header(dice, from))),
         Door::Clear => {}
     }
     let secured = door == Door::Clear && dice.below(4) == 0;
     // nginx's message about MAIL quotes earlier commands, too.
-    let quoted = protocol == Protocol::Smtp && !limits.mail;
+    let quoted = protocol == MailProtocol::Smtp && !limits.mail;
     if dice.below(8) > 0 || door != Door::Clear || secured || quoted {
-        steps.push(Step::Wait);
+        steps.push(ClientStep::Wait);
     }
-    let mut writer = Writer { dice, protocol, tag: 0, lines: Vec::new(), external, slow: false };
+    let mut writer = TalkWriter { dice, protocol, tag: 0, lines: Vec::new(), external, slow: false };
     for _ in 0..writer.dice.below(3) {
         writer.command();
     }
     if secured {
         let before = std::mem::take(&mut writer.lines);
-        steps.extend(before.into_iter().flat_map(|line| [Step::Send(line), Step::Wait]));
-        let verb = if protocol == Protocol::Pop3 { "STLS" } else { "STARTTLS" };
+        steps.extend(before.into_iter().flat_map(|line| [ClientStep::Send(line), ClientStep::Wait]));
+        let verb = if protocol == MailProtocol::Pop3 { "STLS" } else { "STARTTLS" };
         writer.tagged(verb);
         // Plain text behind the command may be injected.
         if writer.dice.below(3) == 0 {
             writer.command();
         }
-        if protocol == Protocol::Smtp && !limits.mail && writer.lines.iter().any(|line| is_mail(line)) {
+        if protocol == MailProtocol::Smtp && !limits.mail && writer.lines.iter().any(|line| is_mail(line)) {
             writer.lines.truncate(1);
         }
-        steps.push(Step::Send(std::mem::take(&mut writer.lines).concat()));
-        steps.push(Step::Wait);
-        steps.push(Step::Tls);
+        steps.push(ClientStep::Send(std::mem::take(&mut writer.lines).concat()));
+        steps.push(ClientStep::Wait);
+        steps.push(ClientStep::Tls);
         for _ in 0..writer.dice.below(2) {
             writer.command();
         }
@@ -456,7 +456,7 @@ pub fn draw(dice: &mut Dice, from: u8, limits: Limits) -> Dialogue {
     }
     let (lines, slow) = (std::mem::take(&mut writer.lines), writer.slow);
     send(&mut steps, dice, lines, limits, protocol, slow);
-    Dialogue { protocol, door, route: Route { host: host(protocol, door), from, with_certificate }, steps }
+    Dialogue { protocol, door, route: ClientRoute { host: server_host(protocol, door), from, with_certificate }, steps }
 }
 
 fn is_mail(line: &[u8]) -> bool {
@@ -464,19 +464,31 @@ fn is_mail(line: &[u8]) -> bool {
 }
 
 /// Sends lines one by one, several at once, or in pieces.
-fn send(steps: &mut Vec<Step>, dice: &mut Dice, lines: Vec<Vec<u8>>, limits: Limits, protocol: Protocol, slow: bool) {
-    let wait = if slow { Step::Long } else { Step::Wait };
-    let at_once = protocol != Protocol::Smtp || limits.mail || !lines.iter().any(|line| is_mail(line));
+fn send(
+    steps: &mut Vec<ClientStep>,
+    dice: &mut Dice,
+    lines: Vec<Vec<u8>>,
+    limits: Limits,
+    protocol: MailProtocol,
+    slow: bool,
+) {
+    let wait = if slow { ClientStep::Long } else { ClientStep::Wait };
+    let at_once = protocol != MailProtocol::Smtp || limits.mail || !lines.iter().any(|line| is_mail(line));
     let total: usize = lines.iter().map(Vec::len).sum();
     match dice.below(4) {
-        0 if total <= limits.of(protocol) && at_once && !slow => steps.extend([Step::Send(lines.concat()), wait]),
+        0 if total <= limits.of(protocol) && at_once && !slow => steps.extend([ClientStep::Send(lines.concat()), wait]),
         1 => {
             for line in lines {
                 let cut = dice.below(line.len());
                 let (head, tail) = line.split_at(cut);
-                steps.extend([Step::Send(head.to_vec()), Step::Pause, Step::Send(tail.to_vec()), wait.clone()]);
+                steps.extend([
+                    ClientStep::Send(head.to_vec()),
+                    ClientStep::Pause,
+                    ClientStep::Send(tail.to_vec()),
+                    wait.clone(),
+                ]);
             }
         }
-        _ => steps.extend(lines.into_iter().flat_map(|line| [Step::Send(line), wait.clone()])),
+        _ => steps.extend(lines.into_iter().flat_map(|line| [ClientStep::Send(line), wait.clone()])),
     }
 }

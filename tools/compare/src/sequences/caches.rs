@@ -1,9 +1,9 @@
 //! Caches (`--caches`): freshness, variants, conditions, ranges, stale responses, over time.
 
-use super::{Ask, Line, Scene, Step, Subject};
+use super::{ConfigLine, FreshRequest, Scene, SceneStep, SequenceSubject};
 use crate::Dice;
 
-pub const SUBJECT: Subject = Subject {
+pub const SUBJECT: SequenceSubject = SequenceSubject {
     name: "caches",
     site: "http {
     @own
@@ -137,7 +137,7 @@ const OF_LOCATION: &[&str] = &[
     "proxy_set_header X-Status $upstream_cache_status;",
 ];
 
-fn some(dice: &mut Dice, block: &'static str, most: usize, lines: &mut Vec<Line>) {
+fn some(dice: &mut Dice, block: &'static str, most: usize, lines: &mut Vec<ConfigLine>) {
     let mut names: Vec<&str> = Vec::new();
     for _ in 0..dice.below(most + 1) {
         let text = dice.text(OF_LOCATION);
@@ -148,7 +148,7 @@ fn some(dice: &mut Dice, block: &'static str, most: usize, lines: &mut Vec<Line>
             .any(|name| names.contains(name) && !OFTEN.contains(name) || *name == "expires" && names.contains(name))
         {
             names.extend(own);
-            lines.push(Line { block, text: text.into() });
+            lines.push(ConfigLine { block, text: text.into() });
         }
     }
 }
@@ -267,7 +267,7 @@ fn draw(dice: &mut Dice) -> Scene {
         ("path", &["", "", "levels=1:2", "levels=2 use_temp_path=off", "inactive=1h", "max_size=1m"][..]),
         ("http", &["", "proxy_cache_valid any 100s;", "proxy_cache_valid 200 100s;", "proxy_cache_valid 200 404 1s;"]),
     ] {
-        lines.push(Line { block, text: dice.text(all).into() });
+        lines.push(ConfigLine { block, text: dice.text(all).into() });
     }
     for block in ["a", "b", "c"] {
         some(dice, block, 5, &mut lines);
@@ -285,7 +285,7 @@ fn draw(dice: &mut Dice) -> Scene {
     for _ in 0..6 + dice.below(18) {
         if pauses < 1 && dice.percent(8) {
             pauses += 1;
-            steps.push(Step::Pause);
+            steps.push(SceneStep::Pause);
             continue;
         }
         let mut target = dice.one(&targets).clone();
@@ -305,7 +305,7 @@ fn draw(dice: &mut Dice) -> Scene {
             fields.push("Content-Length: 2".into());
         }
         let body = if has_body { b"ab".to_vec() } else { Vec::new() };
-        steps.push(Step::Ask(Ask { method, target, fields, body }));
+        steps.push(SceneStep::Ask(FreshRequest { method, target, fields, body }));
     }
     Scene { lines, steps }
 }

@@ -1,6 +1,6 @@
 //! Clients: single requests, and connections whose bytes arrive in parts.
 
-use super::{Ask, Step, Talk, known};
+use super::{FreshRequest, SceneStep, Talk, known};
 use crate::normal;
 use socket2::{Domain, Socket, Type};
 use std::io::{ErrorKind, Read, Write};
@@ -28,13 +28,13 @@ pub struct Client {
 
 impl Client {
     /// Takes a step; returns what the server sent, line by line.
-    pub fn take(&mut self, step: &Step, port: u16) -> String {
+    pub fn take(&mut self, step: &SceneStep, port: u16) -> String {
         match step {
-            Step::Pause => {
+            SceneStep::Pause => {
                 std::thread::sleep(PAUSE);
                 String::new()
             }
-            Step::Ask(ask) => {
+            SceneStep::Ask(ask) => {
                 let text = asked(&self.bytes(ask), port).unwrap_or_else(|e| format!("<{}>", e.kind()));
                 let cookie = text.lines().find_map(|line| line.strip_prefix("Set-Cookie: srv="));
                 if let Some(cookie) = cookie.filter(|_| !known::is_own_failure(&text)) {
@@ -42,11 +42,11 @@ impl Client {
                 }
                 text
             }
-            Step::Talk(talk) => talked(talk, port).unwrap_or_else(|e| format!("<{}>", e.kind())),
+            SceneStep::Talk(talk) => talked(talk, port).unwrap_or_else(|e| format!("<{}>", e.kind())),
         }
     }
 
-    fn bytes(&self, ask: &Ask) -> Vec<u8> {
+    fn bytes(&self, ask: &FreshRequest) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\nHost: a\r\n", ask.method, ask.target);
         for field in &ask.fields {
             if field == super::STICKY {
@@ -63,7 +63,7 @@ impl Client {
 }
 
 /// A body, shortened; error pages lose the version.
-pub fn shown(body: &[u8]) -> String {
+pub fn shown_body(body: &[u8]) -> String {
     const PAGE: &[u8] = b"<center>nginx/";
     if body.windows(PAGE.len()).any(|w| w == PAGE) {
         return normal::unversioned(&String::from_utf8_lossy(body)).escape_debug().to_string();
@@ -92,7 +92,7 @@ fn asked(request: &[u8], port: u16) -> std::io::Result<String> {
         }
     };
     let Some(end) = all.windows(4).position(|w| w == b"\r\n\r\n") else {
-        return Ok(format!("{}{state}\n", shown(&all)));
+        return Ok(format!("{}{state}\n", shown_body(&all)));
     };
     let (head, body) = all.split_at(end + 4);
     let raw = String::from_utf8_lossy(head).into_owned();
@@ -102,14 +102,14 @@ fn asked(request: &[u8], port: u16) -> std::io::Result<String> {
     // Responses in memory have a length, where nginx sends chunks.
     let framing = ["Transfer-Encoding: chunked".to_string(), format!("Content-Length: {}", body.len())];
     let mut out = String::new();
-    let head = normal::answer(head, &|text| text.to_string());
+    let head = normal::normal_answer(head, &|text| text.to_string());
     for line in String::from_utf8_lossy(&head).split_terminator("\r\n").filter(|line| !line.is_empty()) {
         if !framing.iter().any(|own| own == line) {
             out += &format!("{line}\n");
         }
     }
     let boundary = raw.split_once("; boundary=").map(|(_, rest)| rest.split("\r\n").next().unwrap_or_default());
-    let mut text = if raw.contains("\r\nContent-Encoding: gzip\r\n") { unzipped(body) } else { shown(body) };
+    let mut text = if raw.contains("\r\nContent-Encoding: gzip\r\n") { unzipped(body) } else { shown_body(body) };
     if let Some(boundary) = boundary {
         // The boundary is a number, and the hash of a body includes it.
         text = String::from_utf8_lossy(body).replace(boundary, "BOUNDARY").escape_debug().to_string();
@@ -122,8 +122,8 @@ fn unzipped(body: &[u8]) -> String {
     let mut out = Vec::new();
     let end = flate2::read::GzDecoder::new(body).read_to_end(&mut out);
     match end {
-        Ok(_) => format!("(compressed) {}", shown(&out)),
-        Err(_) => shown(body),
+        Ok(_) => format!("(compressed) {}", shown_body(&out)),
+        Err(_) => shown_body(body),
     }
 }
 
@@ -188,6 +188,6 @@ fn line_of_stream(line: &str) -> String {
     match OF_MOMENT.iter().find(|start| line.starts_with(**start)) {
         Some(start) => format!("{start}*\n"),
         None if line.starts_with("Server: nginx/") => "Server: nginx\n".into(),
-        None => format!("{}\n", shown(line.as_bytes())),
+        None => format!("{}\n", shown_body(line.as_bytes())),
     }
 }

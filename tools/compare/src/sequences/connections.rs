@@ -1,9 +1,9 @@
 //! Connections (`--connections`): valid and broken requests that follow each other, cut at random octets.
 
-use super::{Line, Scene, Step, Subject, Talk};
+use super::{ConfigLine, Scene, SceneStep, SequenceSubject, Talk};
 use crate::Dice;
 
-pub const SUBJECT: Subject = Subject {
+pub const SUBJECT: SequenceSubject = SequenceSubject {
     name: "connections",
     site: "http {
     @own
@@ -132,7 +132,7 @@ const OF_LOCATION: &[&str] = &[
     "client_body_buffer_size 4;",
 ];
 
-fn some(dice: &mut Dice, block: &'static str, pools: &[&[&'static str]], most: usize, lines: &mut Vec<Line>) {
+fn some(dice: &mut Dice, block: &'static str, pools: &[&[&'static str]], most: usize, lines: &mut Vec<ConfigLine>) {
     let mut names: Vec<&str> = Vec::new();
     for _ in 0..dice.below(most + 1) {
         let pool = dice.one(pools);
@@ -140,7 +140,7 @@ fn some(dice: &mut Dice, block: &'static str, pools: &[&[&'static str]], most: u
         let own: Vec<&str> = text.split("; ").filter_map(|part| part.split(' ').next()).collect();
         if !own.iter().any(|name| names.contains(name) && !matches!(*name, "error_page" | "proxy_set_header")) {
             names.extend(own);
-            lines.push(Line { block, text: text.into() });
+            lines.push(ConfigLine { block, text: text.into() });
         }
     }
 }
@@ -387,6 +387,6 @@ fn draw(dice: &mut Dice) -> Scene {
         some(dice, block, &[OF_PROXY, OF_LOCATION], 3, &mut lines);
     }
     some(dice, "s", &[OF_LOCATION], 2, &mut lines);
-    let steps = (1..=CONNECTIONS).map(|from| Step::Talk(talk(dice, from))).collect();
+    let steps = (1..=CONNECTIONS).map(|from| SceneStep::Talk(talk(dice, from))).collect();
     Scene { lines, steps }
 }

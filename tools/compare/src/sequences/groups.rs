@@ -1,9 +1,9 @@
 //! Upstream groups (`--groups`): methods, weights, backups, failures, retries, kept connections.
 
-use super::{Ask, Line, STICKY, Scene, Step, Subject};
+use super::{ConfigLine, FreshRequest, STICKY, Scene, SceneStep, SequenceSubject};
 use crate::Dice;
 
-pub const SUBJECT: Subject = Subject {
+pub const SUBJECT: SequenceSubject = SequenceSubject {
     name: "groups",
     site: "http {
     @own
@@ -49,14 +49,14 @@ const METHODS: &[&str] = &[
 ];
 
 /// Properties of a group that restrict its requests.
-struct Group {
+struct GroupFacts {
     /// Servers are chosen by chance.
     is_random: bool,
     /// Connections are kept.
     keeps: bool,
 }
 
-fn group(dice: &mut Dice, block: &'static str, lines: &mut Vec<Line>) -> Group {
+fn group(dice: &mut Dice, block: &'static str, lines: &mut Vec<ConfigLine>) -> GroupFacts {
     let is_random = dice.percent(5);
     let method = match is_random {
         true => dice.text(&["random;", "random two;", "random two least_conn;"]).to_string(),
@@ -111,8 +111,8 @@ fn group(dice: &mut Dice, block: &'static str, lines: &mut Vec<Line>) -> Group {
         own.extend(servers);
     }
     own.push(keepalive.into());
-    lines.extend(own.into_iter().filter(|text| !text.is_empty()).map(|text| Line { block, text }));
-    Group { is_random, keeps: keepalive != "keepalive 0;" }
+    lines.extend(own.into_iter().filter(|text| !text.is_empty()).map(|text| ConfigLine { block, text }));
+    GroupFacts { is_random, keeps: keepalive != "keepalive 0;" }
 }
 
 const OF_LOCATION: &[&str] = &[
@@ -147,14 +147,14 @@ const OF_LOCATION: &[&str] = &[
 ];
 
 /// Adds distinct directives.
-fn some(dice: &mut Dice, block: &'static str, most: usize, lines: &mut Vec<Line>) {
+fn some(dice: &mut Dice, block: &'static str, most: usize, lines: &mut Vec<ConfigLine>) {
     let mut names: Vec<&str> = Vec::new();
     for _ in 0..dice.below(most + 1) {
         let text = dice.text(OF_LOCATION);
         let name = text.split(' ').next().unwrap_or_default();
         if !names.contains(&name) {
             names.push(name);
-            lines.push(Line { block, text: text.into() });
+            lines.push(ConfigLine { block, text: text.into() });
         }
     }
 }
@@ -175,11 +175,11 @@ fn draw(dice: &mut Dice) -> Scene {
         faults.retain(|fault| !matches!(*fault, "s=close" | "s=bad"));
     }
     let steps = (0..10 + dice.below(30)).map(|_| ask(dice, if is_random { &[] } else { &faults }));
-    let steps = steps.filter(|ask| !has_method || ask.method != "HEAD").map(Step::Ask).collect();
+    let steps = steps.filter(|ask| !has_method || ask.method != "HEAD").map(SceneStep::Ask).collect();
     Scene { lines, steps }
 }
 
-fn ask(dice: &mut Dice, faults: &[&'static str]) -> Ask {
+fn ask(dice: &mut Dice, faults: &[&'static str]) -> FreshRequest {
     let mut query =
         format!("k={}&g={}&r={}", dice.below(10), dice.text(&["g1", "g2"]), dice.text(&["a", "b", "c", "d"]));
     if !faults.is_empty() && dice.percent(45) {
@@ -230,5 +230,5 @@ fn ask(dice: &mut Dice, faults: &[&'static str]) -> Ask {
         query = query.replace("s=bad", "s=500");
     }
     let location = dice.text(&["x", "x", "x", "y", "y", "v"]);
-    Ask { method, target: format!("/{location}/{}?{query}", dice.text(&["a", "b", "c"])), fields, body }
+    FreshRequest { method, target: format!("/{location}/{}?{query}", dice.text(&["a", "b", "c"])), fields, body }
 }

@@ -76,7 +76,7 @@ pub fn is_own_failure(text: &str) -> bool {
 }
 
 /// Makes the transcript of a step alike.
-pub fn transcript(text: &str) -> Vec<Cow<'_, str>> {
+pub fn normal_transcript(text: &str) -> Vec<Cow<'_, str>> {
     let is_own = is_own_failure(text);
     // The server that is about to close waits for the client (nginx), or closes its writing side at once.
     let is_last = text.contains("Connection: close\n");
@@ -90,14 +90,14 @@ pub const CLOSED: &str = "the server closes the connection";
 pub const CLOSED_LATER: &str = "the server closes the connection after the client";
 
 /// Reason why the transcripts of a step differ on purpose.
-pub fn reason(theirs: &str, ours: &str) -> Option<&'static str> {
+pub fn known_reason(theirs: &str, ours: &str) -> Option<&'static str> {
     const WAITS: &str = "client prematurely closed connection while reading client request line";
     let is_early = ours.contains(WAITS) && theirs.contains("400 Bad Request");
     is_early.then_some("a request line is refused at its end")
 }
 
 /// Reason why later steps of a scene are not comparable after one.
-pub fn ends(text: &str) -> Option<&'static str> {
+pub fn scene_end(text: &str) -> Option<&'static str> {
     const STATUSES: [&str; 2] = ["HTTP/1.1 412 ", "HTTP/1.1 416 "];
     let is_refused = text.lines().any(|line| STATUSES.iter().any(|status| line.starts_with(status)));
     is_refused.then_some("a response that a condition or a range turns into 412 or 416 is stored; nginx discards it")

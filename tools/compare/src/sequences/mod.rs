@@ -14,11 +14,11 @@ mod known;
 mod origin;
 
 use crate::frames::{by_client, in_parallel, reduce, shown_difference};
-use crate::server::{Binary, Dirs, Run};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::stream::without_ports;
 use crate::{Dice, Mode, Plan, normal, site};
 use client::Client;
-use origin::Origin;
+use origin::ScriptOrigin;
 use std::fmt::{Display, Formatter};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,14 +35,14 @@ const BACKGROUND: Duration = Duration::from_millis(20);
 
 /// A line of the configuration, and the block that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Line {
+struct ConfigLine {
     block: &'static str,
     text: String,
 }
 
 /// A request over a connection of its own.
 #[derive(Clone, Debug)]
-struct Ask {
+struct FreshRequest {
     method: &'static str,
     target: String,
     fields: Vec<String>,
@@ -60,21 +60,21 @@ struct Talk {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SceneStep {
     /// Stored responses of one second expire.
     Pause,
-    Ask(Ask),
+    Ask(FreshRequest),
     Talk(Talk),
 }
 
-impl Display for Step {
+impl Display for SceneStep {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
         match self {
-            Step::Pause => write!(f, "pause"),
-            Step::Ask(ask) => {
-                write!(f, "{} {} {:?} {}", ask.method, ask.target, ask.fields, client::shown(&ask.body))
+            SceneStep::Pause => write!(f, "pause"),
+            SceneStep::Ask(ask) => {
+                write!(f, "{} {} {:?} {}", ask.method, ask.target, ask.fields, client::shown_body(&ask.body))
             }
-            Step::Talk(talk) => {
+            SceneStep::Talk(talk) => {
                 let parts: Vec<String> = talk.parts.iter().map(|part| format!("\"{}\"", part.escape_ascii())).collect();
                 write!(f, "{}{}", parts.join(", "), if talk.half_closes { ", and closes its side" } else { "" })
             }
@@ -85,14 +85,21 @@ impl Display for Step {
 /// A generated configuration with its steps.
 #[derive(Clone, Debug)]
 struct Scene {
-    lines: Vec<Line>,
-    steps: Vec<Step>,
+    lines: Vec<ConfigLine>,
+    steps: Vec<SceneStep>,
 }
 
 impl Scene {
     /// The configuration: each `@(block)` of the site stands for the lines of that block.
-    fn text(&self, subject: &Subject, binary: &Binary, dirs: &Dirs, port: u16, origin: &Origin) -> String {
-        let mut text = format!("{}\n{}", site::head(), subject.site);
+    fn text(
+        &self,
+        subject: &SequenceSubject,
+        binary: &Binary,
+        dirs: &Dirs,
+        port: u16,
+        origin: &ScriptOrigin,
+    ) -> String {
+        let mut text = format!("{}\n{}", site::main_lines(), subject.site);
         while let Some((before, rest)) = text.split_once("@(") {
             let Some((block, behind)) = rest.split_once(')') else { break };
             let lines = self.lines.iter().filter(|line| line.block == block).map(|line| line.text.as_str());
@@ -108,7 +115,7 @@ impl Scene {
 }
 
 /// One of the comparisons.
-struct Subject {
+struct SequenceSubject {
     name: &'static str,
     /// The http block.
     site: &'static str,
@@ -141,7 +148,12 @@ fn without_connection(note: &str) -> String {
     }
 }
 
-fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) -> Result<Run, String> {
+fn run_of(
+    subject: &SequenceSubject,
+    binary: &Binary,
+    scene: &Scene,
+    origin: &ScriptOrigin,
+) -> Result<ServerRun, String> {
     origin.forget();
     let has_background = scene.lines.iter().any(|line| line.text.contains("background_update on"));
     let transcript = |text: &str, client: &str| {
@@ -159,7 +171,7 @@ fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) ->
         if subject.in_parallel {
             return Ok(in_parallel(&scene.steps, |step| {
                 let text = Client::default().take(step, port);
-                let from = if let Step::Talk(talk) = step { talk.from } else { 0 };
+                let from = if let SceneStep::Talk(talk) = step { talk.from } else { 0 };
                 transcript(&text, &from.to_string())
             }));
         }
@@ -167,7 +179,7 @@ fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) ->
         Ok(scene.steps.iter().map(|step| transcript(&client.take(step, port), "")).collect())
     };
     let conf = |dirs: &Dirs, port: u16| scene.text(subject, binary, dirs, port, origin);
-    let mut run = Run::with(binary, &conf, &all, None)?;
+    let mut run = ServerRun::with(binary, &conf, &all, None)?;
     let mut errors: Vec<String> =
         run.errors.iter().filter_map(|line| known::log_line(&without_ports(&origin.named(line)))).collect();
     errors.sort();
@@ -175,7 +187,7 @@ fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) ->
     run.access = run.access.iter().map(|line| origin.named(line)).collect();
     run.access.sort();
     if subject.in_parallel {
-        let from = |step: &Step| if let Step::Talk(talk) = step { talk.from } else { 0 };
+        let from = |step: &SceneStep| if let SceneStep::Talk(talk) = step { talk.from } else { 0 };
         let froms: Vec<u8> = scene.steps.iter().map(from).collect();
         by_client(&mut run.access, "access log", &froms, &mut run.answers);
         by_client(&mut run.errors, "error log", &froms, &mut run.answers);
@@ -184,19 +196,28 @@ fn run_of(subject: &Subject, binary: &Binary, scene: &Scene, origin: &Origin) ->
 }
 
 /// Compares both servers once. Returns the number of compared answers, and the difference.
-fn compare(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin) -> Result<Found, String> {
+fn compare(
+    subject: &SequenceSubject,
+    plan: &Plan,
+    scene: &Scene,
+    origin: &ScriptOrigin,
+) -> Result<FoundDifference, String> {
     let theirs = run_of(subject, &plan.nginx, scene, origin)?;
     let ours = run_of(subject, &plan.ours, scene, origin)?;
-    let mut found =
-        Found { refused: theirs.refused.is_some(), answers: theirs.answers.len(), known: 0, difference: None };
+    let mut found = FoundDifference {
+        refused: theirs.refused.is_some(),
+        answers: theirs.answers.len(),
+        known: 0,
+        difference: None,
+    };
     for (step, (theirs, ours)) in scene.steps.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
         let (theirs, ours) = (String::from_utf8_lossy(theirs), String::from_utf8_lossy(ours));
-        let ends = plan.mode == Mode::Caches && known::ends(&theirs).is_some();
-        if known::reason(&theirs, &ours).is_some() {
+        let ends = plan.mode == Mode::Caches && known::scene_end(&theirs).is_some();
+        if known::known_reason(&theirs, &ours).is_some() {
             found.known += 1;
             continue;
         }
-        let (theirs, ours) = (known::transcript(&theirs), known::transcript(&ours));
+        let (theirs, ours) = (known::normal_transcript(&theirs), known::normal_transcript(&ours));
         if theirs != ours {
             found.difference = Some(shown_difference(step, &theirs.join("\n"), &ours.join("\n")));
             return Ok(found);
@@ -205,11 +226,11 @@ fn compare(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin) -> Re
             return Ok(found);
         }
     }
-    found.difference = normal::difference(&[] as &[Step], &theirs, &ours);
+    found.difference = normal::first_difference(&[] as &[SceneStep], &theirs, &ours);
     Ok(found)
 }
 
-struct Found {
+struct FoundDifference {
     refused: bool,
     answers: usize,
     /// Answers with a known difference.
@@ -218,7 +239,12 @@ struct Found {
 }
 
 /// Compares both servers until they agree, [`RUNS`] times at most.
-fn compare_again(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin) -> Result<Found, String> {
+fn compare_again(
+    subject: &SequenceSubject,
+    plan: &Plan,
+    scene: &Scene,
+    origin: &ScriptOrigin,
+) -> Result<FoundDifference, String> {
     let mut found = compare(subject, plan, scene, origin)?;
     for _ in 1..RUNS {
         if found.difference.is_none() {
@@ -231,10 +257,10 @@ fn compare_again(subject: &Subject, plan: &Plan, scene: &Scene, origin: &Origin)
 
 /// Removes steps and lines that a difference does not need, and describes the scene. A configuration that nginx accepts stays one.
 fn reduced(
-    subject: &Subject,
+    subject: &SequenceSubject,
     plan: &Plan,
     mut scene: Scene,
-    origin: &Origin,
+    origin: &ScriptOrigin,
     words: &mut String,
 ) -> Result<(), String> {
     let (mut steps, mut lines) = (scene.steps.clone(), scene.lines.clone());
@@ -251,14 +277,14 @@ fn reduced(
     for line in &scene.lines {
         out += &format!("    {:<8} {}\n", line.block, line.text);
     }
-    for step in scene.steps.iter().filter(|step| !matches!(step, Step::Talk(_))) {
+    for step in scene.steps.iter().filter(|step| !matches!(step, SceneStep::Talk(_))) {
         out += &format!("  {step}\n");
     }
     *words = format!("{out}{words}");
     Ok(())
 }
 
-fn drawn(subject: &Subject, plan: &Plan, seed: u64) -> Result<Scene, String> {
+fn drawn(subject: &SequenceSubject, plan: &Plan, seed: u64) -> Result<Scene, String> {
     let Some(with) = &plan.with else { return Ok((subject.draw)(&mut Dice::new(seed))) };
     let scenes = (0..DRAWS_MAX).map(|n| (subject.draw)(&mut Dice::new(seed.wrapping_add(n << 32))));
     let mut fitting = scenes.filter(|scene| scene.lines.iter().any(|line| line.text.contains(with.as_str())));
@@ -269,7 +295,7 @@ fn drawn(subject: &Subject, plan: &Plan, seed: u64) -> Result<Scene, String> {
 ///
 /// # Errors
 /// Differences, with the lines and steps that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
+pub fn compare_sequences(plan: &Plan) -> Result<String, String> {
     let subject = match plan.mode {
         Mode::Groups => &groups::SUBJECT,
         Mode::Caches => &caches::SUBJECT,
@@ -282,7 +308,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
     let (refused, answers, known) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let differences = Mutex::new(Vec::new());
     let worker = || -> Result<(), String> {
-        let origin = Origin::start().map_err(|e| format!("the servers behind: {e}"))?;
+        let origin = ScriptOrigin::start().map_err(|e| format!("the servers behind: {e}"))?;
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let count = differences.lock().unwrap_or_else(PoisonError::into_inner).len();

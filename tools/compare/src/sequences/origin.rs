@@ -48,7 +48,7 @@ struct State {
 }
 
 /// Runs in background threads until the process ends.
-pub struct Origin {
+pub struct ScriptOrigin {
     pub ports: [u16; SERVERS],
     state: Arc<Mutex<State>>,
 }
@@ -57,10 +57,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Origin {
+impl ScriptOrigin {
     /// # Errors
     /// No socket.
-    pub fn start() -> std::io::Result<Origin> {
+    pub fn start() -> std::io::Result<ScriptOrigin> {
         let state = Arc::new(Mutex::new(State::default()));
         let mut ports = [0; SERVERS];
         for (index, port) in ports.iter_mut().enumerate() {
@@ -75,7 +75,7 @@ impl Origin {
                 }
             });
         }
-        Ok(Origin { ports, state })
+        Ok(ScriptOrigin { ports, state })
     }
 
     /// Drops everything of an earlier run.
@@ -131,7 +131,7 @@ fn decoded(text: &str) -> String {
 }
 
 /// A request as it was received.
-struct Request {
+struct OriginRequest {
     line: String,
     fields: Vec<(String, String)>,
     body: Vec<u8>,
@@ -139,14 +139,15 @@ struct Request {
     is_cut: bool,
 }
 
-impl Request {
+impl OriginRequest {
     /// Reads one; `None`: the connection has ended.
-    fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Request>> {
+    fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<OriginRequest>> {
         let mut line = Vec::new();
         if reader.read_until(b'\n', &mut line)? == 0 {
             return Ok(None);
         }
-        let mut request = Request { line: shown_line(&line), fields: Vec::new(), body: Vec::new(), is_cut: false };
+        let mut request =
+            OriginRequest { line: shown_line(&line), fields: Vec::new(), body: Vec::new(), is_cut: false };
         loop {
             let mut line = Vec::new();
             if reader.read_until(b'\n', &mut line)? == 0 {
@@ -184,7 +185,7 @@ impl Request {
             }
         }
         if framing.iter().any(|name| self.field(name).is_some()) {
-            out += &format!(" | body {}", super::client::shown(&self.body));
+            out += &format!(" | body {}", super::client::shown_body(&self.body));
         }
         out + if self.is_cut { " and the end" } else { "" }
     }
@@ -218,7 +219,7 @@ fn serve(stream: TcpStream, server: usize, state: &Mutex<State>) -> std::io::Res
     let mut out = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     let mut connection = 0;
-    while let Some(request) = Request::read(&mut reader)? {
+    while let Some(request) = OriginRequest::read(&mut reader)? {
         let target = request.line.split(' ').nth(1).unwrap_or_default().to_string();
         let query = Query::of(&target);
         let hit = {
@@ -241,15 +242,15 @@ fn serve(stream: TcpStream, server: usize, state: &Mutex<State>) -> std::io::Res
         }
         let ends = request.field("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
             || request.line.ends_with("HTTP/1.0");
-        let response = Response::to(&request, &query, server, hit);
+        let response = OriginResponse::to(&request, &query, server, hit);
         match &response {
-            Response::Nothing { reset } => {
+            OriginResponse::Nothing { reset } => {
                 if *reset {
                     socket2::SockRef::from(&out).set_linger(Some(Duration::ZERO))?;
                 }
                 return Ok(());
             }
-            Response::Bytes { bytes, last } => {
+            OriginResponse::Bytes { bytes, last } => {
                 out.write_all(bytes)?;
                 if *last || ends {
                     out.shutdown(Shutdown::Write)?;
@@ -261,7 +262,7 @@ fn serve(stream: TcpStream, server: usize, state: &Mutex<State>) -> std::io::Res
     Ok(())
 }
 
-enum Response {
+enum OriginResponse {
     /// The connection ends.
     Nothing { reset: bool },
     Bytes {
@@ -271,8 +272,8 @@ enum Response {
     },
 }
 
-impl Response {
-    fn to(request: &Request, query: &Query, server: usize, hit: u32) -> Response {
+impl OriginResponse {
+    fn to(request: &OriginRequest, query: &Query, server: usize, hit: u32) -> OriginResponse {
         let is_head = request.line.starts_with("HEAD ");
         let applies = query.get("on").is_none_or(|on| on.contains(&server.to_string()));
         let mut status = query.get("s").filter(|_| applies).unwrap_or("200");
@@ -280,8 +281,8 @@ impl Response {
             status = query.get("fs").unwrap_or("500");
         }
         match status {
-            "close" | "reset" => return Response::Nothing { reset: status == "reset" },
-            "bad" => return Response::Bytes { bytes: b"junk\r\n\r\n".to_vec(), last: true },
+            "close" | "reset" => return OriginResponse::Nothing { reset: status == "reset" },
+            "bad" => return OriginResponse::Bytes { bytes: b"junk\r\n\r\n".to_vec(), last: true },
             _ => {}
         }
         let is_short = status == "short";
@@ -347,7 +348,7 @@ impl Response {
             body
         };
         let bytes = [head.as_bytes(), b"\r\n", &coded].concat();
-        Response::Bytes { bytes, last }
+        OriginResponse::Bytes { bytes, last }
     }
 }
 
@@ -370,11 +371,11 @@ mod tests {
 
     fn response(line: &str, fields: &[(&str, &str)]) -> String {
         let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let request = Request { line: line.into(), fields, body: Vec::new(), is_cut: false };
+        let request = OriginRequest { line: line.into(), fields, body: Vec::new(), is_cut: false };
         let query = Query::of(line.split(' ').nth(1).unwrap_or_default());
-        match Response::to(&request, &query, 2, 1) {
-            Response::Bytes { bytes, .. } => String::from_utf8_lossy(&bytes).into_owned(),
-            Response::Nothing { .. } => "nothing".into(),
+        match OriginResponse::to(&request, &query, 2, 1) {
+            OriginResponse::Bytes { bytes, .. } => String::from_utf8_lossy(&bytes).into_owned(),
+            OriginResponse::Nothing { .. } => "nothing".into(),
         }
     }
 

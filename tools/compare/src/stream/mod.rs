@@ -6,10 +6,10 @@
 mod origin;
 mod pool;
 
-use crate::server::{Binary, Dirs, Run};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::{Dice, Plan, normal};
-use origin::Origin;
-use pool::{Fragment, Place};
+use origin::StreamOrigin;
+use pool::{StreamFragment, StreamPlace};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream, UdpSocket};
 use std::time::Duration;
@@ -21,9 +21,9 @@ const SHORT: Duration = Duration::from_millis(250);
 
 /// A directive in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Put {
+struct StreamPut {
     text: &'static str,
-    place: Place,
+    place: StreamPlace,
 }
 
 /// Client's action after sending its bytes.
@@ -40,9 +40,9 @@ enum Then {
 }
 
 /// One session.
-struct Ask {
+struct StreamRequest {
     /// The last number of the address of the server.
-    to: Place,
+    to: StreamPlace,
     bytes: &'static [u8],
     then: Then,
 }
@@ -52,40 +52,48 @@ const HELLO: &[u8] =
     b"\x16\x03\x01\0\x4d\x01\0\0\x49\x03\x0300000000000000000000000000000000\0\0\x02\x13\x01\x01\0\0\x1e\
     \0\0\0\x0e\0\x0c\0\0\x09a.example\0\x10\0\x08\0\x06\x02h2\x02h3\nbye\n";
 
-const ASKS: &[Ask] = &[
-    Ask { to: Place::Return, bytes: b"", then: Then::Reads },
-    Ask { to: Place::Return, bytes: b"some words", then: Then::Closes(1000) },
-    Ask { to: Place::Proxy, bytes: b"one\nbye\n", then: Then::Reads },
-    Ask { to: Place::Proxy, bytes: b"long 70000\nbye\n", then: Then::Reads },
-    Ask { to: Place::Proxy, bytes: b"one\n", then: Then::Closes(8) },
-    Ask { to: Place::Proxy, bytes: HELLO, then: Then::Reads },
-    Ask { to: Place::Behind, bytes: b"PROXY TCP4 10.1.2.3 10.4.5.6 1111 2222\r\none\nbye\n", then: Then::Reads },
-    Ask { to: Place::Behind, bytes: b"PROXY TCP6 2001:db8::1 ::1 1111 2222\r\nbye\n", then: Then::Reads },
-    Ask { to: Place::Behind, bytes: b"PROXY UNKNOWN and more\r\none\nbye\n", then: Then::Reads },
+const ASKS: &[StreamRequest] = &[
+    StreamRequest { to: StreamPlace::Return, bytes: b"", then: Then::Reads },
+    StreamRequest { to: StreamPlace::Return, bytes: b"some words", then: Then::Closes(1000) },
+    StreamRequest { to: StreamPlace::Proxy, bytes: b"one\nbye\n", then: Then::Reads },
+    StreamRequest { to: StreamPlace::Proxy, bytes: b"long 70000\nbye\n", then: Then::Reads },
+    StreamRequest { to: StreamPlace::Proxy, bytes: b"one\n", then: Then::Closes(8) },
+    StreamRequest { to: StreamPlace::Proxy, bytes: HELLO, then: Then::Reads },
+    StreamRequest {
+        to: StreamPlace::Behind,
+        bytes: b"PROXY TCP4 10.1.2.3 10.4.5.6 1111 2222\r\none\nbye\n",
+        then: Then::Reads,
+    },
+    StreamRequest {
+        to: StreamPlace::Behind,
+        bytes: b"PROXY TCP6 2001:db8::1 ::1 1111 2222\r\nbye\n",
+        then: Then::Reads,
+    },
+    StreamRequest { to: StreamPlace::Behind, bytes: b"PROXY UNKNOWN and more\r\none\nbye\n", then: Then::Reads },
     // (nginx looks at the characters of an address only, and takes "10.1.2" for one; it is refused here.)
-    Ask { to: Place::Behind, bytes: b"PROXY TCP4 10.1.2.3 10.4.5.6 1111 x\r\n", then: Then::Reads },
-    Ask { to: Place::Behind, bytes: b"GET / HTTP/1.0\r\n\r\n", then: Then::Reads },
-    Ask {
-        to: Place::Behind,
+    StreamRequest { to: StreamPlace::Behind, bytes: b"PROXY TCP4 10.1.2.3 10.4.5.6 1111 x\r\n", then: Then::Reads },
+    StreamRequest { to: StreamPlace::Behind, bytes: b"GET / HTTP/1.0\r\n\r\n", then: Then::Reads },
+    StreamRequest {
+        to: StreamPlace::Behind,
         bytes:
             b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x13\x0a\x01\x02\x03\x0a\x04\x05\x06\x04\x57\x08\xae\x02\0\x04name\nbye\n",
         then: Then::Reads,
     },
-    Ask { to: Place::Behind, bytes: b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0one\nbye\n", then: Then::Reads },
-    Ask { to: Place::Datagrams, bytes: b"one", then: Then::Datagram },
-    Ask { to: Place::Answers, bytes: b"two", then: Then::Datagram },
+    StreamRequest { to: StreamPlace::Behind, bytes: b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0one\nbye\n", then: Then::Reads },
+    StreamRequest { to: StreamPlace::Datagrams, bytes: b"one", then: Then::Datagram },
+    StreamRequest { to: StreamPlace::Answers, bytes: b"two", then: Then::Datagram },
 ];
 
 /// Only where the end of one direction does not end the session, nothing is left to chance.
-const HALF: Ask = Ask { to: Place::Proxy, bytes: b"one\ntwo\n", then: Then::HalfCloses };
+const HALF: StreamRequest = StreamRequest { to: StreamPlace::Proxy, bytes: b"one\ntwo\n", then: Then::HalfCloses };
 
-impl std::fmt::Display for Ask {
+impl std::fmt::Display for StreamRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}: \"{}\", then {:?}", self.to, self.bytes.escape_ascii(), self.then)
     }
 }
 
-impl Ask {
+impl StreamRequest {
     fn run(&self, port: u16) -> std::io::Result<Vec<u8>> {
         let address = (Ipv4Addr::new(127, 0, 0, self.to.host()), port);
         if self.then == Then::Datagram {
@@ -125,14 +133,14 @@ impl Ask {
 }
 
 /// Directives that make up one configuration.
-fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[StreamFragment], first: &[StreamFragment]) -> Vec<StreamPut> {
     const MOST: usize = 5;
     let count = 1 + dice.below(MOST);
-    let mut puts: Vec<Put> = (0..count)
+    let mut puts: Vec<StreamPut> = (0..count)
         .filter_map(|index| {
             let pool = if index == 0 { first } else { pool };
             let fragment = pool.get(dice.below(pool.len()))?;
-            Some(Put { text: fragment.text, place: *fragment.places.get(dice.below(fragment.places.len()))? })
+            Some(StreamPut { text: fragment.text, place: *fragment.places.get(dice.below(fragment.places.len()))? })
         })
         .collect();
     // nginx accepts backup servers before a method without backups, and never uses them; in Tidegate they are an error.
@@ -143,16 +151,23 @@ fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
 }
 
 /// The configuration with the directives in their places.
-fn text(puts: &[Put], dirs: &Dirs, port: u16, origin: &Origin, binary: &Binary) -> String {
-    let put = |place: Place| -> String {
+fn text(puts: &[StreamPut], dirs: &Dirs, port: u16, origin: &StreamOrigin, binary: &Binary) -> String {
+    let put = |place: StreamPlace| -> String {
         let lines: Vec<&str> = puts.iter().filter(|put| put.place == place).map(|put| put.text).collect();
         lines.join("\n        ")
     };
     let dir = dirs.folder.display();
     let user = if binary.nginx { "user root root;" } else { "" };
-    let [stream, group, behind, proxy, answer, datagrams, answers] =
-        [Place::Stream, Place::Group, Place::Behind, Place::Proxy, Place::Return, Place::Datagrams, Place::Answers]
-            .map(put);
+    let [stream, group, behind, proxy, answer, datagrams, answers] = [
+        StreamPlace::Stream,
+        StreamPlace::Group,
+        StreamPlace::Behind,
+        StreamPlace::Proxy,
+        StreamPlace::Return,
+        StreamPlace::Datagrams,
+        StreamPlace::Answers,
+    ]
+    .map(put);
     let conf = format!(
         "daemon off;
 worker_processes 1;
@@ -233,25 +248,29 @@ pub fn without_ports(line: &str) -> String {
     out + rest
 }
 
-fn asks(puts: &[Put]) -> Vec<&'static Ask> {
-    let half = |put: &Put| put.text == "proxy_half_close on;" && matches!(put.place, Place::Stream | Place::Proxy);
+fn asks(puts: &[StreamPut]) -> Vec<&'static StreamRequest> {
+    let half = |put: &StreamPut| {
+        put.text == "proxy_half_close on;" && matches!(put.place, StreamPlace::Stream | StreamPlace::Proxy)
+    };
     let off = puts.iter().any(|put| put.text == "proxy_half_close off;");
     let more = puts.iter().any(half) && !off;
     // A client that closes after the first response; later responses may be written or not.
-    let header = |put: &Put| put.text == "proxy_protocol on;" && matches!(put.place, Place::Stream | Place::Proxy);
+    let header = |put: &StreamPut| {
+        put.text == "proxy_protocol on;" && matches!(put.place, StreamPlace::Stream | StreamPlace::Proxy)
+    };
     let closes = !more && !puts.iter().any(header);
     // Where the end of one direction does not end the session, how much is written to a client that has gone is chance.
     ASKS.iter().filter(|ask| closes || !matches!(ask.then, Then::Closes(_))).chain(more.then_some(&HALF)).collect()
 }
 
-fn one(plan: &Plan, origin: &Origin, puts: &[Put]) -> Result<(bool, usize, Option<String>), String> {
+fn one(plan: &Plan, origin: &StreamOrigin, puts: &[StreamPut]) -> Result<(bool, usize, Option<String>), String> {
     let asks = asks(puts);
-    let run = |binary: &Binary| -> Result<Run, String> {
+    let run = |binary: &Binary| -> Result<ServerRun, String> {
         let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
             Ok(asks.iter().map(|ask| ask.run(port).unwrap_or_else(|e| format!("<{:?}>", e.kind()).into())).collect())
         };
         let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, origin, binary);
-        let mut run = Run::with(binary, &conf, &all, Some(origin.port))?;
+        let mut run = ServerRun::with(binary, &conf, &all, Some(origin.port))?;
         for lines in [&mut run.access, &mut run.errors] {
             lines.iter_mut().for_each(|line| *line = without_ports(line));
             lines.sort();
@@ -260,16 +279,16 @@ fn one(plan: &Plan, origin: &Origin, puts: &[Put]) -> Result<(bool, usize, Optio
     };
     let (theirs, ours) = (run(&plan.nginx)?, run(&plan.ours)?);
     let refused = theirs.refused.is_some() && ours.refused.is_some();
-    Ok((refused, theirs.answers.len(), normal::difference(&asks, &theirs, &ours)))
+    Ok((refused, theirs.answers.len(), normal::first_difference(&asks, &theirs, &ours)))
 }
 
 /// Runs the plan; `Ok`: a summary.
 ///
 /// # Errors
 /// Differences, with the directives that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let origin = Origin::start().map_err(|e| format!("the server behind: {e}"))?;
-    let (pool, with) = (pool::all(plan.only.as_deref()), pool::all(plan.with.as_deref()));
+pub fn compare_stream(plan: &Plan) -> Result<String, String> {
+    let origin = StreamOrigin::start().map_err(|e| format!("the server behind: {e}"))?;
+    let (pool, with) = (pool::stream_fragments(plan.only.as_deref()), pool::stream_fragments(plan.with.as_deref()));
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }

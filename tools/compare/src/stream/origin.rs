@@ -5,15 +5,15 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 /// Runs in background threads until the process ends.
-pub struct Origin {
+pub struct StreamOrigin {
     pub port: u16,
     pub udp: u16,
 }
 
-impl Origin {
+impl StreamOrigin {
     /// # Errors
     /// No socket.
-    pub fn start() -> std::io::Result<Origin> {
+    pub fn start() -> std::io::Result<StreamOrigin> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
         std::thread::spawn(move || {
@@ -30,7 +30,7 @@ impl Origin {
                 let _ = socket.send_to(&answer, from);
             }
         });
-        Ok(Origin { port, udp })
+        Ok(StreamOrigin { port, udp })
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// Where a directive is put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StreamPlace {
     Stream,
     Group,
     /// A server that passes to a group.
@@ -16,40 +16,40 @@ pub enum Place {
     Answers,
 }
 
-impl Place {
+impl StreamPlace {
     /// The last number of its server's address.
     pub fn host(self) -> u8 {
         match self {
-            Place::Proxy => 2,
-            Place::Behind => 3,
-            Place::Return => 4,
-            Place::Datagrams => 5,
-            Place::Answers => 6,
-            Place::Stream | Place::Group => 1,
+            StreamPlace::Proxy => 2,
+            StreamPlace::Behind => 3,
+            StreamPlace::Return => 4,
+            StreamPlace::Datagrams => 5,
+            StreamPlace::Answers => 6,
+            StreamPlace::Stream | StreamPlace::Group => 1,
         }
     }
 }
 
-pub struct Fragment {
+pub struct StreamFragment {
     pub text: &'static str,
-    pub places: &'static [Place],
+    pub places: &'static [StreamPlace],
 }
 
-use Place::{Answers, Behind, Datagrams, Group, Proxy, Return, Stream};
+use StreamPlace::{Answers, Behind, Datagrams, Group, Proxy, Return, Stream};
 
-const TOP: &[Place] = &[Stream];
-const GROUP: &[Place] = &[Group];
-const ANY: &[Place] = &[Stream, Proxy, Behind, Return, Datagrams, Answers];
-const SERVERS: &[Place] = &[Proxy, Behind, Return, Datagrams, Answers];
-const PROXIES: &[Place] = &[Stream, Proxy, Behind, Datagrams];
-const TCP: &[Place] = &[Stream, Proxy, Behind, Return];
-const TCP_PROXIES: &[Place] = &[Proxy, Behind];
+const TOP: &[StreamPlace] = &[Stream];
+const GROUP: &[StreamPlace] = &[Group];
+const ANY: &[StreamPlace] = &[Stream, Proxy, Behind, Return, Datagrams, Answers];
+const SERVERS: &[StreamPlace] = &[Proxy, Behind, Return, Datagrams, Answers];
+const PROXIES: &[StreamPlace] = &[Stream, Proxy, Behind, Datagrams];
+const TCP: &[StreamPlace] = &[Stream, Proxy, Behind, Return];
+const TCP_PROXIES: &[StreamPlace] = &[Proxy, Behind];
 
 /// Left out on purpose: a `proxy_pass` without a port, whose line nginx names, where Tidegate names its server's;
 /// `proxy_buffer_size` for datagrams, which nginx truncates; `map_hash_bucket_size`, which nginx takes for a duplicate
 /// after a `map`; `set` with `$bytes_received`, whose first value nginx keeps for the log; an undeclared zone, for which nginx names no line; invalid rates, which nginx detects before or after
 /// the client's first bytes.
-const POOL: &[(&str, &[Place])] = &[
+const POOL: &[(&str, &[StreamPlace])] = &[
     ("map $remote_addr $v { default d; 127.0.0.1 local; 10.1.2.3 far; }", TOP),
     ("map $server_addr $w { ~^127\\.0\\.0\\.(?<last>\\d)$ \"last-$last\"; default none; }", TOP),
     ("map $proxy_protocol_addr:$server_port $v { volatile; ~^10\\.(\\d+) $1; : empty; default other; }", TOP),
@@ -167,9 +167,9 @@ const POOL: &[(&str, &[Place])] = &[
 ];
 
 /// Those that hold a text.
-pub fn all(only: Option<&str>) -> Vec<Fragment> {
+pub fn stream_fragments(only: Option<&str>) -> Vec<StreamFragment> {
     POOL.iter()
         .filter(|(text, _)| only.is_none_or(|only| text.contains(only)))
-        .map(|(text, places)| Fragment { text, places })
+        .map(|(text, places)| StreamFragment { text, places })
         .collect()
 }

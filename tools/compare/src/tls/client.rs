@@ -61,7 +61,7 @@ pub struct Handshake {
 }
 
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum ClientKind {
     Tls(Handshake),
     /// Bytes instead of a handshake. `ends`: the client closes its sending side.
     Raw {
@@ -75,14 +75,14 @@ pub struct Client {
     pub door: Door,
     /// Last number of the client's address.
     pub from: u8,
-    pub kind: Kind,
+    pub kind: ClientKind,
 }
 
 impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.kind {
-            Kind::Tls(one) => write!(f, "{:?}: {one:?}", self.door),
-            Kind::Raw { bytes, ends } => {
+            ClientKind::Tls(one) => write!(f, "{:?}: {one:?}", self.door),
+            ClientKind::Raw { bytes, ends } => {
                 write!(f, "{:?}: \"{:.120}\", ends: {ends}", self.door, bytes.escape_ascii().to_string())
             }
         }
@@ -166,7 +166,7 @@ const RAW: &[(&[u8], bool)] = &[
 ];
 
 /// A client with the address's last number `from`.
-pub fn draw(dice: &mut Dice, from: u8) -> Client {
+pub fn draw_client(dice: &mut Dice, from: u8) -> Client {
     const RAW_SHARE: usize = 6;
     const RENEGOTIATING_SHARE: usize = 6;
     let door = match dice.below(8) {
@@ -179,7 +179,7 @@ pub fn draw(dice: &mut Dice, from: u8) -> Client {
         let (bytes, ends) = RAW[dice.below(RAW.len())];
         // A session ends with the client's direction: how much of the answer passes is chance.
         let door = if ends && door == Door::Preread { Door::Http } else { door };
-        return Client { door, from, kind: Kind::Raw { bytes, ends } };
+        return Client { door, from, kind: ClientKind::Raw { bytes, ends } };
     }
     let name = NAMES[dice.below(NAMES.len())];
     let version = VERSIONS[dice.below(VERSIONS.len())];
@@ -200,5 +200,9 @@ pub fn draw(dice: &mut Dice, from: u8) -> Client {
     let hosts = (0..1 + dice.below(2)).map(|_| HOSTS[dice.below(HOSTS.len())]).collect();
     let options = [version, protocols, algorithms].concat();
     let is_h2 = protocols.iter().any(|word| word.starts_with("h2"));
-    Client { door, from, kind: Kind::Tls(Handshake { name, options, identity, next, renegotiates, is_h2, hosts }) }
+    Client {
+        door,
+        from,
+        kind: ClientKind::Tls(Handshake { name, options, identity, next, renegotiates, is_h2, hosts }),
+    }
 }

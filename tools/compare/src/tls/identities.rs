@@ -47,20 +47,20 @@ impl Drop for Identities {
 }
 
 /// A certificate with its key.
-struct Pair {
+struct IdentityPair {
     params: CertificateParams,
     key: KeyPair,
     pem: String,
 }
 
-impl Pair {
+impl IdentityPair {
     fn issuer(&self) -> Issuer<'_, &KeyPair> {
         Issuer::from_params(&self.params, &self.key)
     }
 }
 
 /// A certificate to be made.
-struct Wanted {
+struct WantedCertificate {
     subject: Vec<(DnType, DnValue)>,
     is_ca: IsCa,
     /// First and last year.
@@ -71,9 +71,9 @@ struct Wanted {
     names: Vec<String>,
 }
 
-impl Wanted {
-    fn leaf(name: &str) -> Wanted {
-        Wanted {
+impl WantedCertificate {
+    fn leaf(name: &str) -> WantedCertificate {
+        WantedCertificate {
             subject: vec![(DnType::CommonName, name.into())],
             is_ca: IsCa::NoCa,
             years: (2020, 2045),
@@ -84,8 +84,8 @@ impl Wanted {
         }
     }
 
-    fn authority(name: &str) -> Wanted {
-        Wanted { is_ca: IsCa::Ca(BasicConstraints::Unconstrained), ..Wanted::leaf(name) }
+    fn authority(name: &str) -> WantedCertificate {
+        WantedCertificate { is_ca: IsCa::Ca(BasicConstraints::Unconstrained), ..WantedCertificate::leaf(name) }
     }
 }
 
@@ -103,7 +103,12 @@ impl Maker {
         fs::write(self.folder.join(name), text).map_err(|e| format!("{name}: {e}"))
     }
 
-    fn make(&self, file: &str, wanted: Wanted, issuer: Option<&Pair>) -> Result<Pair, String> {
+    fn make(
+        &self,
+        file: &str,
+        wanted: WantedCertificate,
+        issuer: Option<&IdentityPair>,
+    ) -> Result<IdentityPair, String> {
         let say = |e: rcgen::Error| format!("{file}: {e}");
         let key = KeyPair::generate_for(wanted.algorithm).map_err(say)?;
         let mut params = CertificateParams::new(wanted.names).map_err(say)?;
@@ -123,17 +128,17 @@ impl Maker {
         let pem = certificate.map_err(say)?.pem();
         self.write(&format!("{file}.crt"), &pem)?;
         self.write(&format!("{file}.key"), &key.serialize_pem())?;
-        Ok(Pair { params, key, pem })
+        Ok(IdentityPair { params, key, pem })
     }
 
     /// Writes a client's certificate with those of other authorities behind it.
-    fn chain(&self, file: &str, leaf: &Pair, others: &[&Pair]) -> Result<(), String> {
+    fn chain(&self, file: &str, leaf: &IdentityPair, others: &[&IdentityPair]) -> Result<(), String> {
         let pems: String = others.iter().map(|pair| pair.pem.as_str()).collect();
         self.write(&format!("{file}.crt"), &(leaf.pem.clone() + &pems))?;
         self.write(&format!("{file}.key"), &leaf.key.serialize_pem())
     }
 
-    fn revocations(&self, issuer: &Pair, serials: &[u64], until: i32) -> Result<String, String> {
+    fn revocations(&self, issuer: &IdentityPair, serials: &[u64], until: i32) -> Result<String, String> {
         let revoked = |serial: &u64| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
             revocation_time: date_time_ymd(2024, 1, 1),
@@ -157,7 +162,7 @@ impl Maker {
 ///
 /// # Errors
 /// A file or a certificate cannot be made.
-pub fn make() -> Result<Identities, String> {
+pub fn make_identities() -> Result<Identities, String> {
     let folder = std::env::temp_dir().join(format!("compare-tls-{}", std::process::id()));
     fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
     let identities = Identities { folder: folder.clone() };
@@ -170,27 +175,30 @@ pub fn make() -> Result<Identities, String> {
 }
 
 struct Authorities {
-    root: Pair,
-    inter: Pair,
-    sub: Pair,
-    other: Pair,
-    samename: Pair,
+    root: IdentityPair,
+    inter: IdentityPair,
+    sub: IdentityPair,
+    other: IdentityPair,
+    samename: IdentityPair,
 }
 
 fn authorities(maker: &Maker) -> Result<Authorities, String> {
-    let named = || Wanted {
+    let named = || WantedCertificate {
         subject: vec![
             (DnType::CountryName, "DE".into()),
             (DnType::OrganizationName, "Root, \"Inc\"".into()),
             (DnType::CommonName, "root".into()),
         ],
-        ..Wanted::authority("root")
+        ..WantedCertificate::authority("root")
     };
     let root = maker.make("root", named(), None)?;
-    let short = Wanted { is_ca: IsCa::Ca(BasicConstraints::Constrained(0)), ..Wanted::authority("inter") };
+    let short = WantedCertificate {
+        is_ca: IsCa::Ca(BasicConstraints::Constrained(0)),
+        ..WantedCertificate::authority("inter")
+    };
     let inter = maker.make("inter", short, Some(&root))?;
-    let sub = maker.make("sub", Wanted::authority("sub"), Some(&inter))?;
-    let other = maker.make("other", Wanted::authority("other ca"), None)?;
+    let sub = maker.make("sub", WantedCertificate::authority("sub"), Some(&inter))?;
+    let other = maker.make("other", WantedCertificate::authority("other ca"), None)?;
     let samename = maker.make("samename", named(), None)?;
     maker.write("bundle.crt", &(root.pem.clone() + &inter.pem))?;
     maker.write("two.crt", &(root.pem.clone() + &other.pem))?;
@@ -205,20 +213,28 @@ fn authorities(maker: &Maker) -> Result<Authorities, String> {
 
 fn servers(maker: &Maker, of: &Authorities) -> Result<(), String> {
     let names = || ["localhost", "a.test", "b.test"].map(String::from).to_vec();
-    maker.make("server", Wanted { names: names(), ..Wanted::leaf("localhost") }, Some(&of.root))?;
-    let rsa = Wanted { names: names(), algorithm: &PKCS_RSA_SHA256, ..Wanted::leaf("rsa") };
+    maker.make(
+        "server",
+        WantedCertificate { names: names(), ..WantedCertificate::leaf("localhost") },
+        Some(&of.root),
+    )?;
+    let rsa = WantedCertificate { names: names(), algorithm: &PKCS_RSA_SHA256, ..WantedCertificate::leaf("rsa") };
     maker.make("serverrsa", rsa, Some(&of.root))?;
-    let chained = maker.make("serverchain", Wanted { names: names(), ..Wanted::leaf("chain") }, Some(&of.inter))?;
+    let chained = maker.make(
+        "serverchain",
+        WantedCertificate { names: names(), ..WantedCertificate::leaf("chain") },
+        Some(&of.inter),
+    )?;
     maker.chain("serverchain", &chained, &[&of.inter])?;
     for name in ["a.test", "b.test"] {
-        maker.make(name, Wanted { names: names(), ..Wanted::leaf(name) }, Some(&of.root))?;
+        maker.make(name, WantedCertificate { names: names(), ..WantedCertificate::leaf(name) }, Some(&of.root))?;
     }
     Ok(())
 }
 
 fn clients(maker: &Maker, of: &Authorities) -> Result<(), String> {
     let email = Ia5String::try_from("a@b.test").map_err(|e| e.to_string())?;
-    let good = Wanted {
+    let good = WantedCertificate {
         subject: vec![
             (DnType::CountryName, "US".into()),
             (DnType::StateOrProvinceName, "Ca+lif".into()),
@@ -227,10 +243,10 @@ fn clients(maker: &Maker, of: &Authorities) -> Result<(), String> {
             (custom(&[1, 2, 840, 113_549, 1, 9, 1]), DnValue::Ia5String(email)),
         ],
         serial: Some(0x0a),
-        ..Wanted::leaf("good")
+        ..WantedCertificate::leaf("good")
     };
     maker.make("good", good, Some(&of.root))?;
-    let names = Wanted {
+    let names = WantedCertificate {
         subject: vec![
             (DnType::OrganizationName, "Größe 漢字".into()),
             (DnType::CommonName, "#start ".into()),
@@ -242,26 +258,34 @@ fn clients(maker: &Maker, of: &Authorities) -> Result<(), String> {
             (custom(&[1, 2, 3, 4]), "unknown".into()),
         ],
         algorithm: &PKCS_RSA_SHA256,
-        ..Wanted::leaf("names")
+        ..WantedCertificate::leaf("names")
     };
     maker.make("names", names, Some(&of.root))?;
-    let byinter = maker.make("byinter", Wanted::leaf("by inter"), Some(&of.inter))?;
+    let byinter = maker.make("byinter", WantedCertificate::leaf("by inter"), Some(&of.inter))?;
     maker.chain("byinterchain", &byinter, &[&of.inter])?;
-    let bysub = maker.make("bysub", Wanted::leaf("by sub"), Some(&of.sub))?;
+    let bysub = maker.make("bysub", WantedCertificate::leaf("by sub"), Some(&of.sub))?;
     maker.chain("bysubchain", &bysub, &[&of.sub, &of.inter])?;
-    let years = |from, to| Wanted { years: (from, to), ..Wanted::leaf("years") };
+    let years = |from, to| WantedCertificate { years: (from, to), ..WantedCertificate::leaf("years") };
     maker.make("expired", years(2020, 2025), Some(&of.root))?;
     maker.make("future", years(2044, 2045), Some(&of.root))?;
-    maker.make("self", Wanted::leaf("self"), None)?;
-    maker.make("selfca", Wanted::authority("selfca"), None)?;
-    maker.make("foreign", Wanted::leaf("foreign"), Some(&of.other))?;
-    maker.make("fake", Wanted::leaf("fake"), Some(&of.samename))?;
-    let revoked = maker.make("revoked", Wanted { serial: Some(REVOKED), ..Wanted::leaf("revoked") }, Some(&of.root))?;
-    let of_purpose = |purpose| Wanted { purposes: vec![purpose], ..Wanted::leaf("of a purpose") };
+    maker.make("self", WantedCertificate::leaf("self"), None)?;
+    maker.make("selfca", WantedCertificate::authority("selfca"), None)?;
+    maker.make("foreign", WantedCertificate::leaf("foreign"), Some(&of.other))?;
+    maker.make("fake", WantedCertificate::leaf("fake"), Some(&of.samename))?;
+    let revoked = maker.make(
+        "revoked",
+        WantedCertificate { serial: Some(REVOKED), ..WantedCertificate::leaf("revoked") },
+        Some(&of.root),
+    )?;
+    let of_purpose = |purpose| WantedCertificate { purposes: vec![purpose], ..WantedCertificate::leaf("of a purpose") };
     maker.make("srvonly", of_purpose(ExtendedKeyUsagePurpose::ServerAuth), Some(&of.root))?;
     maker.make("clionly", of_purpose(ExtendedKeyUsagePurpose::ClientAuth), Some(&of.root))?;
-    let noca = maker.make("noca", Wanted::leaf("leaf of leaf"), Some(&revoked))?;
+    let noca = maker.make("noca", WantedCertificate::leaf("leaf of leaf"), Some(&revoked))?;
     maker.chain("nocachain", &noca, &[&revoked])?;
-    maker.make("sha512", Wanted { algorithm: &PKCS_RSA_SHA512, ..Wanted::leaf("sha512") }, Some(&of.root))?;
+    maker.make(
+        "sha512",
+        WantedCertificate { algorithm: &PKCS_RSA_SHA512, ..WantedCertificate::leaf("sha512") },
+        Some(&of.root),
+    )?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Differences of the TLS comparison that are deliberate, and lines of the log that depend on the TLS library.
 
-use super::Put;
-use super::client::{Client, Kind, Next};
-use crate::server::Run;
+use super::TlsPut;
+use super::client::{Client, ClientKind, Next};
+use crate::server::ServerRun;
 
 /// Warnings of Tidegate about settings that rustls does not have.
 const UNAVAILABLE: [&str; 4] = ["is not available", "are not available", "has no effect", "cannot connect"];
@@ -102,11 +102,11 @@ fn without_details(text: &mut Vec<u8>) {
 }
 
 /// Makes deliberate differences alike.
-pub fn leave_out(puts: &[Put], clients: &[Client], theirs: &mut Run, ours: &mut Run) {
+pub fn leave_out(puts: &[TlsPut], clients: &[Client], theirs: &mut ServerRun, ours: &mut ServerRun) {
     for (client, (theirs, ours)) in clients.iter().zip(theirs.answers.iter_mut().zip(&mut ours.answers)) {
         without_details(theirs);
         without_details(ours);
-        let Kind::Tls(handshake) = &client.kind else { continue };
+        let ClientKind::Tls(handshake) = &client.kind else { continue };
         // A client without a name is not asked for certificates of another server's rules: Tidegate answers 421.
         let is_unnamed = handshake.name.is_none();
         let is_misdirected = is_unnamed && count(ours, "|421|") > count(theirs, "|421|");

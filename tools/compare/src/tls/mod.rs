@@ -11,12 +11,12 @@ mod known;
 mod pool;
 mod talk;
 
-use crate::server::{Binary, Dirs, Run};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::stream::without_ports;
 use crate::{Dice, Plan, normal};
 use client::Client;
 use identities::Identities;
-use pool::{Fragment, Place};
+use pool::{TlsFragment, TlsPlace};
 use talk::MARK;
 
 /// Clients of one configuration.
@@ -24,9 +24,9 @@ const CLIENTS: u8 = 24;
 
 /// A directive in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Put {
+struct TlsPut {
     text: &'static str,
-    place: Place,
+    place: TlsPlace,
 }
 
 /// Returns the names of a fragment's directives; `ssl_conf_command` counts with its first word.
@@ -41,17 +41,17 @@ fn names(text: &str) -> Vec<String> {
 }
 
 /// Directives that make up one configuration; a place has a directive once.
-fn draw(dice: &mut Dice, pool: &[Fragment], first: &[Fragment]) -> Vec<Put> {
+fn draw(dice: &mut Dice, pool: &[TlsFragment], first: &[TlsFragment]) -> Vec<TlsPut> {
     const MOST: usize = 8;
     let count = 2 + dice.below(MOST);
-    let mut puts: Vec<Put> = Vec::new();
+    let mut puts: Vec<TlsPut> = Vec::new();
     for index in 0..count {
         let pool = if index == 0 { first } else { pool };
         let Some(fragment) = pool.get(dice.below(pool.len())) else { continue };
         let Some(place) = fragment.places.get(dice.below(fragment.places.len())) else { continue };
         let own = names(fragment.text);
         if !puts.iter().any(|put| put.place == *place && names(put.text).iter().any(|name| own.contains(name))) {
-            puts.push(Put { text: fragment.text, place: *place });
+            puts.push(TlsPut { text: fragment.text, place: *place });
         }
     }
     puts
@@ -92,14 +92,14 @@ const OF_HTTP: [&str; 7] = [
 ];
 
 /// The configuration with the directives in their places.
-fn text(puts: &[Put], dirs: &Dirs, port: u16, identities: &Identities, binary: &Binary) -> String {
-    let put = |place: Place| -> String {
+fn text(puts: &[TlsPut], dirs: &Dirs, port: u16, identities: &Identities, binary: &Binary) -> String {
+    let put = |place: TlsPlace| -> String {
         let area = if place.is_stream() { "STREAM" } else { "HTTP" };
         let lines: Vec<String> =
             puts.iter().filter(|put| put.place == place).map(|put| put.text.replace("AREA", area)).collect();
         lines.join("\n        ")
     };
-    let named = |place: Place, name: &str, line: &'static str| {
+    let named = |place: TlsPlace, name: &str, line: &'static str| {
         if puts.iter().any(|put| put.place == place && put.text.contains(name)) { "" } else { line }
     };
     let line = |variables: &[&str]| variables.iter().map(|name| format!("{name}=${name}\n")).collect::<String>();
@@ -110,14 +110,14 @@ fn text(puts: &[Put], dirs: &Dirs, port: u16, identities: &Identities, binary: &
     let own = if binary.nginx { "" } else { "server_identity nginx;" };
     let certificate = "ssl_certificate FILES/server.crt; ssl_certificate_key FILES/server.key;";
     let [http, a, b, stream, stream_a, stream_b, preread, upstream] = [
-        Place::Http,
-        Place::A,
-        Place::B,
-        Place::Stream,
-        Place::StreamA,
-        Place::StreamB,
-        Place::Preread,
-        Place::Upstream,
+        TlsPlace::Http,
+        TlsPlace::A,
+        TlsPlace::B,
+        TlsPlace::Stream,
+        TlsPlace::StreamA,
+        TlsPlace::StreamB,
+        TlsPlace::Preread,
+        TlsPlace::Upstream,
     ]
     .map(put);
     let conf = format!(
@@ -206,10 +206,10 @@ stream {{
     server {{ listen 127.0.0.1:PORT; access_log off; error_log DIR/quiet.log crit; return ready; }}
 }}
 ",
-        http_certificate = named(Place::Http, "ssl_certificate ", certificate),
-        stream_certificate = named(Place::Stream, "ssl_certificate ", certificate),
-        ssl_preread = named(Place::Preread, "ssl_preread ", "ssl_preread on;"),
-        proxy_ssl = named(Place::Upstream, "proxy_ssl ", "proxy_ssl on;"),
+        http_certificate = named(TlsPlace::Http, "ssl_certificate ", certificate),
+        stream_certificate = named(TlsPlace::Stream, "ssl_certificate ", certificate),
+        ssl_preread = named(TlsPlace::Preread, "ssl_preread ", "ssl_preread on;"),
+        proxy_ssl = named(TlsPlace::Upstream, "proxy_ssl ", "proxy_ssl on;"),
         of_a = body("a", &http_body),
         of_b = body("b", &http_body),
         of_c = body("c", &http_body),
@@ -242,7 +242,7 @@ fn by_client(lines: &mut Vec<String>, clients: &[Client], title: &str, answers: 
 }
 
 /// The first lines that differ, with the client.
-fn difference(clients: &[Client], theirs: &Run, ours: &Run) -> Option<String> {
+fn difference(clients: &[Client], theirs: &ServerRun, ours: &ServerRun) -> Option<String> {
     const BEFORE: usize = 4;
     const SHOWN: usize = 5;
     for (client, (theirs, ours)) in clients.iter().zip(theirs.answers.iter().zip(&ours.answers)) {
@@ -269,15 +269,15 @@ fn difference(clients: &[Client], theirs: &Run, ours: &Run) -> Option<String> {
 fn one(
     plan: &Plan,
     identities: &Identities,
-    puts: &[Put],
+    puts: &[TlsPut],
     clients: &[Client],
 ) -> Result<(bool, usize, Option<String>), String> {
-    let run = |binary: &Binary| -> Result<Run, String> {
+    let run = |binary: &Binary| -> Result<ServerRun, String> {
         let all = |port: u16| -> Result<Vec<Vec<u8>>, String> {
-            Ok(clients.iter().map(|client| talk::run(client, port, &identities.folder)).collect())
+            Ok(clients.iter().map(|client| talk::run_client(client, port, &identities.folder)).collect())
         };
         let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, identities, binary);
-        let mut run = Run::with(binary, &conf, &all, None)?;
+        let mut run = ServerRun::with(binary, &conf, &all, None)?;
         run.errors = run.errors.iter().map(|line| without_ports(line)).filter_map(known::log_line).collect();
         run.access.iter_mut().for_each(known::without_failed_handshake);
         by_client(&mut run.access, clients, "access log", &mut run.answers);
@@ -290,7 +290,7 @@ fn one(
     Ok((
         refused,
         theirs.answers.len(),
-        difference(clients, &theirs, &ours).or_else(|| normal::difference(clients, &theirs, &ours)),
+        difference(clients, &theirs, &ours).or_else(|| normal::first_difference(clients, &theirs, &ours)),
     ))
 }
 
@@ -298,7 +298,7 @@ fn one(
 fn reduce(
     plan: &Plan,
     identities: &Identities,
-    puts: &mut Vec<Put>,
+    puts: &mut Vec<TlsPut>,
     clients: &[Client],
     words: &mut String,
 ) -> Result<(), String> {
@@ -318,9 +318,9 @@ fn reduce(
 ///
 /// # Errors
 /// Differences, with the directives and the client that cause them; or the reason why the run failed.
-pub fn run(plan: &Plan) -> Result<String, String> {
-    let identities = identities::make()?;
-    let (pool, with) = (pool::all(plan.only.as_deref()), pool::all(plan.with.as_deref()));
+pub fn compare_tls(plan: &Plan) -> Result<String, String> {
+    let identities = identities::make_identities()?;
+    let (pool, with) = (pool::tls_fragments(plan.only.as_deref()), pool::tls_fragments(plan.with.as_deref()));
     if pool.is_empty() || with.is_empty() {
         return Err("no directive holds that text".into());
     }
@@ -332,7 +332,7 @@ pub fn run(plan: &Plan) -> Result<String, String> {
         let seed = plan.seed.wrapping_add(index);
         let mut dice = Dice::new(seed);
         let mut puts = draw(&mut dice, &pool, if plan.with.is_some() { &with } else { &pool });
-        let clients: Vec<Client> = (1..=CLIENTS).map(|from| client::draw(&mut dice, from)).collect();
+        let clients: Vec<Client> = (1..=CLIENTS).map(|from| client::draw_client(&mut dice, from)).collect();
         let (both, asked, found) = one(plan, &identities, &puts, &clients)?;
         refused += u64::from(both);
         answers += asked;

@@ -2,7 +2,7 @@
 
 /// Block that a directive is put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum TlsPlace {
     Http,
     /// The default server of the http area.
     A,
@@ -19,30 +19,30 @@ pub enum Place {
     Upstream,
 }
 
-impl Place {
+impl TlsPlace {
     pub fn is_stream(self) -> bool {
-        !matches!(self, Place::Http | Place::A | Place::B)
+        !matches!(self, TlsPlace::Http | TlsPlace::A | TlsPlace::B)
     }
 }
 
-pub struct Fragment {
+pub struct TlsFragment {
     pub text: &'static str,
-    pub places: &'static [Place],
+    pub places: &'static [TlsPlace],
 }
 
-use Place::{A, B, Http, Preread, Stream, StreamA, StreamB, Upstream};
+use TlsPlace::{A, B, Http, Preread, Stream, StreamA, StreamB, Upstream};
 
-const ANY: &[Place] = &[Http, A, A, B, Stream, StreamA, StreamA, StreamB];
-const SERVERS: &[Place] = &[A, B, StreamA, StreamB];
-const HTTP: &[Place] = &[Http, A, B];
-const HTTP_SERVERS: &[Place] = &[A, B];
+const ANY: &[TlsPlace] = &[Http, A, A, B, Stream, StreamA, StreamA, StreamB];
+const SERVERS: &[TlsPlace] = &[A, B, StreamA, StreamB];
+const HTTP: &[TlsPlace] = &[Http, A, B];
+const HTTP_SERVERS: &[TlsPlace] = &[A, B];
 /// Settings that nginx takes from the default server, whatever name the client sends.
-const AREAS: &[Place] = &[Http, Stream];
-const AREA: &[Place] = &[Http];
-const STREAM: &[Place] = &[Stream, StreamA, StreamB];
+const AREAS: &[TlsPlace] = &[Http, Stream];
+const AREA: &[TlsPlace] = &[Http];
+const STREAM: &[TlsPlace] = &[Stream, StreamA, StreamB];
 
 /// `DIR` is the server's folder, `FILES` the folder of certificates, `AREA` the name of the area.
-const POOL: &[(&str, &[Place])] = &[
+const POOL: &[(&str, &[TlsPlace])] = &[
     ("ssl_protocols TLSv1.2;", ANY),
     ("ssl_protocols TLSv1.3;", ANY),
     ("ssl_protocols TLSv1.2 TLSv1.3;", ANY),
@@ -185,9 +185,9 @@ const POOL: &[(&str, &[Place])] = &[
 ];
 
 /// Directives that contain the text.
-pub fn all(text: Option<&str>) -> Vec<Fragment> {
-    let of = |(text, places): &(&'static str, &'static [Place])| Fragment { text, places };
-    let mut all: Vec<Fragment> = POOL.iter().map(of).collect();
+pub fn tls_fragments(text: Option<&str>) -> Vec<TlsFragment> {
+    let of = |(text, places): &(&'static str, &'static [TlsPlace])| TlsFragment { text, places };
+    let mut all: Vec<TlsFragment> = POOL.iter().map(of).collect();
     all.retain(|fragment| text.is_none_or(|text| fragment.text.contains(text)));
     all
 }

@@ -1,6 +1,6 @@
 //! Runs one client: `openssl s_client` for handshakes, a socket for other bytes. Returns a text of all that the client saw.
 
-use super::client::{Client, Handshake, Kind, Next};
+use super::client::{Client, ClientKind, Handshake, Next};
 use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
@@ -17,9 +17,9 @@ const GLANCE: Duration = Duration::from_millis(1);
 pub const MARK: &str = "@body@";
 
 /// Runs a client against the server on `port`; `files`: the folder of certificates.
-pub fn run(client: &Client, port: u16, files: &Path) -> Vec<u8> {
+pub fn run_client(client: &Client, port: u16, files: &Path) -> Vec<u8> {
     let shown = match &client.kind {
-        Kind::Raw { bytes, ends } => {
+        ClientKind::Raw { bytes, ends } => {
             let came = raw(client, port, bytes, *ends).unwrap_or_else(|e| format!("<{:?}>", e.kind()).into());
             match came.as_slice() {
                 // The version of the record depends on the library.
@@ -27,7 +27,7 @@ pub fn run(client: &Client, port: u16, files: &Path) -> Vec<u8> {
                 came => http_text(came),
             }
         }
-        Kind::Tls(handshake) => handshakes(client, handshake, port, files),
+        ClientKind::Tls(handshake) => handshakes(client, handshake, port, files),
     };
     shown.into_bytes()
 }

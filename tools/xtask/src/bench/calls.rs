@@ -4,7 +4,7 @@
 //! waiting: the figure is the cost of a single request with its wake-up.
 
 use super::scenario::Scenario;
-use super::server::{Server, exchange};
+use super::server::{BenchServer, exchange_request};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ const REQUESTS: u32 = 2000;
 const WARM: u32 = 50;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-pub fn count(scenario: &Scenario, server: &Server) -> Result<Calls, String> {
+pub fn count_calls(scenario: &Scenario, server: &BenchServer) -> Result<Calls, String> {
     let mut stream = server.connect()?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let mut request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n", scenario.path);
@@ -31,7 +31,8 @@ pub fn count(scenario: &Scenario, server: &Server) -> Result<Calls, String> {
     request.push_str("\r\n");
     let mut ask = |times: u32| -> Result<(), String> {
         for _ in 0..times {
-            let answer = exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", server.name))?;
+            let answer =
+                exchange_request(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", server.name))?;
             if answer.status != 200 {
                 return Err(format!("{} answered {}", server.name, answer.status));
             }
@@ -93,7 +94,7 @@ fn table(text: &str, requests: u32) -> Calls {
 }
 
 /// `5.00 (epoll_wait 2.00, recvfrom 1.00, …)`; what hardly ever happened is in the sum alone.
-pub fn words(calls: &Calls) -> String {
+pub fn calls_words(calls: &Calls) -> String {
     let total: f64 = calls.iter().map(|call| call.1).sum();
     let each: Vec<String> =
         calls.iter().filter(|call| call.1 >= 0.005).map(|(name, n)| format!("{name} {n:.2}")).collect();
@@ -115,6 +116,6 @@ mod tests {
                     100.00    0.032785          16      6002      2000 total\n";
         let calls = table(text, 2000);
         assert_eq!(calls, [("recvfrom".into(), 2.0), ("epoll_wait".into(), 1.001), ("brk".into(), 0.001)]);
-        assert_eq!(words(&calls), "3.00 (recvfrom 2.00, epoll_wait 1.00)");
+        assert_eq!(calls_words(&calls), "3.00 (recvfrom 2.00, epoll_wait 1.00)");
     }
 }

@@ -8,7 +8,7 @@
 //! the disk is set to (`read_ahead_kb`; 20 ms for 8 MB of a sparse file, with any server), which is no matter of the server's turns.
 
 use super::scenario::Scenario;
-use super::server::{PATIENCE, Server, exchange};
+use super::server::{BenchServer, PATIENCE, exchange_request};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ const FILE_BYTES: u64 = 6 << 30;
 const PACE: Duration = Duration::from_millis(2);
 
 /// Measures both servers beside each hog, in turns, and writes `fairness.md` into `folder`.
-pub fn run(
+pub fn measure_fairness(
     scenario: &Scenario,
     binary: &Path,
     nginx: &Path,
@@ -43,8 +43,8 @@ pub fn run(
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(1);
     rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
-    let ours = Server::start(scenario, binary, "tidegate", 0)?;
-    let theirs = Server::start(scenario, nginx, "nginx", 0)?;
+    let ours = BenchServer::start(scenario, binary, "tidegate", 0)?;
+    let theirs = BenchServer::start(scenario, nginx, "nginx", 0)?;
     let file = ours.folder().join("html").join(FILE);
     File::create(&file).and_then(|file| file.set_len(FILE_BYTES)).map_err(|e| format!("{}: {e}", file.display()))?;
     File::open(&file)
@@ -89,7 +89,7 @@ struct Waits {
     longest: f64,
 }
 
-fn turn(server: &Server, scenario: &Scenario, hog: &str, seconds: u64) -> Result<Waits, String> {
+fn turn(server: &BenchServer, scenario: &Scenario, hog: &str, seconds: u64) -> Result<Waits, String> {
     let _hog = (hog != "nobody").then(|| Hog::start(hog, server.port)).transpose()?;
     let mut stream = server.connect()?;
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
@@ -97,7 +97,7 @@ fn turn(server: &Server, scenario: &Scenario, hog: &str, seconds: u64) -> Result
     let (begin, mut all) = (Instant::now(), Vec::new());
     while begin.elapsed() < Duration::from_secs(seconds) {
         let asked = Instant::now();
-        let answered = exchange(&mut stream, request.as_bytes());
+        let answered = exchange_request(&mut stream, request.as_bytes());
         all.push(asked.elapsed());
         match answered {
             Ok(_) => {}
@@ -140,7 +140,7 @@ impl Drop for Hog {
 }
 
 /// Runs in the loading process, until it is stopped.
-pub fn hog(kind: &str, port: u16) -> Result<(), String> {
+pub fn run_hog(kind: &str, port: u16) -> Result<(), String> {
     let words = |e: std::io::Error| format!("{kind}: {e}");
     loop {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).map_err(words)?;

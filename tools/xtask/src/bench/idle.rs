@@ -1,8 +1,8 @@
 //! Many connections that wait: what each costs in memory.
 
-use super::report::Outcome;
+use super::report::BenchOutcome;
 use super::scenario::Scenario;
-use super::server::{Server, exchange};
+use super::server::{BenchServer, exchange_request};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::Path;
 
@@ -21,24 +21,24 @@ pub fn raise_descriptors() -> Result<(), String> {
 }
 
 /// Bytes per connection, in pairs: nginx, Tidegate. Starts a new server for each, because used memory is kept.
-pub fn measure(scenario: &Scenario, binary: &Path, nginx: &Path, pairs: usize) -> Result<Outcome, String> {
+pub fn measure_idle(scenario: &Scenario, binary: &Path, nginx: &Path, pairs: usize) -> Result<BenchOutcome, String> {
     let mut out = Vec::new();
     for _ in 0..pairs {
         let theirs = bytes_each(scenario, nginx, "nginx")?;
         let ours = bytes_each(scenario, binary, "tidegate")?;
         out.push((theirs, ours));
     }
-    Ok(Outcome::Memory(out))
+    Ok(BenchOutcome::Memory(out))
 }
 
 fn bytes_each(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<f64, String> {
-    let server = Server::start(scenario, binary, name, 0)?;
+    let server = BenchServer::start(scenario, binary, name, 0)?;
     let request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", scenario.path);
     let before = server.memory();
     let mut streams = Vec::with_capacity(scenario.connections);
     for _ in 0..scenario.connections {
         let mut stream = server.connect()?;
-        let answer = exchange(&mut stream, request.as_bytes())?;
+        let answer = exchange_request(&mut stream, request.as_bytes())?;
         if answer.status != 200 {
             return Err(format!("{name} answered {}", answer.status));
         }
@@ -47,7 +47,8 @@ fn bytes_each(scenario: &Scenario, binary: &Path, name: &'static str) -> Result<
     // Checks that the first and the last connection are still served.
     let after = server.memory();
     for index in [0, scenario.connections - 1] {
-        exchange(&mut streams[index], request.as_bytes()).map_err(|e| format!("{name}, connection {index}: {e}"))?;
+        exchange_request(&mut streams[index], request.as_bytes())
+            .map_err(|e| format!("{name}, connection {index}: {e}"))?;
     }
     Ok(after.saturating_sub(before) as f64 / scenario.connections as f64)
 }

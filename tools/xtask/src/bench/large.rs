@@ -3,9 +3,9 @@
 //! The configuration is generated: 1,000 servers with 10 locations each, most kinds of them, and groups of servers. Both servers
 //! test it and reload it in turns. A reload has ended when an answer tells of the new configuration and no process works any more.
 
-use super::report::spread;
+use super::report::value_spread;
 use super::scenario::{self, Scenario};
-use super::server::{PATIENCE, Server, exchange};
+use super::server::{BenchServer, PATIENCE, exchange_request};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,10 +49,10 @@ const FIGURES: [Figure; 8] = [
 ];
 
 /// Writes `large.md` into `folder`.
-pub fn run(binary: &Path, nginx: &Path, pairs: usize, folder: &Path) -> Result<(), String> {
+pub fn measure_large(binary: &Path, nginx: &Path, pairs: usize, folder: &Path) -> Result<(), String> {
     let conf = configuration();
     let lines = conf.lines().count();
-    let scenario = scenario::parse("large".into(), conf)?;
+    let scenario = scenario::parse_scenario("large".into(), conf)?;
     let mut turns = [Vec::new(), Vec::new()];
     for round in 0..pairs {
         let mut order = [(0, nginx, "nginx"), (1, binary, "tidegate")];
@@ -68,8 +68,8 @@ pub fn run(binary: &Path, nginx: &Path, pairs: usize, folder: &Path) -> Result<(
          |---|---|---|---|---|\n"
     );
     for (name, figure) in FIGURES {
-        let middle = |place: usize| spread(turns[place].iter().map(figure)).median;
-        let ratio = spread(turns[0].iter().zip(&turns[1]).map(|(theirs, ours)| figure(theirs) / figure(ours)));
+        let middle = |place: usize| value_spread(turns[place].iter().map(figure)).median;
+        let ratio = value_spread(turns[0].iter().zip(&turns[1]).map(|(theirs, ours)| figure(theirs) / figure(ours)));
         let (theirs, ours) = (middle(0), middle(1));
         let _ = writeln!(
             text,
@@ -83,7 +83,7 @@ pub fn run(binary: &Path, nginx: &Path, pairs: usize, folder: &Path) -> Result<(
 }
 
 fn turn(scenario: &Scenario, program: &Path, name: &'static str) -> Result<Costs, String> {
-    let server = Server::start(scenario, program, name, 0)?;
+    let server = BenchServer::start(scenario, program, name, 0)?;
     let mut costs = Costs::default();
     (costs.test_cpu, costs.test_wall) = test(&server, program)?;
     let file = server.folder().join("server.conf");
@@ -108,7 +108,7 @@ fn turn(scenario: &Scenario, program: &Path, name: &'static str) -> Result<Costs
 }
 
 /// CPU and elapsed milliseconds of one `-t`.
-fn test(server: &Server, program: &Path) -> Result<(f64, f64), String> {
+fn test(server: &BenchServer, program: &Path) -> Result<(f64, f64), String> {
     let (before, began) = (children_ms()?, Instant::now());
     for _ in 0..TESTS {
         let status = Command::new("taskset")
@@ -139,10 +139,10 @@ fn children_ms() -> Result<f64, String> {
 }
 
 /// Waits until new connections are answered under the configuration of this generation.
-fn answers(server: &Server, scenario: &Scenario, generation: usize) -> Result<(), String> {
+fn answers(server: &BenchServer, scenario: &Scenario, generation: usize) -> Result<(), String> {
     let request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n", scenario.path);
     let until = Instant::now() + PATIENCE;
-    while exchange(&mut server.connect()?, request.as_bytes())?.length != generation {
+    while exchange_request(&mut server.connect()?, request.as_bytes())?.length != generation {
         if Instant::now() > until {
             return Err(format!("{} does not reload", server.name));
         }
@@ -152,7 +152,7 @@ fn answers(server: &Server, scenario: &Scenario, generation: usize) -> Result<()
 }
 
 /// Waits until all processes are idle and no old worker is left. Returns the CPU time of each.
-fn settle(server: &Server) -> Result<Vec<(u32, u64)>, String> {
+fn settle(server: &BenchServer) -> Result<Vec<(u32, u64)>, String> {
     let until = Instant::now() + PATIENCE;
     let mut last = server.cpu_of_each();
     loop {

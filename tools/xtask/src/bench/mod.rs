@@ -23,9 +23,9 @@ mod server;
 mod sessions;
 mod sizes;
 
-use report::{Outcome, Row};
+use report::{BenchOutcome, ReportRow};
 use scenario::Scenario;
-use server::Server;
+use server::BenchServer;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,7 +62,7 @@ const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
 
 const TRIES: usize = 4;
 
-struct Options {
+struct BenchOptions {
     scenarios: Vec<String>,
     pairs: usize,
     seconds: u64,
@@ -93,11 +93,11 @@ pub struct Turn {
     pub p99_us: f64,
 }
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     if let [flag, kind, port] = arguments
         && flag == "--hog"
     {
-        return fairness::hog(kind, port.parse().map_err(|_| "--hog wants a port")?);
+        return fairness::run_hog(kind, port.parse().map_err(|_| "--hog wants a port")?);
     }
     let options = parse(arguments)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
@@ -111,10 +111,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     };
     let folder = options.out.clone().unwrap_or_else(|| root.join("benches/runs").join(report::run_name()));
     if options.large {
-        return large::run(&binary, &options.nginx, options.pairs, &folder);
+        return large::measure_large(&binary, &options.nginx, options.pairs, &folder);
     }
     if options.scrape {
-        return scrape::run(&binary, &client, options.pairs, options.seconds, &folder);
+        return scrape::measure_scrapes(&binary, &client, options.pairs, options.seconds, &folder);
     }
     let programs: &[&str] = if options.calls { &["strace", "taskset", "gzip"] } else { &["wrk", "taskset", "gzip"] };
     for program in programs {
@@ -124,34 +124,38 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
     idle::raise_descriptors()?;
     if options.fairness {
-        let scenarios = scenario::all(&root.join("benches/scenarios"), &["static-5k".to_string()])?;
+        let scenarios = scenario::all_scenarios(&root.join("benches/scenarios"), &["static-5k".to_string()])?;
         let scenario = scenarios.first().ok_or("there is no scenario \"static-5k\"")?;
-        return fairness::run(scenario, &binary, &options.nginx, options.pairs, options.seconds, &folder);
+        return fairness::measure_fairness(scenario, &binary, &options.nginx, options.pairs, options.seconds, &folder);
     }
     if options.observed {
-        let scenarios = observed::scenarios(&root.join("benches/scenarios"), &options.scenarios)?;
-        return observed::run(&scenarios, &binary, options.seconds, &folder);
+        let scenarios = observed::observed_scenarios(&root.join("benches/scenarios"), &options.scenarios)?;
+        return observed::measure_observed(&scenarios, &binary, options.seconds, &folder);
     }
     if options.sizes {
         return sizes::run(&root, &binary, &client, &options, &folder);
     }
     let mut rows = Vec::new();
-    for scenario in scenario::all(&root.join("benches/scenarios"), &options.scenarios)? {
+    for scenario in scenario::all_scenarios(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
         let outcome = match measure(&scenario, &binary, &client, &options) {
             Ok(outcome) => outcome,
-            Err(words) => Outcome::NotRun(words),
+            Err(words) => BenchOutcome::NotRun(words),
         };
-        let row = Row { name: scenario.name.clone(), load: report::load_average(), outcome };
-        eprintln!("    {}", report::line(&row));
+        let row = ReportRow { name: scenario.name.clone(), load: report::load_average(), outcome };
+        eprintln!("    {}", report::row_line(&row));
         rows.push(row);
     }
     let (pairs, seconds) = (options.pairs, options.seconds);
-    report::write(&folder, &rows, &report::Run { pairs, seconds, nginx: version(&options.nginx), note: options.note })
+    report::write_report(
+        &folder,
+        &rows,
+        &report::BenchRun { pairs, seconds, nginx: version(&options.nginx), note: options.note },
+    )
 }
 
-fn parse(arguments: &[String]) -> Result<Options, String> {
-    let mut options = Options {
+fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
+    let mut options = BenchOptions {
         scenarios: Vec::new(),
         pairs: 5,
         seconds: 3,
@@ -219,39 +223,39 @@ fn version(nginx: &Path) -> String {
     words.trim().rsplit(' ').next().unwrap_or("nginx").to_string()
 }
 
-fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options) -> Result<Outcome, String> {
+fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &BenchOptions) -> Result<BenchOutcome, String> {
     if scenario.idle && options.calls {
         return Err("idle connections make no calls".into());
     }
     if let (Some(kind), false) = (scenario.session, options.calls) {
-        return sessions::measure(scenario, kind, binary, options);
+        return sessions::measure_sessions(scenario, kind, binary, options);
     }
     if scenario.idle {
-        return idle::measure(scenario, binary, &options.nginx, options.pairs);
+        return idle::measure_idle(scenario, binary, &options.nginx, options.pairs);
     }
     let origin = match (&scenario.origin, &scenario.php) {
-        (Some(conf), _) => Some(Server::origin(scenario, conf, binary)?),
-        (None, Some(conf)) => Some(Server::php(conf)?),
+        (Some(conf), _) => Some(BenchServer::origin(scenario, conf, binary)?),
+        (None, Some(conf)) => Some(BenchServer::php(conf)?),
         (None, None) => None,
     };
     let port = origin.as_ref().map_or(0, |server| server.port);
-    let ours = Server::start(scenario, binary, "tidegate", port)?;
-    let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
+    let ours = BenchServer::start(scenario, binary, "tidegate", port)?;
+    let theirs = BenchServer::start(scenario, &options.nginx, "nginx", port)?;
     if options.calls && scenario.protocol().is_some() {
         return Err("calls are counted over HTTP/1.1".into());
     }
     if options.calls {
         compare(&ours, &ours.ask(scenario)?, &theirs, &theirs.ask(scenario)?)?;
-        return Ok(Outcome::Calls(calls::count(scenario, &theirs)?, calls::count(scenario, &ours)?));
+        return Ok(BenchOutcome::Calls(calls::count_calls(scenario, &theirs)?, calls::count_calls(scenario, &ours)?));
     }
     let mut peers = Vec::new();
     if let Some(conf) = scenario.haproxy.as_ref().filter(|_| is_there("haproxy")) {
-        peers.push(Server::haproxy(scenario, conf, Path::new("haproxy"), port)?);
+        peers.push(BenchServer::haproxy(scenario, conf, Path::new("haproxy"), port)?);
     }
     if let Some(conf) = scenario.h2o.as_ref().filter(|_| is_there("h2o")) {
-        peers.push(Server::h2o(scenario, conf, Path::new("h2o"))?);
+        peers.push(BenchServer::h2o(scenario, conf, Path::new("h2o"))?);
     }
-    let same = |a: &Server, b: &Server| match scenario.tls || scenario.protocol().is_some() {
+    let same = |a: &BenchServer, b: &BenchServer| match scenario.tls || scenario.protocol().is_some() {
         false => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
         true => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
     };
@@ -261,9 +265,9 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &Options)
     }
     // The floor program sends only the length, not the content.
     if let Some(mode) = &scenario.floor {
-        peers.extend(Server::floor(scenario, mode, port)?);
+        peers.extend(BenchServer::floor(scenario, mode, port)?);
     }
-    let turn = |server: &Server| match scenario.by_bench() {
+    let turn = |server: &BenchServer| match scenario.by_bench() {
         // Repeats a turn that other programs disturbed.
         true => (1..TRIES)
             .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
@@ -282,12 +286,12 @@ fn is_there(program: &str) -> bool {
 
 /// Measures the peers after each pair.
 fn in_pairs(
-    ours: &Server,
-    theirs: &Server,
-    peers: &[Server],
+    ours: &BenchServer,
+    theirs: &BenchServer,
+    peers: &[BenchServer],
     pairs: usize,
-    turn: &dyn Fn(&Server) -> Result<Turn, String>,
-) -> Result<Outcome, String> {
+    turn: &dyn Fn(&BenchServer) -> Result<Turn, String>,
+) -> Result<BenchOutcome, String> {
     let mut all = Vec::new();
     let mut others: Vec<(&'static str, Vec<Turn>)> = peers.iter().map(|peer| (peer.name, Vec::new())).collect();
     for round in 0..pairs {
@@ -304,13 +308,18 @@ fn in_pairs(
             turns.push(turn(peer)?);
         }
     }
-    Ok(Outcome::Speed(all, others))
+    Ok(BenchOutcome::Speed(all, others))
 }
 
 /// Compares status, length and bytes before and after the load.
-fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answer) -> Result<(), String> {
+fn compare(
+    ours: &BenchServer,
+    a: &server::ServerAnswer,
+    theirs: &BenchServer,
+    b: &server::ServerAnswer,
+) -> Result<(), String> {
     if a.status != 200 || a != b {
-        let show = |s: &Server, x: &server::Answer| {
+        let show = |s: &BenchServer, x: &server::ServerAnswer| {
             format!("{} {} with {} bytes, hash {:x}", s.name, x.status, x.length, x.hash)
         };
         return Err(format!("the answers differ: {}, {}", show(ours, a), show(theirs, b)));
@@ -319,7 +328,7 @@ fn compare(ours: &Server, a: &server::Answer, theirs: &Server, b: &server::Answe
 }
 
 /// Runs wrk; returns the CPU time of the server's processes.
-fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, String> {
+fn turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
     let before = server.cpu_ns();
     let mut wrk = Command::new("taskset");
     wrk.args(["-c", "1", "wrk", "--latency", "-t1"]);
@@ -350,7 +359,7 @@ fn turn(scenario: &Scenario, server: &Server, seconds: u64) -> Result<Turn, Stri
 }
 
 /// Uses Tidegate's client: at an offered rate with equal arrivals, or over HTTP/2.
-fn turn_by(scenario: &Scenario, server: &Server, client: &Path, seconds: u64) -> Result<Turn, String> {
+fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u64) -> Result<Turn, String> {
     let mut bench = Command::new("taskset");
     bench.args(["-c", "1"]).arg(client).args([
         "bench",
@@ -423,7 +432,7 @@ mod tests {
     #[test]
     fn every_scenario_can_be_read() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/scenarios");
-        let all = scenario::all(&folder, &[]).expect("scenarios");
+        let all = scenario::all_scenarios(&folder, &[]).expect("scenarios");
         assert!(all.len() >= 9);
         for (name, rate) in
             [("static-5k@2000", 2000), ("static-5k@8000", 8000), ("proxy-1k@2000", 2000), ("proxy-1k@8000", 8000)]

@@ -3,9 +3,9 @@
 //! Two processes of one binary run a scenario's configuration, one as it is, one with a zone for each server, location and
 //! upstream group, the page of metrics, and traces for 1 % of the requests, exported over HTTP to a collector on the client's processor.
 
-use super::report::spread;
+use super::report::value_spread;
 use super::scenario::{self, Scenario};
-use super::server::{PATIENCE, Server};
+use super::server::{BenchServer, PATIENCE};
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,8 +23,8 @@ const ROUNDS: usize = 60;
 const PAIRS_PER_SECOND: u64 = 5;
 
 /// Measures the scenarios in pairs of short turns, and writes `observed.md` into `folder`.
-pub fn run(scenarios: &[Scenario], binary: &Path, seconds: u64, folder: &Path) -> Result<(), String> {
-    let collector = Collector::start()?;
+pub fn measure_observed(scenarios: &[Scenario], binary: &Path, seconds: u64, folder: &Path) -> Result<(), String> {
+    let collector = ExportCollector::start()?;
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(1);
     rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
@@ -36,12 +36,12 @@ pub fn run(scenarios: &[Scenario], binary: &Path, seconds: u64, folder: &Path) -
         CONNECTIONS * ROUNDS
     );
     for scenario in scenarios {
-        let origin = scenario.origin.as_ref().map(|conf| Server::origin(scenario, conf, binary)).transpose()?;
+        let origin = scenario.origin.as_ref().map(|conf| BenchServer::origin(scenario, conf, binary)).transpose()?;
         let port = origin.as_ref().map_or(0, |server| server.port);
         let start = |conf: String, name| {
             let mut scenario = scenario.clone();
             scenario.conf = conf;
-            let server = Server::start(&scenario, binary, name, port)?;
+            let server = BenchServer::start(&scenario, binary, name, port)?;
             let client = Client::connect(&server, &scenario)?;
             Ok::<_, String>((server, client))
         };
@@ -70,7 +70,7 @@ pub fn run(scenarios: &[Scenario], binary: &Path, seconds: u64, folder: &Path) -
 }
 
 /// CPU time per request in microseconds.
-fn turn((server, client): &mut (Server, Client)) -> Result<f64, String> {
+fn turn((server, client): &mut (BenchServer, Client)) -> Result<f64, String> {
     let before = server.cpu_ns();
     for _ in 0..ROUNDS {
         client.round().map_err(|e| format!("{}: {e}", server.name))?;
@@ -87,7 +87,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(server: &Server, scenario: &Scenario) -> Result<Client, String> {
+    fn connect(server: &BenchServer, scenario: &Scenario) -> Result<Client, String> {
         let streams: Result<Vec<_>, _> = (0..CONNECTIONS).map(|_| server.connect()).collect();
         let mut streams = streams?;
         let request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", scenario.path);
@@ -137,9 +137,9 @@ fn row(name: &str, pairs: &[(f64, f64)]) -> String {
     let _ = writeln!(
         out,
         "| {name} | {:.2} µs | {:.2} µs | {:+.1} % ({:+.1} to {:+.1}) |",
-        spread(pairs.iter().map(|(plain, _)| *plain)).median,
-        spread(pairs.iter().map(|(_, observed)| *observed)).median,
-        spread(changes.iter().copied()).median,
+        value_spread(pairs.iter().map(|(plain, _)| *plain)).median,
+        value_spread(pairs.iter().map(|(_, observed)| *observed)).median,
+        value_spread(changes.iter().copied()).median,
         quartile(1),
         quartile(3)
     );
@@ -175,14 +175,14 @@ fn observed(conf: &str, collector: u16) -> Result<String, String> {
 }
 
 /// Accepts exports and confirms them.
-struct Collector {
+struct ExportCollector {
     port: u16,
     exports: Arc<AtomicU64>,
 }
 
-impl Collector {
+impl ExportCollector {
     /// Its threads end with the program.
-    fn start() -> Result<Collector, String> {
+    fn start() -> Result<ExportCollector, String> {
         let listener = TcpListener::bind("127.0.0.1:0").map_err(|e| format!("collector: {e}"))?;
         let port = listener.local_addr().map_err(|e| format!("collector: {e}"))?.port();
         let exports = Arc::new(AtomicU64::new(0));
@@ -193,7 +193,7 @@ impl Collector {
                 std::thread::spawn(move || confirm(stream, &count));
             }
         });
-        Ok(Collector { port, exports })
+        Ok(ExportCollector { port, exports })
     }
 }
 
@@ -224,12 +224,12 @@ fn confirm(stream: TcpStream, exports: &AtomicU64) -> Option<()> {
 }
 
 /// Returns the scenarios of this measurement.
-pub fn scenarios(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
+pub fn observed_scenarios(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
     let names = match names {
         [] => SCENARIOS.map(String::from).to_vec(),
         names => names.to_vec(),
     };
-    scenario::all(folder, &names)
+    scenario::all_scenarios(folder, &names)
 }
 
 #[cfg(test)]
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn scenarios_get_zones_and_traces() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/scenarios");
-        for scenario in scenarios(&folder, &[]).expect("scenarios") {
+        for scenario in observed_scenarios(&folder, &[]).expect("scenarios") {
             let conf = observed(&scenario.conf, 4318).expect("a known shape");
             let zones = if scenario.origin.is_some() { 3 } else { 2 };
             assert_eq!(conf.matches("zone ").count(), zones, "{conf}");

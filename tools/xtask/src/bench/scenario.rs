@@ -1,6 +1,6 @@
 //! A scenario: a directory with a configuration, whose first line describes the load, and `goal.md`.
 
-use super::sessions::Kind;
+use super::sessions::SessionKind;
 use std::path::Path;
 
 /// `# bench: path=/5k.html connections=64 header=Connection:close rates=2000,8000`; `streams=16`: over HTTP/2, `http3`: over HTTP/3, `tls`: over TLS, `post=300000`: with a body of so many bytes, `fresh`: a connection for each request; `floor=5120`: beside the floor program; `session=tcp`: of the stream area
@@ -39,7 +39,7 @@ pub struct Scenario {
     /// Measures memory of idle connections instead of CPU time.
     pub idle: bool,
     /// Measures sessions of the stream area instead of requests.
-    pub session: Option<Kind>,
+    pub session: Option<SessionKind>,
 }
 
 impl Scenario {
@@ -67,7 +67,7 @@ impl Scenario {
 }
 
 /// The named ones, or all, by name; idle connections last.
-pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
+pub fn all_scenarios(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let mut found = Vec::new();
     for entry in entries.flatten() {
@@ -79,7 +79,7 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
             php: beside("php-fpm.conf"),
             haproxy: beside("haproxy.cfg"),
             h2o: beside("h2o.conf"),
-            ..parse(name, conf)?
+            ..parse_scenario(name, conf)?
         };
         let at_rates = whole.rates.iter().map(|rate| Scenario {
             name: format!("{}@{rate}", whole.name),
@@ -98,7 +98,7 @@ pub fn all(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, String> {
 }
 
 /// Reads the first line of the configuration.
-pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
+pub fn parse_scenario(name: String, conf: String) -> Result<Scenario, String> {
     let first = conf.lines().next().unwrap_or("");
     let words = first.strip_prefix("# bench: ").ok_or(format!("{name}: nginx.conf begins without \"# bench: \""))?;
     let mut scenario = Scenario {
@@ -137,8 +137,8 @@ pub fn parse(name: String, conf: String) -> Result<Scenario, String> {
                 scenario.streams = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
             }
             Some(("floor", value)) => scenario.floor = Some(value.split(',').map(String::from).collect()),
-            Some(("session", "tcp")) => scenario.session = Some(Kind::Tcp),
-            Some(("session", "udp")) => scenario.session = Some(Kind::Udp),
+            Some(("session", "tcp")) => scenario.session = Some(SessionKind::Tcp),
+            Some(("session", "udp")) => scenario.session = Some(SessionKind::Udp),
             Some(("post", value)) => {
                 scenario.post = Some(value.parse().map_err(|_| format!("{}: {word}", scenario.name))?);
             }

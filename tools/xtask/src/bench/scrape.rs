@@ -3,9 +3,9 @@
 //! One worker and the control thread share processor 0, which is the worst case: the page of metrics is made beside the requests, on
 //! their processor. Turns with and without scrapes alternate on one server, at an offered rate.
 
-use super::report::spread;
+use super::report::value_spread;
 use super::scenario::{self, Scenario};
-use super::server::{PATIENCE, Server};
+use super::server::{BenchServer, PATIENCE};
 use super::{TRIES, turn_by};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -34,10 +34,10 @@ struct Figures {
 }
 
 /// Measures one server with and without scrapes in turns, and writes `scrape.md` into `folder`.
-pub fn run(binary: &Path, client: &Path, pairs: usize, seconds: u64, folder: &Path) -> Result<(), String> {
-    let mut scenario = scenario::parse("scrape".into(), configuration())?;
+pub fn measure_scrapes(binary: &Path, client: &Path, pairs: usize, seconds: u64, folder: &Path) -> Result<(), String> {
+    let mut scenario = scenario::parse_scenario("scrape".into(), configuration())?;
     scenario.rate = Some(RATE);
-    let server = Server::start(&scenario, binary, "tidegate", 0)?;
+    let server = BenchServer::start(&scenario, binary, "tidegate", 0)?;
     let mut turns = [Vec::new(), Vec::new()];
     for round in 0..pairs {
         for scrapes in if round % 2 == 0 { [false, true] } else { [true, false] } {
@@ -45,7 +45,7 @@ pub fn run(binary: &Path, client: &Path, pairs: usize, seconds: u64, folder: &Pa
         }
     }
     let [quiet, scraped] = &turns;
-    let middle = |turns: &[Figures], figure: fn(&Figures) -> f64| spread(turns.iter().map(figure)).median;
+    let middle = |turns: &[Figures], figure: fn(&Figures) -> f64| value_spread(turns.iter().map(figure)).median;
     let page = scraped.last().map_or(0, |figures| figures.page);
     let mut text = format!(
         "# Scrapes of {ZONES} zones\n\nMedians of {pairs} pairs of {seconds} s at {RATE} requests/s; one scrape per second: {page} bytes in {:.0} \
@@ -59,7 +59,7 @@ pub fn run(binary: &Path, client: &Path, pairs: usize, seconds: u64, folder: &Pa
         ("CPU per request, all threads, us", |f| f.cpu_us),
     ];
     for (name, figure) in rows {
-        let difference = spread(quiet.iter().zip(scraped).map(|(without, with)| figure(with) - figure(without)));
+        let difference = value_spread(quiet.iter().zip(scraped).map(|(without, with)| figure(with) - figure(without)));
         let _ = writeln!(
             text,
             "| {name} | {:.1} | {:.1} | {:+.1}, {:+.1} to {:+.1} |",
@@ -75,7 +75,13 @@ pub fn run(binary: &Path, client: &Path, pairs: usize, seconds: u64, folder: &Pa
     std::fs::write(folder.join("scrape.md"), text).map_err(|e| format!("{}: {e}", folder.display()))
 }
 
-fn turn(scenario: &Scenario, server: &Server, client: &Path, seconds: u64, scrapes: bool) -> Result<Figures, String> {
+fn turn(
+    scenario: &Scenario,
+    server: &BenchServer,
+    client: &Path,
+    seconds: u64,
+    scrapes: bool,
+) -> Result<Figures, String> {
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let scraper = scope.spawn(|| if scrapes { scrape_until(&ended, server) } else { Ok((0.0, 0)) });
@@ -95,7 +101,7 @@ fn turn(scenario: &Scenario, server: &Server, client: &Path, seconds: u64, scrap
 }
 
 /// CPU time of the server's worker threads so far.
-fn worker_cpu_ns(server: &Server) -> u64 {
+fn worker_cpu_ns(server: &BenchServer) -> u64 {
     let threads = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |path: &Path| {
         let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
@@ -107,7 +113,7 @@ fn worker_cpu_ns(server: &Server) -> u64 {
 }
 
 /// In milliseconds, with the bytes of the last page.
-fn scrape_until(ended: &AtomicBool, server: &Server) -> Result<(f64, usize), String> {
+fn scrape_until(ended: &AtomicBool, server: &BenchServer) -> Result<(f64, usize), String> {
     let mut processors = rustix::thread::CpuSet::new();
     processors.set(1);
     rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
@@ -120,11 +126,11 @@ fn scrape_until(ended: &AtomicBool, server: &Server) -> Result<(f64, usize), Str
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    Ok((spread(times.into_iter()).median, page))
+    Ok((value_spread(times.into_iter()).median, page))
 }
 
 /// Requests the page once; returns its length.
-fn scrape(server: &Server) -> Result<usize, String> {
+fn scrape(server: &BenchServer) -> Result<usize, String> {
     let mut stream = server.connect()?;
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: metrics\r\nConnection: close\r\n\r\n")

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Server {
+pub struct BenchServer {
     pub name: &'static str,
     pub port: u16,
     child: Child,
@@ -19,35 +19,35 @@ pub struct Server {
 
 /// Equal for all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ServerAnswer {
     pub status: u16,
     pub length: usize,
     pub hash: u64,
 }
 
-impl Server {
+impl BenchServer {
     /// Starts a server on CPU 0. `origin`: port of the upstream server, if any.
-    pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<Server, String> {
-        Server::with(scenario, &scenario.conf, binary, name, origin, "0")
+    pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<BenchServer, String> {
+        BenchServer::with(scenario, &scenario.conf, binary, name, origin, "0")
     }
 
     /// Upstream server, on the client's CPU.
-    pub fn origin(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
-        Server::with(scenario, conf, binary, "origin", 0, "1")
+    pub fn origin(scenario: &Scenario, conf: &str, binary: &Path) -> Result<BenchServer, String> {
+        BenchServer::with(scenario, conf, binary, "origin", 0, "1")
     }
 
     /// HAProxy
-    pub fn haproxy(scenario: &Scenario, conf: &str, binary: &Path, origin: u16) -> Result<Server, String> {
-        Server::with(scenario, conf, binary, "haproxy", origin, "0")
+    pub fn haproxy(scenario: &Scenario, conf: &str, binary: &Path, origin: u16) -> Result<BenchServer, String> {
+        BenchServer::with(scenario, conf, binary, "haproxy", origin, "0")
     }
 
     /// h2o
-    pub fn h2o(scenario: &Scenario, conf: &str, binary: &Path) -> Result<Server, String> {
-        Server::with(scenario, conf, binary, "h2o", 0, "0")
+    pub fn h2o(scenario: &Scenario, conf: &str, binary: &Path) -> Result<BenchServer, String> {
+        BenchServer::with(scenario, conf, binary, "h2o", 0, "0")
     }
 
     /// php-fpm on the client's CPU; its script is in the folder `html`.
-    pub fn php(conf: &str) -> Result<Server, String> {
+    pub fn php(conf: &str) -> Result<BenchServer, String> {
         let sbin = fs::read_dir("/usr/sbin").map_err(|e| e.to_string())?.flatten();
         let is_fpm =
             |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("php-fpm"));
@@ -70,13 +70,13 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| format!("php-fpm: {e}"))?;
-        let server = Server { name: "php-fpm", port, child, folder };
+        let server = BenchServer { name: "php-fpm", port, child, folder };
         server.listens()?;
         Ok(server)
     }
 
     /// Floor program; `None`: no C compiler.
-    pub fn floor(scenario: &Scenario, arguments: &[String], origin: u16) -> Result<Option<Server>, String> {
+    pub fn floor(scenario: &Scenario, arguments: &[String], origin: u16) -> Result<Option<BenchServer>, String> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/floor/floor.c");
         let folder = std::env::temp_dir().join(format!("bench-{}-floor", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -96,7 +96,7 @@ impl Server {
             .stdin(Stdio::null())
             .spawn()
             .map_err(|e| format!("floor: {e}"))?;
-        let server = Server { name: "floor", port, child, folder };
+        let server = BenchServer { name: "floor", port, child, folder };
         server.listens()?;
         server.ask(scenario)?;
         Ok(Some(server))
@@ -109,7 +109,7 @@ impl Server {
         name: &'static str,
         origin: u16,
         processor: &str,
-    ) -> Result<Server, String> {
+    ) -> Result<BenchServer, String> {
         let folder = std::env::temp_dir().join(format!("bench-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         write_files(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -154,8 +154,8 @@ impl Server {
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| format!("{name}: {e}"))?;
-        let server = Server { name, port, child, folder };
-        if scenario.session == Some(super::sessions::Kind::Udp) {
+        let server = BenchServer { name, port, child, folder };
+        if scenario.session == Some(super::sessions::SessionKind::Udp) {
             server.hears()?;
             return Ok(server);
         }
@@ -237,18 +237,18 @@ impl Server {
         self.processes().into_iter().map(process).sum()
     }
 
-    pub fn ask(&self, scenario: &Scenario) -> Result<Answer, String> {
+    pub fn ask(&self, scenario: &Scenario) -> Result<ServerAnswer, String> {
         let mut stream = self.connect()?;
         let mut request = format!("GET {} HTTP/1.1\r\nHost: 127.0.0.1\r\n", scenario.path);
         for header in &scenario.headers {
             request.push_str(&format!("{header}\r\n"));
         }
         request.push_str("\r\n");
-        exchange(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
+        exchange_request(&mut stream, request.as_bytes()).map_err(|e| format!("{}: {e}", self.name))
     }
 
     /// Uses Tidegate's client and the scenario's protocol.
-    pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<Answer, String> {
+    pub fn ask_by(&self, client: &Path, scenario: &Scenario) -> Result<ServerAnswer, String> {
         let mut bench = Command::new(client);
         bench.args(["bench", "--show"]).args(scenario.protocol()).arg(scenario.url(self.port));
         let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
@@ -258,7 +258,7 @@ impl Server {
             (after("status").and_then(|w| w.parse().ok()), after("body").and_then(|w| w.parse().ok()));
         let hash = after("hash").and_then(|w| u64::from_str_radix(w, 16).ok());
         match (status, length, hash) {
-            (Some(status), Some(length), Some(hash)) => Ok(Answer { status, length, hash }),
+            (Some(status), Some(length), Some(hash)) => Ok(ServerAnswer { status, length, hash }),
             _ => Err(format!("{}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim())),
         }
     }
@@ -290,7 +290,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for BenchServer {
     fn drop(&mut self) {
         let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
         let _ = self.child.wait();
@@ -299,7 +299,7 @@ impl Drop for Server {
 }
 
 /// Sends a request and returns the response, with a chunked or compressed body decoded.
-pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String> {
+pub fn exchange_request(stream: &mut TcpStream, request: &[u8]) -> Result<ServerAnswer, String> {
     stream.write_all(request).map_err(|e| e.to_string())?;
     let mut bytes = Vec::new();
     let mut buf = [0; 16 * 1024];
@@ -323,7 +323,7 @@ pub fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<Answer, String
                 let hash = body
                     .iter()
                     .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-                return Ok(Answer { status, length: body.len(), hash });
+                return Ok(ServerAnswer { status, length: body.len(), hash });
             }
         }
         match stream.read(&mut buf).map_err(|e| e.to_string())? {
@@ -386,7 +386,7 @@ fn write_files(folder: &Path) -> std::io::Result<()> {
     fs::write(html.join("1k.php"), "<?php header('Content-Length: 1024'); echo str_repeat('tidegate', 128);")?;
     fs::write(html.join("5k.html"), filler(5120))?;
     fs::write(html.join("500k.bin"), filler(500_000))?;
-    for (name, length) in super::sizes::files() {
+    for (name, length) in super::sizes::size_files() {
         fs::write(html.join(name), filler(length))?;
     }
     fs::write(html.join("assets/5k.css"), filler(5120))?;

@@ -1,10 +1,10 @@
 //! Sessions of TCP and UDP through a proxy: what a megabyte costs, what a datagram and its answer cost, what a session that is
 //! silent costs in memory. Client and server behind are threads of this process, on processor 1.
 
-use super::report::Outcome;
+use super::report::BenchOutcome;
 use super::scenario::Scenario;
-use super::server::Server;
-use super::{Options, Turn, in_pairs};
+use super::server::BenchServer;
+use super::{BenchOptions, Turn, in_pairs};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// Kind of sessions in a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SessionKind {
     Tcp,
     Udp,
 }
@@ -30,11 +30,11 @@ const LOST: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Server-side connections that are never read.
-type Held = Arc<Mutex<Vec<TcpStream>>>;
+type HeldStreams = Arc<Mutex<Vec<TcpStream>>>;
 
 /// Upstream server; runs until the process ends.
-fn origin(kind: Kind, idle: Option<Held>) -> std::io::Result<u16> {
-    if kind == Kind::Udp {
+fn origin(kind: SessionKind, idle: Option<HeldStreams>) -> std::io::Result<u16> {
+    if kind == SessionKind::Udp {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         let port = socket.local_addr()?.port();
         std::thread::spawn(move || {
@@ -68,7 +68,12 @@ fn origin(kind: Kind, idle: Option<Held>) -> std::io::Result<u16> {
 }
 
 /// Returns pairs of turns, or of memory sizes.
-pub fn measure(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) -> Result<Outcome, String> {
+pub fn measure_sessions(
+    scenario: &Scenario,
+    kind: SessionKind,
+    binary: &Path,
+    options: &BenchOptions,
+) -> Result<BenchOutcome, String> {
     // Threads inherit it; the servers are pinned by `taskset`.
     let before = rustix::thread::sched_getaffinity(None).map_err(|e| e.to_string())?;
     let mut client = rustix::thread::CpuSet::new();
@@ -79,31 +84,36 @@ pub fn measure(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options
     outcome
 }
 
-fn on_client(scenario: &Scenario, kind: Kind, binary: &Path, options: &Options) -> Result<Outcome, String> {
-    let held = Held::default();
+fn on_client(
+    scenario: &Scenario,
+    kind: SessionKind,
+    binary: &Path,
+    options: &BenchOptions,
+) -> Result<BenchOutcome, String> {
+    let held = HeldStreams::default();
     let port = origin(kind, scenario.idle.then(|| held.clone())).map_err(|e| format!("the server behind: {e}"))?;
     let haproxy = Path::new("haproxy");
     let haproxy_conf = scenario.haproxy.as_ref().filter(|_| super::is_there("haproxy"));
     if scenario.idle {
         if let Some(conf) = haproxy_conf {
-            let each = bytes_each(scenario, Server::haproxy(scenario, conf, haproxy, port)?, &held)?;
+            let each = bytes_each(scenario, BenchServer::haproxy(scenario, conf, haproxy, port)?, &held)?;
             eprintln!("    HAProxy: {each:.0} B");
         }
         let mut out = Vec::new();
         for _ in 0..options.pairs {
-            let theirs = bytes_each(scenario, Server::start(scenario, &options.nginx, "nginx", port)?, &held)?;
-            out.push((theirs, bytes_each(scenario, Server::start(scenario, binary, "tidegate", port)?, &held)?));
+            let theirs = bytes_each(scenario, BenchServer::start(scenario, &options.nginx, "nginx", port)?, &held)?;
+            out.push((theirs, bytes_each(scenario, BenchServer::start(scenario, binary, "tidegate", port)?, &held)?));
         }
-        return Ok(Outcome::Memory(out));
+        return Ok(BenchOutcome::Memory(out));
     }
-    let ours = Server::start(scenario, binary, "tidegate", port)?;
-    let theirs = Server::start(scenario, &options.nginx, "nginx", port)?;
-    let third = haproxy_conf.map(|conf| Server::haproxy(scenario, conf, haproxy, port)).transpose()?;
+    let ours = BenchServer::start(scenario, binary, "tidegate", port)?;
+    let theirs = BenchServer::start(scenario, &options.nginx, "nginx", port)?;
+    let third = haproxy_conf.map(|conf| BenchServer::haproxy(scenario, conf, haproxy, port)).transpose()?;
     in_pairs(&ours, &theirs, third.as_slice(), options.pairs, &|server| turn(scenario, kind, server, options.seconds))
 }
 
 /// Counts megabytes or datagrams.
-fn turn(scenario: &Scenario, kind: Kind, server: &Server, seconds: u64) -> Result<Turn, String> {
+fn turn(scenario: &Scenario, kind: SessionKind, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
     let count = Arc::new(AtomicU64::new(0));
     let (before, began) = (server.cpu_ns(), Instant::now());
     let until = began + Duration::from_secs(seconds);
@@ -111,8 +121,8 @@ fn turn(scenario: &Scenario, kind: Kind, server: &Server, seconds: u64) -> Resul
         .map(|_| {
             let (count, port) = (count.clone(), server.port);
             std::thread::spawn(move || match kind {
-                Kind::Tcp => download(port, until, &count),
-                Kind::Udp => ping(port, until, &count),
+                SessionKind::Tcp => download(port, until, &count),
+                SessionKind::Udp => ping(port, until, &count),
             })
         })
         .collect();
@@ -120,7 +130,7 @@ fn turn(scenario: &Scenario, kind: Kind, server: &Server, seconds: u64) -> Resul
         thread.join().map_err(|_| "a client's thread broke")?.map_err(|e| format!("{}: {e}", server.name))?;
     }
     let (after, took) = (server.cpu_ns(), began.elapsed().as_secs_f64());
-    let done = count.load(Ordering::Relaxed) as f64 / if kind == Kind::Tcp { MEGABYTE } else { 1.0 };
+    let done = count.load(Ordering::Relaxed) as f64 / if kind == SessionKind::Tcp { MEGABYTE } else { 1.0 };
     if done < 1.0 {
         return Err(format!("{} passed nothing on", server.name));
     }
@@ -158,7 +168,7 @@ fn ping(port: u16, until: Instant, count: &AtomicU64) -> std::io::Result<()> {
 }
 
 /// Memory of a silent session after one octet each way.
-fn bytes_each(scenario: &Scenario, server: Server, held: &Held) -> Result<f64, String> {
+fn bytes_each(scenario: &Scenario, server: BenchServer, held: &HeldStreams) -> Result<f64, String> {
     let before = server.memory();
     let mut streams = Vec::with_capacity(scenario.connections);
     let say = |e: std::io::Error| format!("{}: {e}", server.name);

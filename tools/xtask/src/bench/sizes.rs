@@ -3,9 +3,9 @@
 //! The sizes lie around those at which a server changes its way: copies from memory, the kernel's page cache, several segments, several
 //! turns of the event loop.
 
-use super::report::spread;
+use super::report::value_spread;
 use super::scenario::{self, Scenario};
-use super::{Options, Outcome, Turn, measure};
+use super::{BenchOptions, BenchOutcome, Turn, measure};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn file_of(kilobytes: usize) -> String {
 }
 
 /// Returns all files with their lengths in bytes.
-pub fn files() -> impl Iterator<Item = (String, usize)> {
+pub fn size_files() -> impl Iterator<Item = (String, usize)> {
     SIZES.into_iter().map(|size| (file_of(size), size * 1024))
 }
 
@@ -37,7 +37,13 @@ pub fn files() -> impl Iterator<Item = (String, usize)> {
 ///
 /// # Errors
 /// Of the files. A row that fails says so in the table.
-pub(super) fn run(root: &Path, binary: &Path, client: &Path, options: &Options, folder: &Path) -> Result<(), String> {
+pub(super) fn run(
+    root: &Path,
+    binary: &Path,
+    client: &Path,
+    options: &BenchOptions,
+    folder: &Path,
+) -> Result<(), String> {
     if let Some(unknown) = options.scenarios.iter().find(|name| KINDS.iter().all(|(kind, _)| kind != name)) {
         return Err(format!("there is no kind \"{unknown}\": static, proxied, TLS, HTTP/2, HTTP/3"));
     }
@@ -51,14 +57,14 @@ pub(super) fn run(root: &Path, binary: &Path, client: &Path, options: &Options, 
     );
     let wanted = |kind: &str| options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == kind);
     for (kind, base) in KINDS.into_iter().filter(|(kind, _)| wanted(kind)) {
-        let base = scenario::all(&root.join("benches/scenarios"), &[base.to_string()])?;
+        let base = scenario::all_scenarios(&root.join("benches/scenarios"), &[base.to_string()])?;
         let base = base.first().ok_or("a scenario is missing")?;
         for connections in CONNECTIONS {
             for size in SIZES {
                 let scenario = of_size(base, connections, size);
                 let begin = format!("{kind} | {connections} | {size} KB");
                 let row = match measure(&scenario, binary, client, options) {
-                    Ok(Outcome::Speed(pairs, _)) => {
+                    Ok(BenchOutcome::Speed(pairs, _)) => {
                         let _ = writeln!(table, "{kind},{connections},{size},{}", values(&pairs));
                         cells(&pairs)
                     }
@@ -93,13 +99,13 @@ fn medians(pairs: &[(Turn, Turn)]) -> [(f64, f64); 3] {
     FIGURES.map(|figure| {
         let (theirs, ours) =
             (pairs.iter().map(|(theirs, _)| figure(theirs)), pairs.iter().map(|(_, ours)| figure(ours)));
-        (spread(theirs).median, spread(ours).median)
+        (value_spread(theirs).median, value_spread(ours).median)
     })
 }
 
 fn cells(pairs: &[(Turn, Turn)]) -> String {
     let [cpu, p50, p99] = medians(pairs);
-    let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
+    let ratio = value_spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
     format!(
         "{:.1} | {:.1} | **{:.2}** ({:.2}, {:.2}) | {:.2} / {:.2} | {:.2} / {:.2}",
         cpu.0, cpu.1, ratio.median, ratio.least, ratio.most, p50.0, p50.1, p99.0, p99.1
@@ -108,6 +114,6 @@ fn cells(pairs: &[(Turn, Turn)]) -> String {
 
 fn values(pairs: &[(Turn, Turn)]) -> String {
     let [cpu, p50, p99] = medians(pairs);
-    let ratio = spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us)).median;
+    let ratio = value_spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us)).median;
     format!("{:.2},{:.2},{ratio:.3},{:.3},{:.3},{:.3},{:.3}", cpu.0, cpu.1, p50.0, p50.1, p99.0, p99.1)
 }

@@ -1,9 +1,9 @@
 //! The frame of every page: head, bar with search and switch, navigation, contents of the page.
 
-use super::highlight::escape;
-use super::links::{relative, url_of};
+use super::highlight::escape_html;
+use super::links::{relative_link, url_of};
 use super::reference;
-use super::search::Part;
+use super::search::SearchPart;
 use std::fmt::Write;
 
 pub struct Heading {
@@ -12,14 +12,14 @@ pub struct Heading {
     pub anchor: String,
 }
 
-pub struct Page {
+pub struct BookPage {
     /// From the book's root.
     pub url: String,
     pub title: String,
     pub body: String,
     pub headings: Vec<Heading>,
     /// For the search.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SearchPart>,
 }
 
 /// The sections with the addresses and titles of their pages.
@@ -35,7 +35,7 @@ const EARLY_SCRIPT: &str =
     "try{var t=localStorage.getItem('theme');if(t)document.documentElement.dataset.theme=t}catch(e){}";
 
 impl Navigation {
-    pub fn new(sections: &[(&'static str, Vec<String>)], pages: &[Page]) -> Navigation {
+    pub fn new(sections: &[(&'static str, Vec<String>)], pages: &[BookPage]) -> Navigation {
         let title = |url: &str| {
             let page = pages.iter().find(|page| page.url == url);
             page.map_or_else(|| url.to_string(), |page| page.title.clone())
@@ -54,9 +54,9 @@ impl Navigation {
         Navigation { sections }
     }
 
-    pub fn frame(&self, page: &Page) -> String {
-        let home = relative(&page.url, "");
-        let title = escape(&page.title);
+    pub fn frame(&self, page: &BookPage) -> String {
+        let home = relative_link(&page.url, "");
+        let title = escape_html(&page.title);
         let name = if page.url == "index.html" { title.clone() } else { format!("{title} · Tidegate") };
         format!(
             "<!doctype html>\n<html lang=\"en\" data-root=\"{home}\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -88,7 +88,12 @@ impl Navigation {
             let _ = write!(out, "<details{open}><summary>{name}</summary><ul>");
             for (url, title) in pages {
                 let mark = if url == current { " aria-current=\"page\"" } else { "" };
-                let _ = write!(out, "<li><a href=\"{}\"{mark}>{}</a></li>", relative(current, url), escape(title));
+                let _ = write!(
+                    out,
+                    "<li><a href=\"{}\"{mark}>{}</a></li>",
+                    relative_link(current, url),
+                    escape_html(title)
+                );
             }
             out.push_str("</ul></details>\n");
         }
@@ -97,7 +102,7 @@ impl Navigation {
 }
 
 /// For wide windows.
-fn contents(page: &Page) -> String {
+fn contents(page: &BookPage) -> String {
     let listed: Vec<&Heading> = page.headings.iter().filter(|heading| matches!(heading.level, 2 | 3)).collect();
     let listed: Vec<&Heading> = if listed.len() > CONTENTS_MAX {
         listed.into_iter().filter(|heading| heading.level == 2).collect()
@@ -114,7 +119,7 @@ fn contents(page: &Page) -> String {
             "<li class=\"level{}\"><a href=\"#{}\">{}</a></li>",
             heading.level,
             heading.anchor,
-            escape(&heading.title)
+            escape_html(&heading.title)
         );
     }
     out.push_str("</ul></aside>\n");

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Safe inside elements and attributes.
-pub fn escape(text: &str) -> String {
+pub fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -18,11 +18,11 @@ pub fn escape(text: &str) -> String {
 }
 
 /// `link` gives the address of a directive's page.
-pub fn html(code: &str, language: &str, link: impl Fn(&str) -> Option<String>) -> String {
+pub fn highlight_html(code: &str, language: &str, link: impl Fn(&str) -> Option<String>) -> String {
     match language {
         "nginx" => nginx(code, link),
         "sh" | "toml" | "yaml" | "dockerfile" | "python" => with_comments(code),
-        _ => escape(code),
+        _ => escape_html(code),
     }
 }
 
@@ -32,16 +32,16 @@ fn with_comments(code: &str) -> String {
     for line in code.split_inclusive('\n') {
         let at = if line.starts_with('#') { Some(0) } else { line.find(" #").map(|at| at + 1) };
         let (before, comment) = line.split_at(at.unwrap_or(line.len()));
-        out.push_str(&escape(before));
+        out.push_str(&escape_html(before));
         if !comment.is_empty() {
-            let _ = write!(out, "<i>{}</i>", escape(comment));
+            let _ = write!(out, "<i>{}</i>", escape_html(comment));
         }
     }
     out
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Token {
+enum CodeToken {
     Blank,
     Comment,
     String,
@@ -58,43 +58,43 @@ fn nginx(code: &str, link: impl Fn(&str) -> Option<String>) -> String {
         let (piece, after) = rest.split_at(length);
         rest = after;
         match token {
-            Token::Blank => out.push_str(piece),
-            Token::Comment => {
-                let _ = write!(out, "<i>{}</i>", escape(piece));
+            CodeToken::Blank => out.push_str(piece),
+            CodeToken::Comment => {
+                let _ = write!(out, "<i>{}</i>", escape_html(piece));
             }
-            Token::String => {
+            CodeToken::String => {
                 let _ = write!(out, "<s>{}</s>", variables(piece));
             }
-            Token::Word if begins => match link(piece) {
+            CodeToken::Word if begins => match link(piece) {
                 Some(address) => {
-                    let _ = write!(out, "<a href=\"{address}\">{}</a>", escape(piece));
+                    let _ = write!(out, "<a href=\"{address}\">{}</a>", escape_html(piece));
                 }
                 None => {
-                    let _ = write!(out, "<b>{}</b>", escape(piece));
+                    let _ = write!(out, "<b>{}</b>", escape_html(piece));
                 }
             },
-            Token::Word => out.push_str(&variables(piece)),
-            Token::End => out.push_str(piece),
+            CodeToken::Word => out.push_str(&variables(piece)),
+            CodeToken::End => out.push_str(piece),
         }
         begins = match token {
-            Token::Blank | Token::Comment => begins,
-            Token::End => true,
-            Token::String | Token::Word => false,
+            CodeToken::Blank | CodeToken::Comment => begins,
+            CodeToken::End => true,
+            CodeToken::String | CodeToken::Word => false,
         };
     }
     out
 }
 
 /// `None` at the end.
-fn next_token(text: &str) -> Option<(Token, usize)> {
+fn next_token(text: &str) -> Option<(CodeToken, usize)> {
     let first = text.chars().next()?;
     let until = |stop: fn(char) -> bool| text.find(stop).unwrap_or(text.len());
     Some(match first {
-        c if c.is_whitespace() => (Token::Blank, until(|c| !c.is_whitespace())),
-        '#' => (Token::Comment, until(|c| c == '\n')),
-        ';' | '{' | '}' => (Token::End, 1),
-        '"' | '\'' => (Token::String, quoted(text, first)),
-        _ => (Token::Word, word(text)),
+        c if c.is_whitespace() => (CodeToken::Blank, until(|c| !c.is_whitespace())),
+        '#' => (CodeToken::Comment, until(|c| c == '\n')),
+        ';' | '{' | '}' => (CodeToken::End, 1),
+        '"' | '\'' => (CodeToken::String, quoted(text, first)),
+        _ => (CodeToken::Word, word(text)),
     })
 }
 
@@ -129,7 +129,7 @@ fn variables(piece: &str) -> String {
     let mut out = String::new();
     let mut rest = piece;
     while let Some(at) = rest.find('$') {
-        out.push_str(&escape(&rest[..at]));
+        out.push_str(&escape_html(&rest[..at]));
         let name = &rest[at + 1..];
         let length = match name.strip_prefix('{').and_then(|inside| inside.find('}')) {
             Some(end) => end + 2,
@@ -139,10 +139,10 @@ fn variables(piece: &str) -> String {
         if length == 0 {
             out.push('$');
         } else {
-            let _ = write!(out, "<u>{}</u>", escape(variable));
+            let _ = write!(out, "<u>{}</u>", escape_html(variable));
         }
         rest = after;
     }
-    out.push_str(&escape(rest));
+    out.push_str(&escape_html(rest));
     out
 }

@@ -50,13 +50,13 @@ impl Site {
 
     /// Returns the address of a directive's page, as seen from a page.
     pub fn directive(&self, name: &str, from: &str) -> Option<String> {
-        self.directives.contains(name).then(|| relative(from, &reference::url(name)))
+        self.directives.contains(name).then(|| relative_link(from, &reference::directive_url(name)))
     }
 
     /// Returns the address of a variable's row, as seen from a page. `$arg_NAME` and its like stand for a family.
     pub fn variable(&self, name: &str, from: &str) -> Option<String> {
         let known = self.variables.get(name)?;
-        Some(format!("{}#{}", relative(from, reference::VARIABLES_URL), reference::anchor(known)))
+        Some(format!("{}#{}", relative_link(from, reference::VARIABLES_URL), reference::variable_anchor(known)))
     }
 
     /// Returns the address for a link of a document; `None` if the target is shown without one (a folder). A target that does
@@ -73,7 +73,7 @@ impl Site {
             None if path == reference::INDEX => reference::INDEX_URL.to_string(),
             None if self.root.join(&path).is_file() => {
                 self.copied.insert(path.clone());
-                return Some(relative(&from, &format!("files/{path}")));
+                return Some(relative_link(&from, &format!("files/{path}")));
             }
             None if self.root.join(&path).is_dir() => return None,
             None => {
@@ -82,12 +82,12 @@ impl Site {
             }
         };
         if anchor.is_empty() {
-            return Some(relative(&from, &url));
+            return Some(relative_link(&from, &url));
         }
         if !self.anchors.get(&url).is_some_and(|anchors| anchors.contains(anchor)) {
             self.fault(format!("{document}: {target}: {path} has no heading #{anchor}"));
         }
-        Some(format!("{}#{anchor}", relative(&from, &url)))
+        Some(format!("{}#{anchor}", relative_link(&from, &url)))
     }
 
     /// Reads the files that pages link to.
@@ -134,7 +134,7 @@ fn joined(document: &str, link: &str) -> String {
 }
 
 /// Both are addresses from the book's root.
-pub fn relative(from: &str, to: &str) -> String {
+pub fn relative_link(from: &str, to: &str) -> String {
     let up = from.matches('/').count();
     format!("{}{to}", "../".repeat(up))
 }

@@ -1,9 +1,9 @@
 //! A document as a page: Markdown to HTML, with anchors, resolved links, coloured examples and linked directives.
 
-use super::frame::{Heading, Page};
+use super::frame::{BookPage, Heading};
 use super::highlight;
 use super::links::{Site, url_of};
-use super::search::Part;
+use super::search::SearchPart;
 use pulldown_cmark::{CodeBlockKind, CowStr, Event, Options, Parser, Tag, TagEnd, html};
 
 /// Documents about directives, in which a plain word in code, such as `root`, is one.
@@ -13,7 +13,7 @@ fn parser(text: &str) -> Parser<'_> {
     Parser::new_ext(text, Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH)
 }
 
-pub fn headings(text: &str) -> Vec<String> {
+pub fn list_headings(text: &str) -> Vec<String> {
     let mut anchors = Anchors::default();
     let mut heading: Option<String> = None;
     let mut found = Vec::new();
@@ -54,7 +54,7 @@ struct Conversion<'a> {
     out: Vec<Event<'a>>,
     anchors: Anchors,
     headings: Vec<Heading>,
-    parts: Vec<Part>,
+    parts: Vec<SearchPart>,
     /// Title of the heading in progress, and where its events begin.
     heading: Option<(String, usize)>,
     code: Option<(String, String)>,
@@ -63,7 +63,7 @@ struct Conversion<'a> {
 }
 
 /// Reports faults of links to the site.
-pub fn page(site: &mut Site, document: &str, text: &str) -> Page {
+pub fn document_page(site: &mut Site, document: &str, text: &str) -> BookPage {
     let url = url_of(document);
     let mut conversion = Conversion {
         site,
@@ -84,7 +84,7 @@ pub fn page(site: &mut Site, document: &str, text: &str) -> Page {
     let mut body = String::new();
     html::push_html(&mut body, out.into_iter());
     let title = headings.first().map_or_else(|| document.to_string(), |heading| heading.title.clone());
-    Page { url, title, body, headings, parts }
+    BookPage { url, title, body, headings, parts }
 }
 
 impl<'a> Conversion<'a> {
@@ -171,7 +171,7 @@ impl<'a> Conversion<'a> {
             self.raw(&format!("<a class=\"anchor\" href=\"#{anchor}\" aria-label=\"Link to this section\">#</a>"));
         }
         self.raw(&format!("</h{level}>\n"));
-        self.parts.push(Part { title: title.clone(), anchor: anchor.clone(), text: String::new() });
+        self.parts.push(SearchPart { title: title.clone(), anchor: anchor.clone(), text: String::new() });
         self.headings.push(Heading { level, title, anchor });
     }
 
@@ -181,7 +181,7 @@ impl<'a> Conversion<'a> {
             self.site.fault(format!("{}: a diagram in mermaid needs a script; draw an SVG", self.document));
         }
         self.note(&format!(" {code} "));
-        let coloured = highlight::html(&code, &language, |name| self.site.directive(name, &self.url));
+        let coloured = highlight::highlight_html(&code, &language, |name| self.site.directive(name, &self.url));
         self.out.push(Event::Html(CowStr::from(format!("<pre><code>{coloured}</code></pre>\n"))));
     }
 
@@ -189,7 +189,7 @@ impl<'a> Conversion<'a> {
         let address = self.site.resolve(self.document, target);
         self.open_links.push(address.is_some());
         match address {
-            Some(address) => self.raw(&format!("<a href=\"{}\">", highlight::escape(&address))),
+            Some(address) => self.raw(&format!("<a href=\"{}\">", highlight::escape_html(&address))),
             None => self.raw("<span>"),
         }
     }
@@ -199,7 +199,7 @@ impl<'a> Conversion<'a> {
         self.note(words);
         // Whole lines of a configuration: each directive has its own link.
         if words.ends_with([';', '}']) && self.open_links.is_empty() && self.heading.is_none() {
-            let coloured = highlight::html(words, "nginx", |name| self.site.directive(name, &self.url));
+            let coloured = highlight::highlight_html(words, "nginx", |name| self.site.directive(name, &self.url));
             self.raw(&format!("<code class=\"lines\">{coloured}</code>"));
             return;
         }
@@ -227,7 +227,7 @@ const UNBROKEN_MAX: usize = 22;
 /// Returns code within a line of text. Short code with spaces or hyphens stays on one line (`tidegate -t`); long names may be
 /// broken after an underscore, so that tables fit.
 fn short_code(words: &str) -> String {
-    let code = highlight::escape(words);
+    let code = highlight::escape_html(words);
     if words.contains([' ', '-']) && words.chars().count() <= UNBROKEN_MAX {
         return format!("<code class=\"short\">{code}</code>");
     }
@@ -235,7 +235,7 @@ fn short_code(words: &str) -> String {
 }
 
 /// Converts a short text of the tables: code and links, no blocks.
-pub fn inline(site: &Site, url: &str, own: &str, text: &str) -> String {
+pub fn inline_html(site: &Site, url: &str, own: &str, text: &str) -> String {
     let mut out = Vec::new();
     for event in Parser::new(text) {
         match event {

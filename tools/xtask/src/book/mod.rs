@@ -83,14 +83,14 @@ const SECTIONS: &[(&str, &[&str])] = &[
 const ASSETS: &[(&str, &str)] =
     &[("style.css", include_str!("assets/style.css")), ("script.js", include_str!("assets/script.js"))];
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn build_book(arguments: &[String]) -> Result<(), String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().map_err(|e| e.to_string())?;
     let out = match arguments {
         [] => target_folder().join("book"),
         [flag, folder] if flag == "--out" => PathBuf::from(folder),
         _ => return Err("unknown arguments; see cargo xtask book --help".to_string()),
     };
-    let reference = reference::read(&tables()?)?;
+    let reference = reference::read_reference(&tables()?)?;
     let pages = build(&root, &reference)?;
     // Removes stale pages of an earlier book, but empties no other folder.
     if out.join("search-index.js").is_file() {
@@ -133,15 +133,15 @@ fn build(root: &Path, reference: &reference::Reference) -> Result<Vec<(String, V
             continue;
         }
         let text = fs::read_to_string(root.join(document)).map_err(|e| format!("{document}: {e}"))?;
-        site.add_document(document, markdown::headings(&text));
+        site.add_document(document, markdown::list_headings(&text));
         documents.push((document.clone(), text));
     }
-    reference::add(&mut site, reference);
+    reference::add_reference(&mut site, reference);
     let mut pages = Vec::new();
     for (document, text) in &documents {
-        pages.push(markdown::page(&mut site, document, text));
+        pages.push(markdown::document_page(&mut site, document, text));
     }
-    pages.extend(reference::pages(&mut site, reference));
+    pages.extend(reference::reference_pages(&mut site, reference));
     let faults = site.faults();
     if !faults.is_empty() {
         return Err(format!("{} faults:\n{}", faults.len(), faults.join("\n")));
@@ -149,7 +149,7 @@ fn build(root: &Path, reference: &reference::Reference) -> Result<Vec<(String, V
     let navigation = frame::Navigation::new(&sections, &pages);
     let mut files: Vec<(String, Vec<u8>)> =
         pages.iter().map(|page| (page.url.clone(), navigation.frame(page).into_bytes())).collect();
-    files.push(("search-index.js".into(), search::index(&pages).into_bytes()));
+    files.push(("search-index.js".into(), search::search_index(&pages).into_bytes()));
     files.extend(ASSETS.iter().map(|(name, text)| ((*name).to_string(), text.as_bytes().to_vec())));
     files.extend(site.copies()?);
     let mut seen = HashSet::new();

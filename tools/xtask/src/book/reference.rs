@@ -1,10 +1,10 @@
 //! The reference: a page of every directive, an index of all, and the table of variables, from `tidegate reference json`.
 
-use super::frame::{Heading, Page};
-use super::highlight::{self, escape};
+use super::frame::{BookPage, Heading};
+use super::highlight::{self, escape_html};
 use super::links::Site;
-use super::markdown::inline;
-use super::search::Part;
+use super::markdown::inline_html;
+use super::search::SearchPart;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -58,7 +58,7 @@ impl Reference {
 ///
 /// # Errors
 /// Text that is not what the program prints.
-pub fn read(text: &str) -> Result<Reference, String> {
+pub fn read_reference(text: &str) -> Result<Reference, String> {
     let all: Value = serde_json::from_str(text).map_err(|e| format!("the tables are no JSON: {e}"))?;
     let list = |name: &str| all[name].as_array().ok_or(format!("the tables have no {name}"));
     let mut reference = Reference {
@@ -106,25 +106,25 @@ fn string(entry: &Value, field: &str) -> String {
     entry[field].as_str().unwrap_or_default().to_string()
 }
 
-pub fn url(name: &str) -> String {
+pub fn directive_url(name: &str) -> String {
     format!("{FOLDER}{name}.html")
 }
 
 /// Of a variable's row.
-pub fn anchor(variable: &str) -> String {
+pub fn variable_anchor(variable: &str) -> String {
     variable.trim_start_matches('$').to_lowercase()
 }
 
 /// Registers the pages, so that documents can link to them.
-pub fn add(site: &mut Site, reference: &Reference) {
+pub fn add_reference(site: &mut Site, reference: &Reference) {
     for name in reference.names() {
-        site.add_page(&url(name), Vec::new());
+        site.add_page(&directive_url(name), Vec::new());
     }
     site.add_page(INDEX_URL, reference.modules.clone());
-    site.add_page(VARIABLES_URL, reference.variables.iter().map(|variable| anchor(&variable.name)).collect());
+    site.add_page(VARIABLES_URL, reference.variables.iter().map(|variable| variable_anchor(&variable.name)).collect());
 }
 
-pub fn pages(site: &mut Site, reference: &Reference) -> Vec<Page> {
+pub fn reference_pages(site: &mut Site, reference: &Reference) -> Vec<BookPage> {
     let mut pages = vec![index(reference), variables(site, reference)];
     for (name, entries) in &reference.directives {
         pages.push(directive(site, name, entries));
@@ -142,8 +142,8 @@ fn support_of(directive: &Directive) -> (&'static str, &'static str) {
     }
 }
 
-fn directive(site: &Site, name: &str, entries: &[Directive]) -> Page {
-    let url = url(name);
+fn directive(site: &Site, name: &str, entries: &[Directive]) -> BookPage {
+    let url = directive_url(name);
     let mut body = format!("<h1><code>{name}</code></h1>\n");
     let mut headings = Vec::new();
     let mut text = String::new();
@@ -158,23 +158,24 @@ fn directive(site: &Site, name: &str, entries: &[Directive]) -> Page {
             headings.push(Heading { level: 2, title, anchor });
         }
         body.push_str(&facts(entry));
-        let mut paragraphs = inline(site, &url, name, &entry.doc);
+        let mut paragraphs = inline_html(site, &url, name, &entry.doc);
         let (word, class) = support_of(entry);
         if !word.is_empty() {
-            let remark = inline(site, &url, name, &entry.remark);
+            let remark = inline_html(site, &url, name, &entry.remark);
             let remark = remark.trim().trim_start_matches("<p>").trim_end_matches("</p>");
             let _ = writeln!(paragraphs, "<p class=\"remark {class}\"><strong>{word}:</strong> {remark}</p>");
         }
         body.push_str(&paragraphs);
         if let Some(example) = &entry.example {
-            let coloured =
-                highlight::html(example, "nginx", |other| site.directive(other, &url).filter(|_| other != name));
+            let coloured = highlight::highlight_html(example, "nginx", |other| {
+                site.directive(other, &url).filter(|_| other != name)
+            });
             let _ = writeln!(body, "<h3>Example</h3>\n<pre><code>{coloured}</code></pre>");
         }
         let _ = write!(text, "{} {} {} {} ", entry.syntax, entry.doc, entry.remark, entry.module);
     }
-    let parts = vec![Part { title: name.to_string(), anchor: String::new(), text: text.replace('`', "") }];
-    Page { url, title: name.to_string(), body, headings, parts }
+    let parts = vec![SearchPart { title: name.to_string(), anchor: String::new(), text: text.replace('`', "") }];
+    BookPage { url, title: name.to_string(), body, headings, parts }
 }
 
 /// Returns the table of syntax, default, contexts and module.
@@ -185,7 +186,7 @@ fn facts(entry: &Directive) -> String {
     let mut row = |name: &str, html: String| {
         let _ = writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{html}</td></tr>");
     };
-    let code = |text: &str| format!("<code>{}</code>", escape(text));
+    let code = |text: &str| format!("<code>{}</code>", escape_html(text));
     row("Syntax", code(&entry.syntax));
     let default = match entry.default.as_deref() {
         None => "none".to_string(),
@@ -193,18 +194,18 @@ fn facts(entry: &Directive) -> String {
         Some(text) => code(text),
     };
     row("Default", default);
-    row("Context", escape(&entry.contexts));
-    row("Takes", escape(&entry.arguments));
-    let anchor = escape(&entry.module);
+    row("Context", escape_html(&entry.contexts));
+    row("Takes", escape_html(&entry.arguments));
+    let anchor = escape_html(&entry.module);
     row("Module", format!("<a href=\"../{INDEX_URL}#{anchor}\">{anchor}</a>"));
     if !entry.since.is_empty() {
-        row("Since", format!("nginx {}", escape(&entry.since)));
+        row("Since", format!("nginx {}", escape_html(&entry.since)));
     }
     out.push_str("</table></div>\n");
     out
 }
 
-fn index(reference: &Reference) -> Page {
+fn index(reference: &Reference) -> BookPage {
     let count: usize = reference.directives.values().map(Vec::len).sum();
     let mut body = format!(
         "<h1>Directives</h1>\n<p>The {count} directives of Tidegate {}, by module, with the names, contexts and defaults of {}. \
@@ -212,8 +213,8 @@ fn index(reference: &Reference) -> Page {
          <a href=\"compatibility.html\">Compatibility</a> also lists the directives that are not supported.</p>\n\
          <p class=\"legend\"><span class=\"differs\">differs from nginx</span> <span class=\"noeffect\">accepted, no effect</span> \
          <span class=\"refused\">refused</span></p>\n<p><input id=\"filter\" type=\"search\" placeholder=\"Filter by name\" aria-label=\"Filter by name\" autocomplete=\"off\"></p>\n",
-        escape(&reference.version),
-        escape(&reference.nginx)
+        escape_html(&reference.version),
+        escape_html(&reference.nginx)
     );
     let mut headings = Vec::new();
     for module in &reference.modules {
@@ -222,9 +223,9 @@ fn index(reference: &Reference) -> Page {
             for entry in entries.iter().filter(|entry| entry.module == *module) {
                 let (_, class) = support_of(entry);
                 let link = if entries.len() > 1 {
-                    format!("{}#{}", url(name), entry.area.replace(' ', "-"))
+                    format!("{}#{}", directive_url(name), entry.area.replace(' ', "-"))
                 } else {
-                    url(name)
+                    directive_url(name)
                 };
                 let _ = writeln!(body, "<li class=\"{class}\"><a href=\"{link}\">{name}</a></li>");
             }
@@ -232,11 +233,12 @@ fn index(reference: &Reference) -> Page {
         body.push_str("</ul></section>\n");
         headings.push(Heading { level: 2, title: module.clone(), anchor: module.clone() });
     }
-    let parts = vec![Part { title: "Directives".into(), anchor: String::new(), text: reference.modules.join(" ") }];
-    Page { url: INDEX_URL.into(), title: "Directives".into(), body, headings, parts }
+    let parts =
+        vec![SearchPart { title: "Directives".into(), anchor: String::new(), text: reference.modules.join(" ") }];
+    BookPage { url: INDEX_URL.into(), title: "Directives".into(), body, headings, parts }
 }
 
-fn variables(site: &Site, reference: &Reference) -> Page {
+fn variables(site: &Site, reference: &Reference) -> BookPage {
     let mut body = String::from(
         "<h1>Variables</h1>\n<p>Variables that exist without a directive. A name that ends with <code>NAME</code> is a family: \
          <code>$arg_page</code> is the argument <code>page</code>.</p>\n\
@@ -244,25 +246,25 @@ fn variables(site: &Site, reference: &Reference) -> Page {
          <div class=\"table\" role=\"region\" aria-label=\"Table\" tabindex=\"0\"><table>\n<thead><tr><th>Variable</th><th>Value</th></tr></thead>\n<tbody>\n",
     );
     let mut seen = std::collections::HashSet::new();
-    let mut parts = vec![Part { title: "Variables".into(), anchor: String::new(), text: String::new() }];
+    let mut parts = vec![SearchPart { title: "Variables".into(), anchor: String::new(), text: String::new() }];
     for variable in &reference.variables {
-        let anchor = anchor(&variable.name);
+        let anchor = variable_anchor(&variable.name);
         let id = if seen.insert(anchor.clone()) { format!(" id=\"{anchor}\"") } else { String::new() };
-        let doc = inline(site, VARIABLES_URL, "", &variable.doc);
+        let doc = inline_html(site, VARIABLES_URL, "", &variable.doc);
         let settable = if variable.is_settable { " It may be set." } else { "" };
         let _ = writeln!(
             body,
             "<tr{id}><td><code>{}</code><small>{}</small></td><td>{}{settable}</td></tr>",
-            escape(&variable.name),
+            escape_html(&variable.name),
             variable.area,
             doc.trim().trim_start_matches("<p>").trim_end_matches("</p>")
         );
-        parts.push(Part {
+        parts.push(SearchPart {
             title: variable.name.clone(),
             anchor,
             text: format!("{} {}", variable.area, variable.doc.replace('`', "")),
         });
     }
     body.push_str("</tbody></table></div>\n");
-    Page { url: VARIABLES_URL.into(), title: "Variables".into(), body, headings: Vec::new(), parts }
+    BookPage { url: VARIABLES_URL.into(), title: "Variables".into(), body, headings: Vec::new(), parts }
 }

@@ -1,15 +1,15 @@
 //! The index of the search: one entry a section, as a script that the page loads when its search field is used.
 
-use super::frame::Page;
+use super::frame::BookPage;
 
-pub struct Part {
+pub struct SearchPart {
     pub title: String,
     pub anchor: String,
     pub text: String,
 }
 
 /// Returns the script. An entry is the page's title, the section's title, the address and the text.
-pub fn index(pages: &[Page]) -> String {
+pub fn search_index(pages: &[BookPage]) -> String {
     let mut entries = Vec::new();
     for page in pages {
         for (at, part) in page.parts.iter().enumerate() {

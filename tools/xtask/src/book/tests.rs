@@ -3,7 +3,7 @@
 use super::*;
 
 fn reference() -> reference::Reference {
-    reference::read(
+    reference::read_reference(
         r#"{"version":"0","nginx":"nginx","directives":[
         {"name":"proxy_pass","area":"http","module":"m","syntax":"proxy_pass URL;","contexts":"location","arguments":"1 argument",
          "support":"differs","remark":"as `root` <x>","doc":"Passes `$uri`.","example":"http {\n    proxy_pass http://a;\n}\n","default":null},
@@ -18,22 +18,22 @@ fn site(folder: &Path) -> Site {
     fs::create_dir_all(folder.join("docs")).expect("a folder");
     fs::write(folder.join("LICENSE"), "text").expect("a file");
     let mut site = Site::new(folder, &reference());
-    site.add_document("docs/a.md", markdown::headings("# A\n\n## One `two`\n\n## One two\n"));
+    site.add_document("docs/a.md", markdown::list_headings("# A\n\n## One `two`\n\n## One two\n"));
     site.add_document("docs/decisions/0001-b.md", vec![]);
-    reference::add(&mut site, &reference());
+    reference::add_reference(&mut site, &reference());
     site
 }
 
-struct Folder(PathBuf);
+struct BookFolder(PathBuf);
 
-impl Drop for Folder {
+impl Drop for BookFolder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-fn folder(name: &str) -> Folder {
-    Folder(std::env::temp_dir().join(format!("tidegate-book-{}-{name}", std::process::id())))
+fn folder(name: &str) -> BookFolder {
+    BookFolder(std::env::temp_dir().join(format!("tidegate-book-{}-{name}", std::process::id())))
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_document_becomes_a_page() {
     let folder = folder("page");
     let mut site = site(&folder.0);
     let text = "# A\n\n## One `two`\n\nSee `proxy_pass http://x`, `root a;`, `root`, `$uri` and [it](a.md).\n\n| a |\n|---|\n| b |\n\n```nginx\nroot \"$uri\"; # c\n```\n\n## One two\n";
-    let page = markdown::page(&mut site, "docs/a.md", text);
+    let page = markdown::document_page(&mut site, "docs/a.md", text);
     for part in [
         "<h2 id=\"one-two\">One <code>two</code><a class=\"anchor\"",
         "<a class=\"code\" href=\"directive/proxy_pass.html\"><code class=\"short\">proxy_pass http://x</code></a>",
@@ -75,7 +75,7 @@ fn a_document_becomes_a_page() {
     assert!(!page.body.contains("<span"), "{}", page.body);
     assert_eq!(page.parts.iter().map(|part| part.title.as_str()).collect::<Vec<_>>(), ["A", "One two", "One two"]);
     assert!(site.faults().is_empty());
-    markdown::page(&mut site, "docs/a.md", "a <b>bold</b> word\n\n```mermaid\nx\n```\n");
+    markdown::document_page(&mut site, "docs/a.md", "a <b>bold</b> word\n\n```mermaid\nx\n```\n");
     assert_eq!(site.faults().len(), 3, "{:?}", site.faults());
 }
 
@@ -83,7 +83,7 @@ fn a_document_becomes_a_page() {
 fn a_directive_has_a_page_and_one_that_is_missing_has_none() {
     let folder = folder("directive");
     let mut site = site(&folder.0);
-    let pages = reference::pages(&mut site, &reference());
+    let pages = reference::reference_pages(&mut site, &reference());
     let urls: Vec<&str> = pages.iter().map(|page| page.url.as_str()).collect();
     assert_eq!(urls, ["directives.html", "variables.html", "directive/proxy_pass.html", "directive/root.html"]);
     let body = &pages[2].body;
@@ -92,7 +92,7 @@ fn a_directive_has_a_page_and_one_that_is_missing_has_none() {
         "{body}"
     );
     assert!(body.contains("&lt;x&gt;") && body.contains("<b>proxy_pass</b>"), "{body}");
-    let index = search::index(&pages);
+    let index = search::search_index(&pages);
     assert!(index.starts_with("window.searchIndex=[[") && !index.contains('<'), "{index}");
 }
 

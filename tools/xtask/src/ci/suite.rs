@@ -31,7 +31,7 @@ impl Program {
 ///
 /// # Errors
 /// Names the programs with failed tests; the others run nevertheless.
-pub fn run() -> Result<(), String> {
+pub fn run_suite() -> Result<(), String> {
     let skips = Skips::new()?;
     let (waiting, computing): (Vec<_>, Vec<_>) = programs()?.into_iter().partition(Program::waits);
     let failed = Mutex::new(Vec::new());

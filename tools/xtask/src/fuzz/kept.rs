@@ -8,7 +8,7 @@ const INPUT_BYTES_MAX: u64 = 2048;
 const CORPUS_BYTES_MAX: usize = 10 * 1024;
 
 /// Writes the committed inputs of a target into the folder that libFuzzer reads and extends.
-pub fn unpack(fuzz: &Path, name: &str, corpus: &Path) -> Result<(), String> {
+pub fn unpack_corpus(fuzz: &Path, name: &str, corpus: &Path) -> Result<(), String> {
     let path = fuzz.join("corpora").join(format!("{name}.txt"));
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => text,
@@ -16,7 +16,8 @@ pub fn unpack(fuzz: &Path, name: &str, corpus: &Path) -> Result<(), String> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(format!("{}: {e}", path.display())),
     };
-    for (at, input) in corpora::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?.iter().enumerate() {
+    for (at, input) in corpora::parse_inputs(&text).map_err(|e| format!("{}: {e}", path.display()))?.iter().enumerate()
+    {
         let file = corpus.join(format!("kept-{at}"));
         std::fs::write(&file, input).map_err(|e| format!("{}: {e}", file.display()))?;
     }
@@ -25,7 +26,7 @@ pub fn unpack(fuzz: &Path, name: &str, corpus: &Path) -> Result<(), String> {
 
 /// Replaces the committed corpus of a target: libFuzzer picks a set of inputs that covers all reached edges, of which
 /// those that reach the most code are kept.
-pub fn replace(fuzz: &Path, binary: &Path, name: &str) -> Result<(), String> {
+pub fn replace_corpus(fuzz: &Path, binary: &Path, name: &str) -> Result<(), String> {
     let fewest = fuzz.join("artifacts").join(name).join("fewest");
     let _ = std::fs::remove_dir_all(&fewest);
     std::fs::create_dir_all(&fewest).map_err(|e| format!("{}: {e}", fewest.display()))?;
@@ -47,7 +48,7 @@ pub fn replace(fuzz: &Path, binary: &Path, name: &str) -> Result<(), String> {
     let folder = fuzz.join("corpora");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let path = folder.join(format!("{name}.txt"));
-    std::fs::write(&path, corpora::print(&inputs)).map_err(|e| format!("{}: {e}", path.display()))?;
+    std::fs::write(&path, corpora::print_inputs(&inputs)).map_err(|e| format!("{}: {e}", path.display()))?;
     std::fs::remove_dir_all(&fewest).map_err(|e| format!("{}: {e}", fewest.display()))
 }
 

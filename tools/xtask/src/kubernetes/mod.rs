@@ -42,7 +42,7 @@ const PROFILES: &str = "GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP,GATEWA
 
 /// Subject of a run.
 #[derive(Clone, Debug, PartialEq)]
-enum Subject {
+enum RunSubject {
     Suite { profiles: String, test: Option<String> },
     Hold,
     Rights,
@@ -50,14 +50,14 @@ enum Subject {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Options {
-    subject: Subject,
+struct KubernetesOptions {
+    subject: RunSubject,
     folder: PathBuf,
     /// True in the namespaces.
     is_inside: bool,
 }
 
-pub fn run(arguments: &[String]) -> Result<(), String> {
+pub fn run_kubernetes(arguments: &[String]) -> Result<(), String> {
     let target = std::path::absolute(target_folder()).map_err(|error| error.to_string())?;
     let options = parse(arguments, &target)?;
     let programs = Programs::below(&target);
@@ -67,7 +67,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     }
 }
 
-fn parse(arguments: &[String], target: &Path) -> Result<Options, String> {
+fn parse(arguments: &[String], target: &Path) -> Result<KubernetesOptions, String> {
     let mut folder = target.join("kubernetes/run");
     let (mut profiles, mut test) = (PROFILES.to_owned(), None);
     let (mut other, mut is_inside) = (None, false);
@@ -78,25 +78,25 @@ fn parse(arguments: &[String], target: &Path) -> Result<Options, String> {
             "--profiles" => profiles = value()?,
             "--run" => test = Some(value()?),
             "--report" => folder = value()?.into(),
-            "--hold" => other = Some(Subject::Hold),
-            "--rights" => other = Some(Subject::Rights),
+            "--hold" => other = Some(RunSubject::Hold),
+            "--rights" => other = Some(RunSubject::Rights),
             "--outage" => {
                 let seconds = value()?.parse().map_err(|_| "--outage needs a number of seconds".to_owned())?;
-                other = Some(Subject::Outage { seconds });
+                other = Some(RunSubject::Outage { seconds });
             }
             INSIDE => is_inside = true,
             _ => return Err(format!("unknown argument \"{word}\"; see cargo xtask kubernetes --help")),
         }
     }
-    let subject = other.unwrap_or(Subject::Suite { profiles, test });
+    let subject = other.unwrap_or(RunSubject::Suite { profiles, test });
     let folder = std::path::absolute(folder).map_err(|error| error.to_string())?;
-    Ok(Options { subject, folder, is_inside })
+    Ok(KubernetesOptions { subject, folder, is_inside })
 }
 
 /// Word of the process in the namespaces, which no user needs.
 const INSIDE: &str = "inside-namespaces";
 
-fn run_outside(arguments: &[String], options: &Options, programs: &Programs) -> Result<(), String> {
+fn run_outside(arguments: &[String], options: &KubernetesOptions, programs: &Programs) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("needs root, for network namespaces".into());
     }
@@ -121,7 +121,7 @@ fn run_outside(arguments: &[String], options: &Options, programs: &Programs) -> 
     }
 }
 
-fn run_inside(options: &Options, programs: &Programs) -> Result<(), String> {
+fn run_inside(options: &KubernetesOptions, programs: &Programs) -> Result<(), String> {
     std::thread::spawn(|| {
         let mut byte = [0];
         // Nothing is written to this pipe.
@@ -130,10 +130,10 @@ fn run_inside(options: &Options, programs: &Programs) -> Result<(), String> {
     });
     let mut cluster = Cluster::start(programs, &options.folder)?;
     match &options.subject {
-        Subject::Suite { profiles, test } => report::run_suite(&mut cluster, profiles, test.as_deref()),
-        Subject::Hold => hold(&cluster),
-        Subject::Rights => rights::remove_each(&mut cluster),
-        Subject::Outage { seconds } => outage::outlive_outage(&mut cluster, *seconds),
+        RunSubject::Suite { profiles, test } => report::run_suite(&mut cluster, profiles, test.as_deref()),
+        RunSubject::Hold => hold(&cluster),
+        RunSubject::Rights => rights::remove_each(&mut cluster),
+        RunSubject::Outage { seconds } => outage::outlive_outage(&mut cluster, *seconds),
     }
 }
 
@@ -160,12 +160,12 @@ mod tests {
     fn arguments_select_a_subject() {
         let options = |text: &str| parse(&words(text), Path::new("/target"));
         let all = options("").unwrap();
-        assert_eq!(all.subject, Subject::Suite { profiles: PROFILES.into(), test: None });
+        assert_eq!(all.subject, RunSubject::Suite { profiles: PROFILES.into(), test: None });
         assert_eq!(all.folder, Path::new("/target/kubernetes/run"));
         let one = options("--run A --profiles GATEWAY-TLS --report /tmp").unwrap();
-        assert_eq!(one.subject, Subject::Suite { profiles: "GATEWAY-TLS".into(), test: Some("A".into()) });
+        assert_eq!(one.subject, RunSubject::Suite { profiles: "GATEWAY-TLS".into(), test: Some("A".into()) });
         assert_eq!(one.folder, Path::new("/tmp"));
-        assert_eq!(options("--outage 600").unwrap().subject, Subject::Outage { seconds: 600 });
+        assert_eq!(options("--outage 600").unwrap().subject, RunSubject::Outage { seconds: 600 });
         for text in ["--outage x", "--run", "--unknown"] {
             assert!(options(text).is_err(), "{text}");
         }

@@ -47,11 +47,11 @@ pub fn parse_range(text: &str) -> Result<Vec<IpAddr>, String> {
 /// Addresses that this process has given to Gateways. Their statuses repeat them later, after the server has them.
 #[derive(Debug, Default)]
 pub struct AddressBook {
-    given: Mutex<Given>,
+    given: Mutex<GivenAddress>,
 }
 
 /// Addresses by name and UID of the Gateway.
-type Given = BTreeMap<(ObjectName, String), IpAddr>;
+type GivenAddress = BTreeMap<(ObjectName, String), IpAddr>;
 
 impl AddressBook {
     /// Gives an address of the pool to each Gateway of ours that asks for none. A Gateway keeps the address of its status,
@@ -79,9 +79,9 @@ impl AddressBook {
         by_gateway(&AddressBook::assigned(&given, snapshot, settings, pool))
     }
 
-    fn assigned(given: &Given, snapshot: &Snapshot, settings: &Settings, pool: &[IpAddr]) -> Given {
+    fn assigned(given: &GivenAddress, snapshot: &Snapshot, settings: &Settings, pool: &[IpAddr]) -> GivenAddress {
         if pool.is_empty() {
-            return Given::new();
+            return GivenAddress::new();
         }
         let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
         let mut rest = Vec::new();
@@ -96,7 +96,7 @@ impl AddressBook {
             }
         }
         let in_pool: BTreeSet<IpAddr> = pool.iter().copied().collect();
-        let mut assigned = Given::new();
+        let mut assigned = GivenAddress::new();
         let known = |key: &(ObjectName, String)| {
             status_addresses(snapshot, &key.0).into_iter().find(|address| in_pool.contains(address))
         };
@@ -115,7 +115,7 @@ impl AddressBook {
     }
 }
 
-fn by_gateway(given: &Given) -> BTreeMap<ObjectName, Vec<IpAddr>> {
+fn by_gateway(given: &GivenAddress) -> BTreeMap<ObjectName, Vec<IpAddr>> {
     given.iter().map(|((name, _), address)| (name.clone(), vec![*address])).collect()
 }
 
@@ -126,7 +126,7 @@ fn uid(snapshot: &Snapshot, name: &ObjectName) -> String {
 
 /// Returns the addresses that Gateways of ours ask for, and that this machine has. The server refuses a configuration
 /// with any other one as a whole; the pod's containers have the same network.
-pub fn usable(snapshot: &Snapshot, settings: &Settings) -> BTreeSet<IpAddr> {
+pub fn usable_addresses(snapshot: &Snapshot, settings: &Settings) -> BTreeSet<IpAddr> {
     let gateways = snapshot.set.all::<Gateway>().map(|(_, gateway)| gateway);
     let ours = gateways.filter(|gateway| is_ours(&snapshot.set, settings, gateway));
     let asked: BTreeSet<IpAddr> = ours.flat_map(|gateway| asked_addresses(gateway)).collect();
@@ -153,7 +153,7 @@ fn status_addresses(snapshot: &Snapshot, name: &ObjectName) -> Vec<IpAddr> {
 
 /// Addresses that clients reach the servers by, where an object has none itself.
 #[derive(Clone, Debug, Default)]
-pub struct Published {
+pub struct PublishedAddresses {
     /// Service in front of the pods.
     pub service: Option<ObjectName>,
     /// IP addresses and host names, instead of those of a Service.
@@ -162,10 +162,10 @@ pub struct Published {
     pub ingress_address: Option<IpAddr>,
 }
 
-impl Published {
+impl PublishedAddresses {
     /// Returns the addresses of one Service.
-    pub fn of_service(service: ObjectName) -> Published {
-        Published { service: Some(service), ..Published::default() }
+    pub fn of_service(service: ObjectName) -> PublishedAddresses {
+        PublishedAddresses { service: Some(service), ..PublishedAddresses::default() }
     }
 
     /// Returns the addresses of Ingresses with their types; `None` if no argument says which ones they are.
@@ -234,7 +234,7 @@ fn of_service(snapshot: &Snapshot, service: &ObjectName) -> Vec<(&'static str, S
 mod tests {
     use serde_json::json;
 
-    use super::super::store::{Change, Store};
+    use super::super::store::{ObjectStore, WatchChange};
     use super::*;
 
     #[test]
@@ -260,24 +260,24 @@ mod tests {
 
     #[test]
     fn addresses_of_other_machines_are_not_usable() {
-        let store = Store::new(vec![Kind::Gateway]);
+        let store = ObjectStore::new(vec![Kind::Gateway]);
         for (name, address) in [("own", "127.0.0.1"), ("other", "192.0.2.1")] {
             let mut object = gateway(name, 1, None);
             object["spec"]["addresses"] = json!([{ "value": address }, { "type": "Hostname", "value": "a.example" }]);
-            store.apply(Kind::Gateway, "gateways", Change::Applied(object));
+            store.apply(Kind::Gateway, "gateways", WatchChange::Applied(object));
         }
-        let usable = usable(&store.snapshot(), &Settings::default());
+        let usable = usable_addresses(&store.snapshot(), &Settings::default());
         assert_eq!(usable, BTreeSet::from(["127.0.0.1".parse().unwrap()]));
     }
 
     #[test]
     fn gateways_keep_their_address_and_new_ones_get_the_first_free_one() {
-        let store = Store::new(vec![Kind::Gateway]);
+        let store = ObjectStore::new(vec![Kind::Gateway]);
         let pool = parse_range("10.0.0.0/30").unwrap();
         for gateway in
             [gateway("old", 1, None), gateway("new", 9, Some("10.0.0.0")), gateway("mid", 5, Some("1.1.1.1"))]
         {
-            store.apply(Kind::Gateway, "gateways", Change::Applied(gateway));
+            store.apply(Kind::Gateway, "gateways", WatchChange::Applied(gateway));
         }
         let assigned = AddressBook::default().assign(&store.snapshot(), &Settings::default(), &pool);
         assert_eq!(texts(&assigned), ["mid 10.0.0.2", "new 10.0.0.0", "old 10.0.0.1"]);
@@ -289,27 +289,27 @@ mod tests {
 
     #[test]
     fn an_address_stays_until_the_status_has_it() {
-        let store = Store::new(vec![Kind::Gateway]);
+        let store = ObjectStore::new(vec![Kind::Gateway]);
         let (book, pool) = (AddressBook::default(), parse_range("10.0.0.0/30").unwrap());
         let assign = || texts(&book.assign(&store.snapshot(), &Settings::default(), &pool));
         for (name, age) in [("a", 1), ("b", 2)] {
-            store.apply(Kind::Gateway, "gateways", Change::Applied(gateway(name, age, None)));
+            store.apply(Kind::Gateway, "gateways", WatchChange::Applied(gateway(name, age, None)));
         }
         let preview = || texts(&book.preview(&store.snapshot(), &Settings::default(), &pool));
         assert_eq!(preview(), ["a 10.0.0.0", "b 10.0.0.1"]);
-        store.apply(Kind::Gateway, "gateways", Change::Applied(gateway("c", 0, None)));
+        store.apply(Kind::Gateway, "gateways", WatchChange::Applied(gateway("c", 0, None)));
         assert_eq!(preview(), ["a 10.0.0.1", "b 10.0.0.2", "c 10.0.0.0"], "a preview gives nothing");
-        store.apply(Kind::Gateway, "gateways", Change::Deleted(gateway("c", 0, None)));
+        store.apply(Kind::Gateway, "gateways", WatchChange::Deleted(gateway("c", 0, None)));
         assert_eq!(assign(), ["a 10.0.0.0", "b 10.0.0.1"]);
-        store.apply(Kind::Gateway, "gateways", Change::Deleted(gateway("a", 1, None)));
+        store.apply(Kind::Gateway, "gateways", WatchChange::Deleted(gateway("a", 1, None)));
         assert_eq!(assign(), ["b 10.0.0.1"]);
         // A Gateway of the same name is another one.
         let mut again = gateway("b", 3, None);
         again["metadata"]["uid"] = "2".into();
-        store.apply(Kind::Gateway, "gateways", Change::Applied(again));
+        store.apply(Kind::Gateway, "gateways", WatchChange::Applied(again));
         assert_eq!(assign(), ["b 10.0.0.0"]);
         // The status of another leader goes before an address that was given here.
-        store.apply(Kind::Gateway, "gateways", Change::Applied(gateway("c", 4, Some("10.0.0.0"))));
+        store.apply(Kind::Gateway, "gateways", WatchChange::Applied(gateway("c", 4, Some("10.0.0.0"))));
         assert_eq!(assign(), ["b 10.0.0.1", "c 10.0.0.0"]);
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use cluster_model::Endpoint;
 use cluster_objects::{ObjectName, endpoint_slices_of, ready_endpoints};
-use cluster_render::{Area, GroupId, group_servers};
+use cluster_render::{GroupArea, GroupId, group_servers};
 
 use super::store::Snapshot;
-use super::translate::{Desired, GroupSource, has_slices, without_slices};
+use super::translate::{DesiredState, GroupSource, has_slices, without_slices};
 
 /// Translates a change of the slices of some Services since the previous translation. `None` if more than the servers of
 /// groups may change, so that all objects are to be translated:
@@ -17,10 +17,10 @@ use super::translate::{Desired, GroupSource, has_slices, without_slices};
 /// - An address cannot be used, or could not before: there is a complaint for each of them.
 /// - The first slice comes, or the last one goes: without any, groups may contain names.
 pub fn translate_endpoints(
-    previous: &Desired,
+    previous: &DesiredState,
     services: &BTreeSet<ObjectName>,
     snapshot: &Snapshot,
-) -> Option<Desired> {
+) -> Option<DesiredState> {
     if previous.has_slices != has_slices(snapshot) {
         return None;
     }
@@ -36,7 +36,7 @@ pub fn translate_endpoints(
             if *has_unusable || !ready.invalid.is_empty() {
                 return None;
             }
-            let ids = [Area::Http, Area::Stream].map(|area| GroupId { area, name: group.clone() });
+            let ids = [GroupArea::Http, GroupArea::Stream].map(|area| GroupId { area, name: group.clone() });
             if !ids.iter().any(|id| previous.groups.contains_key(id)) {
                 // A location may do without the group as long as it is empty.
                 return None;
@@ -56,7 +56,7 @@ pub fn translate_endpoints(
             }
         }
     }
-    let mut desired = Desired { snapshot: without_slices(snapshot.clone()), ..previous.clone() };
+    let mut desired = DesiredState { snapshot: without_slices(snapshot.clone()), ..previous.clone() };
     desired.groups.extend(changed.into_iter().map(|(id, servers)| (id, servers.into())));
     Some(desired)
 }

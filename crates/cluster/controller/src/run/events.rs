@@ -60,7 +60,7 @@ impl EventLog {
 }
 
 /// Writes the events of complaints that have none.
-pub async fn write(
+pub async fn write_events(
     log: &mut EventLog,
     complaints: &[Complaint],
     snapshot: &Snapshot,
@@ -73,7 +73,7 @@ pub async fn write(
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         match api.create(&PostParams::default(), &event).await {
-            Ok(_) => metrics::add(&metrics.events),
+            Ok(_) => metrics::count_one(&metrics.events),
             Err(error) => {
                 let subject = complaint.subject.as_str();
                 logs::warn("an event is not written", &[("object", subject), ("error", &error.to_string())]);
@@ -83,7 +83,7 @@ pub async fn write(
 }
 
 /// Returns kind and name of a complaint's object: `NAMESPACE/KIND NAME` or `KIND NAME`.
-pub fn subject(complaint: &Complaint) -> Option<(Kind, ObjectName)> {
+pub fn complaint_subject(complaint: &Complaint) -> Option<(Kind, ObjectName)> {
     let (place, name) = complaint.subject.split_once(' ')?;
     let (namespace, kind) = place.split_once('/').unwrap_or(("", place));
     let kind = Kind::ALL.iter().copied().find(|known| known.name() == kind)?;
@@ -91,7 +91,7 @@ pub fn subject(complaint: &Complaint) -> Option<(Kind, ObjectName)> {
 }
 
 fn event(complaint: &Complaint, snapshot: &Snapshot, identity: &str) -> Option<Event> {
-    let key = subject(complaint)?;
+    let key = complaint_subject(complaint)?;
     let live = snapshot.live.get(&key)?;
     let (kind, name) = key;
     let now = Timestamp::now();
@@ -158,9 +158,9 @@ mod tests {
 
     #[test]
     fn subjects_are_read_back() {
-        assert_eq!(subject(&complaint(1)), Some((Kind::HttpRoute, ObjectName::new("shop", "route-001"))));
+        assert_eq!(complaint_subject(&complaint(1)), Some((Kind::HttpRoute, ObjectName::new("shop", "route-001"))));
         let class = Complaint::about(Kind::GatewayClass, "", "tidegate", "x");
-        assert_eq!(subject(&class), Some((Kind::GatewayClass, ObjectName::new("", "tidegate"))));
-        assert_eq!(subject(&Complaint::document("a file", 1, "x")), None);
+        assert_eq!(complaint_subject(&class), Some((Kind::GatewayClass, ObjectName::new("", "tidegate"))));
+        assert_eq!(complaint_subject(&Complaint::document("a file", 1, "x")), None);
     }
 }

@@ -13,10 +13,10 @@ use cluster_objects::{Kind, ObjectName};
 use super::endpoints::translate_endpoints;
 use super::logs;
 use super::metrics::Metrics;
-use super::push::{Isolate, Pushed, Pusher, SentText};
+use super::push::{Isolate, PushOutcome, Pusher, SentText};
 use super::server_api::{ApiFailure, ServerComplaint};
-use super::store::{Key, Snapshot, Store};
-use super::translate::{Desired, leave_out, with_slices};
+use super::store::{ObjectKey, ObjectStore, Snapshot};
+use super::translate::{DesiredState, leave_out, with_slices};
 
 /// Attempts with fewer objects at most.
 const ROUNDS_MAX: usize = 8;
@@ -28,7 +28,7 @@ const KINDS: &[Kind] =
 
 /// Objects that are left out, from one push to the next.
 pub struct Isolation {
-    store: Arc<Store>,
+    store: Arc<ObjectStore>,
     metrics: Arc<Metrics>,
     last: Option<LastPush>,
 }
@@ -38,15 +38,15 @@ struct LastPush {
     /// Configuration of all objects.
     full: SentText,
     /// Objects that were left out of it, with the server's words.
-    excluded: Arc<BTreeMap<Key, String>>,
+    excluded: Arc<BTreeMap<ObjectKey, String>>,
     /// The configuration without them, if there are any.
-    reduced: Option<Arc<Desired>>,
+    reduced: Option<Arc<DesiredState>>,
     /// The server refused the configurations with fewer objects, too.
     is_given_up: bool,
 }
 
 impl Isolation {
-    pub fn new(store: Arc<Store>, metrics: Arc<Metrics>) -> Isolation {
+    pub fn new(store: Arc<ObjectStore>, metrics: Arc<Metrics>) -> Isolation {
         Isolation { store, metrics, last: None }
     }
 
@@ -61,8 +61,8 @@ impl Isolation {
     pub async fn push(
         &mut self,
         pusher: &mut Pusher,
-        full: &Arc<Desired>,
-    ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
+        full: &Arc<DesiredState>,
+    ) -> Result<(Arc<DesiredState>, PushOutcome), ApiFailure> {
         let last = self.last.as_ref().filter(|last| last.full.is_text_of(full));
         let mut excluded = last.map(|last| BTreeMap::clone(&last.excluded)).unwrap_or_default();
         let rounds = if last.is_some_and(|last| last.is_given_up) { 0 } else { ROUNDS_MAX };
@@ -70,14 +70,14 @@ impl Isolation {
         for round in 0..=rounds {
             let attempt = self.without(full, &excluded).await?;
             let complaints = match pusher.push(&attempt).await? {
-                Pushed::Refused(complaints) => complaints,
+                PushOutcome::Refused(complaints) => complaints,
                 pushed => {
                     self.keep(full, Some(attempt.clone()));
                     return Ok((attempt, pushed));
                 }
             };
             let count = excluded.len();
-            for (key, words) in owners(&attempt, &complaints) {
+            for (key, words) in complaint_owners(&attempt, &complaints) {
                 excluded.entry(key).or_insert(words);
             }
             first.get_or_insert(complaints);
@@ -86,11 +86,15 @@ impl Isolation {
             }
         }
         self.keep(full, None);
-        Ok((full.clone(), Pushed::Refused(first.unwrap_or_default())))
+        Ok((full.clone(), PushOutcome::Refused(first.unwrap_or_default())))
     }
 
     /// Translates without some objects. If endpoints alone have changed since the last push, only they are translated.
-    async fn without(&self, full: &Arc<Desired>, excluded: &BTreeMap<Key, String>) -> Result<Arc<Desired>, ApiFailure> {
+    async fn without(
+        &self,
+        full: &Arc<DesiredState>,
+        excluded: &BTreeMap<ObjectKey, String>,
+    ) -> Result<Arc<DesiredState>, ApiFailure> {
         if excluded.is_empty() {
             return Ok(full.clone());
         }
@@ -111,7 +115,7 @@ impl Isolation {
     }
 
     /// Notes the configuration that is active; `None` if the server has refused all.
-    fn keep(&mut self, full: &Desired, active: Option<Arc<Desired>>) {
+    fn keep(&mut self, full: &DesiredState, active: Option<Arc<DesiredState>>) {
         let is_given_up = active.is_none();
         let excluded = active.as_ref().map(|active| active.excluded.clone()).unwrap_or_default();
         let old = self.last.take().map(|last| last.excluded).unwrap_or_default();
@@ -130,14 +134,14 @@ impl Isolate for Isolation {
     async fn push_isolated(
         &mut self,
         pusher: &mut Pusher,
-        full: &Arc<Desired>,
-    ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
+        full: &Arc<DesiredState>,
+    ) -> Result<(Arc<DesiredState>, PushOutcome), ApiFailure> {
         self.push(pusher, full).await
     }
 }
 
 /// Returns the objects that complaints of the server are about, with its words.
-pub fn owners(desired: &Desired, complaints: &[ServerComplaint]) -> BTreeMap<Key, String> {
+pub fn complaint_owners(desired: &DesiredState, complaints: &[ServerComplaint]) -> BTreeMap<ObjectKey, String> {
     let mut found = BTreeMap::new();
     for complaint in complaints {
         let Some(origin) = &complaint.origin else { continue };

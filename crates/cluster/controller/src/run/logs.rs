@@ -6,36 +6,36 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
 #[derive(Clone, Copy)]
-pub enum Level {
+pub enum ControllerLevel {
     Info,
     Warning,
     Error,
 }
 
 /// Writes a line with `time`, `level`, `message` and further members. Members without a value are left out.
-pub fn write(level: Level, message: &str, members: &[(&str, &str)]) {
+pub fn write_line(level: ControllerLevel, message: &str, members: &[(&str, &str)]) {
     let line = line(&Timestamp::now().to_string(), level, message, members);
     // A closed stream ends no controller.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
 pub fn info(message: &str, members: &[(&str, &str)]) {
-    write(Level::Info, message, members);
+    write_line(ControllerLevel::Info, message, members);
 }
 
 pub fn warn(message: &str, members: &[(&str, &str)]) {
-    write(Level::Warning, message, members);
+    write_line(ControllerLevel::Warning, message, members);
 }
 
 pub fn error(message: &str, members: &[(&str, &str)]) {
-    write(Level::Error, message, members);
+    write_line(ControllerLevel::Error, message, members);
 }
 
-fn line(time: &str, level: Level, message: &str, members: &[(&str, &str)]) -> String {
+fn line(time: &str, level: ControllerLevel, message: &str, members: &[(&str, &str)]) -> String {
     let level = match level {
-        Level::Info => "info",
-        Level::Warning => "warning",
-        Level::Error => "error",
+        ControllerLevel::Info => "info",
+        ControllerLevel::Warning => "warning",
+        ControllerLevel::Error => "error",
     };
     let mut object = Map::new();
     for (name, value) in [("time", time), ("level", level), ("message", message)].iter().chain(members) {
@@ -48,11 +48,12 @@ fn line(time: &str, level: Level, message: &str, members: &[(&str, &str)]) -> St
 
 #[cfg(test)]
 mod tests {
-    use super::{Level, line};
+    use super::{ControllerLevel, line};
 
     #[test]
     fn a_line_is_one_json_object() {
-        let line = line("T", Level::Warning, "left\nout", &[("namespace", "shop"), ("name", "api"), ("kind", "")]);
+        let line =
+            line("T", ControllerLevel::Warning, "left\nout", &[("namespace", "shop"), ("name", "api"), ("kind", "")]);
         assert_eq!(line.matches('\n').count(), 1);
         let value: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["namespace"], "shop");

@@ -35,13 +35,13 @@ pub struct Metrics {
     pub is_refused: AtomicBool,
 }
 
-pub fn add(counter: &AtomicU64) {
+pub fn count_one(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Metrics {
     pub fn translated(&self, duration: Duration, is_partial: bool) {
-        add(if is_partial { &self.translations_of_endpoints } else { &self.translations });
+        count_one(if is_partial { &self.translations_of_endpoints } else { &self.translations });
         self.translation_micros.fetch_add(micros(duration), Ordering::Relaxed);
     }
 

@@ -45,26 +45,26 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
-use crate::arguments::Run;
+use crate::arguments::RunArguments;
 use crate::discovery_arguments::ProviderName;
 pub use addresses::parse_range;
 pub use discovery::read_folder;
 
-use addresses::Published;
+use addresses::PublishedAddresses;
 use isolation::Isolation;
 use lease::Election;
 use metrics::Metrics;
 use provisioner::Provisioner;
-use provisioning::Template;
-use push::{Outcome, Pusher};
+use provisioning::PodTemplate;
+use push::{PushResult, Pusher};
 use server_api::ServerApi;
 use status_writer::StatusWriter;
-use store::Store;
-use translate::{Desired, Settings};
+use store::ObjectStore;
+use translate::{DesiredState, Settings};
 use webhook::{CertificateFiles, Reviewer};
 
 /// Runs the command until SIGTERM, SIGINT or SIGQUIT.
-pub fn run(options: &Run) -> ExitCode {
+pub fn run_controller(options: &RunArguments) -> ExitCode {
     if let Some(argument) = options.misplaced() {
         logs::error("the controller ends", &[("error", &format!("{argument} has no meaning for this provider"))]);
         return ExitCode::FAILURE;
@@ -85,7 +85,7 @@ pub fn run(options: &Run) -> ExitCode {
     }
 }
 
-async fn start(options: &Run) -> Result<(), String> {
+async fn start(options: &RunArguments) -> Result<(), String> {
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
     // The stop signal of the image, for the server's sake.
@@ -96,7 +96,7 @@ async fn start(options: &Run) -> Result<(), String> {
             _ = terminate.recv() => Ok(()),
             _ = interrupt.recv() => Ok(()),
             _ = quit.recv() => Ok(()),
-            result = discovery::run(options, listener) => result,
+            result = discovery::run_discovery(options, listener) => result,
         };
     }
     let config = cluster_config(options.kubeconfig.as_ref()).await?;
@@ -109,7 +109,7 @@ async fn start(options: &Run) -> Result<(), String> {
         }
         None => None,
     };
-    let parts = Parts::new(options, client, namespace)?;
+    let parts = ControllerParts::new(options, client, namespace)?;
     logs::info("the controller begins", &[("identity", &parts.identity), ("api", &options.api.display().to_string())]);
     let (leader, _) = channel::channel(false);
     let mut election = parts.election();
@@ -118,10 +118,10 @@ async fn start(options: &Run) -> Result<(), String> {
         && let (Some(certificate), Some(key)) = (&options.webhook_certificate, &options.webhook_key)
     {
         let files = CertificateFiles::new(certificate.clone(), key.clone());
-        tasks.spawn(webhook::serve(listener, files, Arc::new(parts.reviewer(outcomes))));
+        tasks.spawn(webhook::serve_webhook(listener, files, Arc::new(parts.reviewer(outcomes))));
     }
     if let Some(listener) = listener {
-        tasks.spawn(probes::serve(listener, parts.store.clone(), parts.metrics.clone()));
+        tasks.spawn(probes::serve_probes(listener, parts.store.clone(), parts.metrics.clone()));
     }
     let elect = async {
         match &mut election {
@@ -147,7 +147,7 @@ async fn start(options: &Run) -> Result<(), String> {
     result
 }
 
-async fn probe_listener(options: &Run) -> Result<Option<TcpListener>, String> {
+async fn probe_listener(options: &RunArguments) -> Result<Option<TcpListener>, String> {
     let Some(address) = options.probe_address else { return Ok(None) };
     let listener = TcpListener::bind(address).await;
     listener.map(Some).map_err(|error| format!("--probe-address {address}: {error}"))
@@ -168,25 +168,26 @@ async fn cluster_config(path: Option<&PathBuf>) -> Result<Config, String> {
 const MANAGER_MAX: usize = 128;
 
 /// Parts that the tasks of a controller share.
-struct Parts {
+struct ControllerParts {
     client: Client,
     namespace: String,
     identity: String,
     lease_name: String,
     api: PathBuf,
     settings: Arc<Settings>,
-    published: Published,
+    published: PublishedAddresses,
     withdraws_addresses: bool,
     writes_status: bool,
-    store: Arc<Store>,
+    store: Arc<ObjectStore>,
     metrics: Arc<Metrics>,
 }
 
-impl Parts {
+impl ControllerParts {
     /// # Errors
     /// If the pod template of `--provision` cannot be read.
-    fn new(options: &Run, client: Client, namespace: String) -> Result<Parts, String> {
-        let template = options.provision.as_deref().map(|path| Template::read(path, &namespace, &options.lease_name));
+    fn new(options: &RunArguments, client: Client, namespace: String) -> Result<ControllerParts, String> {
+        let template =
+            options.provision.as_deref().map(|path| PodTemplate::read(path, &namespace, &options.lease_name));
         let template = template.transpose()?.map(Arc::new);
         let gateway = cluster_gateway::Settings {
             controller_name: options.controller_name.clone(),
@@ -214,14 +215,14 @@ impl Parts {
         // Ingresses may have an address of the pool.
         let is_free = |address: &std::net::IpAddr| Some(*address) != options.ingress.ingress_address;
         let pool = options.address_pool.iter().flat_map(|range| range.0.iter().copied()).filter(is_free).collect();
-        Ok(Parts {
+        Ok(ControllerParts {
             client,
             namespace,
             identity: options.identity.clone().unwrap_or_else(default_identity),
             lease_name: options.lease_name.clone(),
             api: options.api.clone(),
             settings: Arc::new(Settings { gateway, ingress, render, pool, book: Arc::default(), template }),
-            published: Published {
+            published: PublishedAddresses {
                 service: options.publish_service.clone(),
                 addresses: options.publish_status_address.clone(),
                 ingress_address: options.ingress.ingress_address,
@@ -229,7 +230,7 @@ impl Parts {
             withdraws_addresses: options.update_status_on_shutdown,
             // The leader of the controllers that have made this pod writes the statuses.
             writes_status: !options.no_status && options.gateway.is_none(),
-            store: Arc::new(Store::new(store::KINDS.to_vec())),
+            store: Arc::new(ObjectStore::new(store::KINDS.to_vec())),
             metrics: Arc::new(Metrics::default()),
         })
     }
@@ -262,12 +263,12 @@ impl Parts {
         ServerApi::new(self.api.clone())
     }
 
-    fn reviewer(&self, outcomes: channel::Receiver<Option<Outcome>>) -> Reviewer {
+    fn reviewer(&self, outcomes: channel::Receiver<Option<PushResult>>) -> Reviewer {
         Reviewer::new(self.store.clone(), self.settings.clone(), self.server_api(), outcomes, self.metrics.clone())
     }
 
     /// Starts all tasks of the controller. Also returns the outcomes of pushes.
-    fn spawn(&self, leader: channel::Receiver<bool>) -> (JoinSet<()>, channel::Receiver<Option<Outcome>>) {
+    fn spawn(&self, leader: channel::Receiver<bool>) -> (JoinSet<()>, channel::Receiver<Option<PushResult>>) {
         let mut tasks = JoinSet::new();
         let (desired, desired_end) = channel::channel(None);
         let (outcomes, outcomes_end) = channel::channel(None);
@@ -276,7 +277,7 @@ impl Parts {
         let pusher = Pusher::new(self.server_api(), self.metrics.clone());
         let reviewed = outcomes_end.clone();
         let isolation = Isolation::new(self.store.clone(), self.metrics.clone());
-        tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
+        tasks.spawn(push::push_changes(pusher, isolation, desired_end, outcomes));
         if self.writes_status {
             tasks.spawn(note_leader(leader.clone(), self.metrics.clone()));
             if let Some(template) = self.settings.template.clone() {
@@ -293,13 +294,13 @@ impl Parts {
 
 /// Translates after each change, once all lists are complete.
 async fn translations(
-    store: Arc<Store>,
+    store: Arc<ObjectStore>,
     settings: Arc<Settings>,
     metrics: Arc<Metrics>,
-    desired: channel::Sender<Option<Arc<Desired>>>,
+    desired: channel::Sender<Option<Arc<DesiredState>>>,
 ) {
     store.complete().await;
-    let mut previous: Option<Arc<Desired>> = None;
+    let mut previous: Option<Arc<DesiredState>> = None;
     loop {
         store.queue.due().await;
         let began = Instant::now();
@@ -323,7 +324,7 @@ async fn translations(
 }
 
 /// Writes a line for each complaint that the previous translation did not have.
-fn log_complaints(next: &Desired, previous: Option<&Desired>) {
+fn log_complaints(next: &DesiredState, previous: Option<&DesiredState>) {
     if previous.is_some_and(|previous| Arc::ptr_eq(&previous.complaints, &next.complaints)) {
         return;
     }
@@ -331,7 +332,7 @@ fn log_complaints(next: &Desired, previous: Option<&Desired>) {
         if previous.is_some_and(|previous| previous.complaints.binary_search(complaint).is_ok()) {
             continue;
         }
-        match events::subject(complaint) {
+        match events::complaint_subject(complaint) {
             Some((kind, name)) => {
                 let members = [("kind", kind.name()), ("namespace", &name.namespace), ("name", &name.name)];
                 logs::warn(&complaint.reason, &members);
@@ -350,7 +351,7 @@ async fn note_leader(mut leader: channel::Receiver<bool>, metrics: Arc<Metrics>)
     }
 }
 
-async fn drain(mut outcomes: channel::Receiver<Option<Outcome>>) {
+async fn drain(mut outcomes: channel::Receiver<Option<PushResult>>) {
     while outcomes.changed().await.is_ok() {}
 }
 

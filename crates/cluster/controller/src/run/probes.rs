@@ -39,7 +39,7 @@ pub trait SourceState: Send + Sync {
 }
 
 /// Answers probes and scrapes until the task is dropped.
-pub async fn serve(listener: TcpListener, source: Arc<dyn SourceState>, metrics: Arc<Metrics>) {
+pub async fn serve_probes(listener: TcpListener, source: Arc<dyn SourceState>, metrics: Arc<Metrics>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -102,19 +102,19 @@ mod tests {
     use cluster_objects::Kind;
     use serde_json::json;
 
-    use super::super::store::{Change, Store};
+    use super::super::store::{ObjectStore, WatchChange};
     use super::*;
 
     #[test]
     fn readiness_names_what_it_waits_for() {
-        let (store, metrics) = (Store::new(vec![Kind::Gateway, Kind::Secret]), Metrics::default());
+        let (store, metrics) = (ObjectStore::new(vec![Kind::Gateway, Kind::Secret]), Metrics::default());
         let of = |path: &str| answer(&Method::GET, path, &store, &metrics).status().as_u16();
         assert_eq!((of("/healthz"), of("/readyz"), of("/metrics"), of("/x")), (200, 503, 200, 404));
         assert_eq!(answer(&Method::POST, "/healthz", &store, &metrics).status(), 405);
         store.set_absent(Kind::Gateway);
         assert_eq!(waiting(&store), "the lists of these kinds are not complete: Secret\n");
-        store.apply(Kind::Secret, "secrets", Change::ListBegins);
-        store.apply(Kind::Secret, "secrets", Change::ListEnds);
+        store.apply(Kind::Secret, "secrets", WatchChange::ListBegins);
+        store.apply(Kind::Secret, "secrets", WatchChange::ListEnds);
         assert!(waiting(&store).starts_with("the server has no configuration"));
         metrics.is_ready.store(true, Ordering::Relaxed);
         assert_eq!(of("/readyz"), 200);
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn metrics_count_objects_by_kind() {
-        let (store, metrics) = (Store::new(vec![Kind::Service]), Metrics::default());
+        let (store, metrics) = (ObjectStore::new(vec![Kind::Service]), Metrics::default());
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n"}});
-        store.apply(Kind::Service, "services", Change::Applied(service));
+        store.apply(Kind::Service, "services", WatchChange::Applied(service));
         let text = metrics.text(&store);
         assert!(text.contains("\ntidegate_controller_objects{kind=\"Service\"} 1\n"), "{text}");
         let names = text.lines().filter(|line| line.starts_with("# TYPE")).count();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn dashboards_and_alerts_name_metrics_that_exist() {
-        let text = Metrics::default().text(&Store::new(vec![Kind::Service]));
+        let text = Metrics::default().text(&ObjectStore::new(vec![Kind::Service]));
         let files = [
             include_str!("../../../../../packaging/grafana/kubernetes.json"),
             include_str!("../../../../../packaging/prometheus/alerts.yml"),

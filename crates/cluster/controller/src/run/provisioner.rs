@@ -16,9 +16,9 @@ use tokio::time::sleep;
 
 use super::backoff::Backoff;
 use super::logs;
-use super::provisioning::{OWNER_LABEL, Provision, Template};
-use super::push::Outcome;
-use super::translate::Desired;
+use super::provisioning::{OWNER_LABEL, PodTemplate, Provision};
+use super::push::PushResult;
+use super::translate::DesiredState;
 
 /// Pause after which changes by others are undone.
 const CHECK_PAUSE: Duration = Duration::from_secs(60);
@@ -28,19 +28,19 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Provisioner of one replica.
 pub struct Provisioner {
     pub client: Client,
-    pub template: Arc<Template>,
+    pub template: Arc<PodTemplate>,
     /// Name under which this controller writes.
     pub manager: String,
 }
 
 /// Objects as they were applied last, by name.
-type Applied = BTreeMap<String, Provision>;
+type AppliedObjects = BTreeMap<String, Provision>;
 
 impl Provisioner {
     /// Applies after each translation, and checks once a minute. Returns when the translations end.
-    pub async fn run(self, mut outcomes: watch::Receiver<Option<Outcome>>, mut leader: watch::Receiver<bool>) {
+    pub async fn run(self, mut outcomes: watch::Receiver<Option<PushResult>>, mut leader: watch::Receiver<bool>) {
         let mut backoff = Backoff::new(PAUSE_MAX);
-        let mut applied = Applied::new();
+        let mut applied = AppliedObjects::new();
         let mut pause = CHECK_PAUSE;
         loop {
             let mut is_check = false;
@@ -75,8 +75,8 @@ impl Provisioner {
     }
 
     /// Returns the objects of all Gateways that have a port.
-    fn wanted(&self, desired: &Desired) -> Applied {
-        let mut wanted = Applied::new();
+    fn wanted(&self, desired: &DesiredState) -> AppliedObjects {
+        let mut wanted = AppliedObjects::new();
         for (gateway, ports) in desired.gateway_ports.iter().filter(|(_, ports)| !ports.is_empty()) {
             let Some(status) = desired.statuses.gateways.get(&gateway.to_string()) else { continue };
             let provision = self.template.provision(gateway, status, ports, &desired.snapshot);
@@ -85,7 +85,13 @@ impl Provisioner {
         wanted
     }
 
-    async fn apply(&self, wanted: &Applied, desired: &Desired, applied: &Applied, is_check: bool) -> Result<(), Error> {
+    async fn apply(
+        &self,
+        wanted: &AppliedObjects,
+        desired: &DesiredState,
+        applied: &AppliedObjects,
+        is_check: bool,
+    ) -> Result<(), Error> {
         let namespace = &self.template.namespace;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
         let services: Api<Service> = Api::namespaced(self.client.clone(), namespace);

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use aws_lc_rs::digest;
-use cluster_gateway::{Condition, GatewayStatus, ListenerStatus, Statuses, is_ours};
+use cluster_gateway::{GatewayStatus, ListenerStatus, ObjectCondition, Statuses, is_ours};
 use cluster_objects::types::{Gateway, ListenerSet};
 use cluster_objects::{Complaint, Kind, ObjectName, ObjectSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -36,7 +36,7 @@ pub type GatewayPorts = BTreeMap<ObjectName, BTreeSet<ServicePort>>;
 
 /// Template of pods, and the place of the objects.
 #[derive(Clone, Debug)]
-pub struct Template {
+pub struct PodTemplate {
     /// A `PodTemplateSpec` with the containers `tidegate` and `controller`.
     pod: Value,
     /// Namespace of the controller.
@@ -53,26 +53,26 @@ pub struct Provision {
     pub service: Value,
 }
 
-impl Template {
+impl PodTemplate {
     /// Reads a template.
     ///
     /// # Errors
     /// If the file is no `PodTemplateSpec` with a container `controller` that has a command.
-    pub fn read(path: &Path, namespace: &str, owner: &str) -> Result<Template, String> {
+    pub fn read(path: &Path, namespace: &str, owner: &str) -> Result<PodTemplate, String> {
         let error = |words: String| format!("{}: {words}", path.display());
         let length = std::fs::metadata(path).map_err(|cause| error(cause.to_string()))?.len();
         if length > TEMPLATE_MAX {
             return Err(error(format!("longer than {TEMPLATE_MAX} bytes")));
         }
         let text = std::fs::read_to_string(path).map_err(|cause| error(cause.to_string()))?;
-        Template::parse(&text, namespace, owner).map_err(error)
+        PodTemplate::parse(&text, namespace, owner).map_err(error)
     }
 
     /// Parses the text of a template, in YAML or JSON.
     ///
     /// # Errors
-    /// As [`Template::read`].
-    pub fn parse(text: &str, namespace: &str, owner: &str) -> Result<Template, String> {
+    /// As [`PodTemplate::read`].
+    pub fn parse(text: &str, namespace: &str, owner: &str) -> Result<PodTemplate, String> {
         let pod: Value = serde_saphyr::from_str(text).map_err(|cause| cause.to_string())?;
         serde_json::from_value::<PodTemplateSpec>(pod.clone()).map_err(|cause| cause.to_string())?;
         let is_complete = container(&pod, "tidegate").is_some()
@@ -80,7 +80,7 @@ impl Template {
         if !is_complete {
             return Err("a pod template needs the containers tidegate and controller, with their commands".into());
         }
-        Ok(Template { pod, namespace: namespace.into(), owner: label(owner) })
+        Ok(PodTemplate { pod, namespace: namespace.into(), owner: label(owner) })
     }
 
     /// Returns the name of the Service of a Gateway.
@@ -207,7 +207,7 @@ pub fn gateway_ports<'a>(
 ) -> GatewayPorts {
     let mut all: GatewayPorts = gateways.map(|name| (name.clone(), BTreeSet::new())).collect();
     let mut add = |gateway: &ObjectName, statuses: &[ListenerStatus], name: &str, port: i32, protocol: &str| {
-        let is_accepted = |condition: &Condition| condition.r#type == "Accepted" && condition.is_true();
+        let is_accepted = |condition: &ObjectCondition| condition.r#type == "Accepted" && condition.is_true();
         let status = statuses.iter().find(|status| status.name == name);
         let accepted = status.is_some_and(|status| status.conditions.iter().any(is_accepted));
         if let (true, Some(ports), Ok(port)) = (accepted, all.get_mut(gateway), u16::try_from(port)) {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_template_needs_both_containers() {
-        let parse = |text: &str| Template::parse(text, "tidegate", "tidegate-controller").map(drop);
+        let parse = |text: &str| PodTemplate::parse(text, "tidegate", "tidegate-controller").map(drop);
         assert!(parse("spec: {containers: [{name: tidegate}, {name: controller, command: [a]}]}").is_ok());
         for text in ["spec: {containers: [{name: tidegate}]}", "spec: 1", "a: [", "{}"] {
             assert!(parse(text).is_err(), "{text}");

@@ -14,8 +14,10 @@ use tokio::time::{Instant, sleep, timeout};
 use super::backoff::Backoff;
 use super::logs;
 use super::metrics::{self, Metrics};
-use super::server_api::{Active, ActiveFiles, ApiFailure, Digests, ServerApi, ServerComplaint, digests_of, join};
-use super::translate::{Desired, Groups};
+use super::server_api::{
+    ActiveConfig, ActiveFiles, ApiFailure, Digests, ServerApi, ServerComplaint, digests_of, join_complaints,
+};
+use super::translate::{DesiredState, GroupServers};
 
 /// Pause between two checks of the active configuration.
 pub const CHECK_PAUSE: Duration = Duration::from_secs(5);
@@ -27,13 +29,13 @@ const REFUSED_MAX: usize = 9;
 const FIRST_LINE: &str = "# Written by tidegate-controller";
 
 /// State of the server, as far as the controller knows it.
-struct Known {
-    active: Active,
+struct ServerState {
+    active: ActiveConfig,
     text: KnownText,
     /// Files that the server has stored.
     stored: Digests,
     /// Servers of groups, where they are known: the controller has sent them since the server's last load.
-    groups: Groups,
+    groups: GroupServers,
     /// Groups that the API has changed since the last whole configuration; `None` if a controller before this one may
     /// have changed any.
     touched: Option<BTreeSet<GroupId>>,
@@ -47,7 +49,7 @@ enum KnownText {
 }
 
 impl KnownText {
-    fn is_text_of(&mut self, desired: &Desired) -> bool {
+    fn is_text_of(&mut self, desired: &DesiredState) -> bool {
         match self {
             KnownText::Pushed(text) => Arc::ptr_eq(text, &desired.text) || text.skeleton() == desired.text.skeleton(),
             KnownText::Read(main) => {
@@ -63,16 +65,16 @@ impl KnownText {
 
 /// Outcome of a push.
 #[derive(Clone)]
-pub struct Outcome {
+pub struct PushResult {
     /// The configuration of all objects, or of those that the server does not refuse.
-    pub desired: Arc<Desired>,
+    pub desired: Arc<DesiredState>,
     /// The server's complaints, if it keeps its old configuration.
     pub refused: Option<Vec<String>>,
 }
 
 /// Result of [`Pusher::push`].
 #[derive(Debug, PartialEq, Eq)]
-pub enum Pushed {
+pub enum PushOutcome {
     Nothing,
     Groups,
     Whole,
@@ -83,27 +85,27 @@ pub enum Pushed {
 pub struct SentText {
     text: Arc<ConfigText>,
     /// Groups whose servers are no endpoints: a name that cannot be resolved may be the reason of a refusal.
-    named: Groups,
+    named: GroupServers,
 }
 
 impl SentText {
-    pub fn of(desired: &Desired) -> SentText {
+    pub fn of(desired: &DesiredState) -> SentText {
         SentText { text: desired.text.clone(), named: named_groups(desired) }
     }
 
     /// Tells whether another configuration is the same one, or came of it by translations of endpoints alone.
-    pub fn shares_text_of(&self, desired: &Desired) -> bool {
+    pub fn shares_text_of(&self, desired: &DesiredState) -> bool {
         Arc::ptr_eq(&self.text, &desired.text)
     }
 
     /// Tells whether another configuration differs in endpoints at most.
-    pub fn is_text_of(&self, desired: &Desired) -> bool {
+    pub fn is_text_of(&self, desired: &DesiredState) -> bool {
         self.shares_text_of(desired)
             || (self.text.skeleton() == desired.text.skeleton() && self.named == named_groups(desired))
     }
 }
 
-fn named_groups(desired: &Desired) -> Groups {
+fn named_groups(desired: &DesiredState) -> GroupServers {
     let discovered: BTreeSet<&GroupName> = desired.sources.values().flatten().map(|source| &source.group).collect();
     let named = desired.groups.iter().filter(|(id, _)| !discovered.contains(&id.name));
     named.map(|(id, servers)| (id.clone(), servers.clone())).collect()
@@ -112,7 +114,7 @@ fn named_groups(desired: &Desired) -> Groups {
 /// Compares the wanted configuration with the active one, and sends the difference.
 pub struct Pusher {
     api: ServerApi,
-    known: Option<Known>,
+    known: Option<ServerState>,
     /// The last texts that the server refused, and its complaints, since it took one: they are not sent again to the same
     /// server process.
     refused: VecDeque<(SentText, Vec<ServerComplaint>)>,
@@ -128,7 +130,7 @@ impl Pusher {
     ///
     /// # Errors
     /// If the server does not answer, or another client has changed its configuration: the attempt is to be repeated.
-    pub async fn push(&mut self, desired: &Desired) -> Result<Pushed, ApiFailure> {
+    pub async fn push(&mut self, desired: &DesiredState) -> Result<PushOutcome, ApiFailure> {
         let result = self.compare_and_send(desired).await;
         if result.is_err() {
             // The request may have arrived.
@@ -137,20 +139,20 @@ impl Pusher {
         result
     }
 
-    async fn compare_and_send(&mut self, desired: &Desired) -> Result<Pushed, ApiFailure> {
+    async fn compare_and_send(&mut self, desired: &DesiredState) -> Result<PushOutcome, ApiFailure> {
         if self.known.is_none() {
             self.known = Some(self.read().await?);
         }
-        let Some(known) = &mut self.known else { return Ok(Pushed::Nothing) };
+        let Some(known) = &mut self.known else { return Ok(PushOutcome::Nothing) };
         if known.text.is_text_of(desired) {
-            let changed: Groups = desired
+            let changed: GroupServers = desired
                 .groups
                 .iter()
                 .filter(|(id, servers)| known.groups.get(id) != Some(servers))
                 .map(|(id, servers)| (id.clone(), servers.clone()))
                 .collect();
             if changed.is_empty() {
-                return Ok(Pushed::Nothing);
+                return Ok(PushOutcome::Nothing);
             }
             match self.api.replace_groups(&changed).await {
                 Ok(()) => {
@@ -158,8 +160,8 @@ impl Pusher {
                         touched.extend(changed.keys().cloned());
                     }
                     known.groups.extend(changed);
-                    metrics::add(&self.metrics.pushes_groups);
-                    return Ok(Pushed::Groups);
+                    metrics::count_one(&self.metrics.pushes_groups);
+                    return Ok(PushOutcome::Groups);
                 }
                 // A whole configuration says it all.
                 Err(ApiFailure::Impossible(_) | ApiFailure::Refused(_)) => {}
@@ -168,7 +170,7 @@ impl Pusher {
         }
         if let Some((_, complaints)) = self.refused.iter().find(|(text, _)| text.is_text_of(desired)) {
             send_common(&self.api, known, desired).await?;
-            return Ok(Pushed::Refused(complaints.clone()));
+            return Ok(PushOutcome::Refused(complaints.clone()));
         }
         let main = desired.main_text();
         let mut replaced = self.api.replace(&known.active, &main, &desired.files, &known.stored).await;
@@ -179,19 +181,19 @@ impl Pusher {
         match replaced {
             Ok(_) => {}
             Err(ApiFailure::Refused(complaints)) => {
-                metrics::add(&self.metrics.pushes_refused);
+                metrics::count_one(&self.metrics.pushes_refused);
                 self.refused.push_back((SentText::of(desired), complaints.clone()));
                 if self.refused.len() > REFUSED_MAX {
                     self.refused.pop_front();
                 }
                 send_common(&self.api, known, desired).await?;
-                return Ok(Pushed::Refused(complaints));
+                return Ok(PushOutcome::Refused(complaints));
             }
             Err(ApiFailure::Impossible(reason)) => return Err(ApiFailure::Unavailable(reason)),
             Err(error) => return Err(error),
         }
         self.refused.clear();
-        metrics::add(&self.metrics.pushes_whole);
+        metrics::count_one(&self.metrics.pushes_whole);
         // Servers that were added by the API survive a load, also those that the new file does not have.
         let mut stale = desired.groups.clone();
         if let Some(touched) = &known.touched {
@@ -209,12 +211,12 @@ impl Pusher {
         let groups = desired.groups.clone();
         let text = KnownText::Pushed(desired.text.clone());
         let stored = digests_of(&desired.files);
-        self.known = Some(Known { active, text, stored, groups, touched: Some(BTreeSet::new()) });
-        Ok(Pushed::Whole)
+        self.known = Some(ServerState { active, text, stored, groups, touched: Some(BTreeSet::new()) });
+        Ok(PushOutcome::Whole)
     }
 
     /// Reads the active configuration.
-    async fn read(&mut self) -> Result<Known, ApiFailure> {
+    async fn read(&mut self) -> Result<ServerState, ApiFailure> {
         let active = self.api.active().await?;
         let ActiveFiles { generation, main, attachments } = self.api.files(&active).await?;
         if generation != active.generation {
@@ -225,7 +227,13 @@ impl Pusher {
             self.metrics.is_ready.store(true, Relaxed);
         }
         self.metrics.generation.store(generation, Relaxed);
-        Ok(Known { active, text: KnownText::Read(main), stored: attachments, groups: Groups::new(), touched: None })
+        Ok(ServerState {
+            active,
+            text: KnownText::Read(main),
+            stored: attachments,
+            groups: GroupServers::new(),
+            touched: None,
+        })
     }
 
     /// Checks that the pushed configuration is still active; otherwise, the next push compares anew.
@@ -246,7 +254,7 @@ impl Pusher {
 
 /// Sends the servers of the groups that the active configuration has, too, although the server refuses the wanted one: endpoints come and
 /// go meanwhile.
-async fn send_common(api: &ServerApi, known: &mut Known, desired: &Desired) -> Result<(), ApiFailure> {
+async fn send_common(api: &ServerApi, known: &mut ServerState, desired: &DesiredState) -> Result<(), ApiFailure> {
     let common: BTreeSet<GroupId> = match &known.text {
         KnownText::Read(main) => desired.text.common_groups(main),
         KnownText::Pushed(text) => {
@@ -269,7 +277,9 @@ async fn send_common(api: &ServerApi, known: &mut Known, desired: &Desired) -> R
         Err(ApiFailure::Impossible(reason) | ApiFailure::FileMissing(reason)) => {
             logs::warn("servers of groups stay", &[("error", &reason)]);
         }
-        Err(ApiFailure::Refused(reasons)) => logs::warn("servers of groups stay", &[("error", &join(&reasons))]),
+        Err(ApiFailure::Refused(reasons)) => {
+            logs::warn("servers of groups stay", &[("error", &join_complaints(&reasons))])
+        }
         Err(error) => return Err(error),
     }
     Ok(())
@@ -285,17 +295,17 @@ pub trait Isolate: Send {
     fn push_isolated(
         &mut self,
         pusher: &mut Pusher,
-        full: &Arc<Desired>,
-    ) -> impl Future<Output = Result<(Arc<Desired>, Pushed), ApiFailure>> + Send;
+        full: &Arc<DesiredState>,
+    ) -> impl Future<Output = Result<(Arc<DesiredState>, PushOutcome), ApiFailure>> + Send;
 }
 
 /// Pushes each configuration of the channel, repeats failed pushes, and notices a server that began anew. Returns when the
 /// channel ends.
-pub async fn run(
+pub async fn push_changes(
     mut pusher: Pusher,
     mut isolation: impl Isolate,
-    mut desired: watch::Receiver<Option<Arc<Desired>>>,
-    outcomes: watch::Sender<Option<Outcome>>,
+    mut desired: watch::Receiver<Option<Arc<DesiredState>>>,
+    outcomes: watch::Sender<Option<PushResult>>,
 ) {
     let metrics = pusher.metrics.clone();
     let mut backoff = Backoff::new(PAUSE_MAX);
@@ -318,14 +328,14 @@ pub async fn run(
                 last_error.clear();
                 note(&pushed, began.elapsed(), &metrics);
                 let refused = match pushed {
-                    Pushed::Refused(complaints) => Some(complaints.into_iter().map(|one| one.message).collect()),
+                    PushOutcome::Refused(complaints) => Some(complaints.into_iter().map(|one| one.message).collect()),
                     _ => None,
                 };
-                publish(&outcomes, Outcome { desired, refused });
+                publish(&outcomes, PushResult { desired, refused });
                 None
             }
             Err(error) => {
-                metrics::add(&metrics.pushes_failed);
+                metrics::count_one(&metrics.pushes_failed);
                 let words = error.to_string();
                 if words != last_error {
                     logs::warn("the configuration is not pushed yet", &[("error", &words)]);
@@ -355,7 +365,7 @@ pub async fn run(
     }
 }
 
-fn publish(outcomes: &watch::Sender<Option<Outcome>>, outcome: Outcome) {
+fn publish(outcomes: &watch::Sender<Option<PushResult>>, outcome: PushResult) {
     outcomes.send_if_modified(|old| {
         let is_same = old
             .as_ref()
@@ -365,29 +375,29 @@ fn publish(outcomes: &watch::Sender<Option<Outcome>>, outcome: Outcome) {
     });
 }
 
-fn note(pushed: &Pushed, duration: Duration, metrics: &Metrics) {
-    let is_refused = matches!(pushed, Pushed::Refused(_));
+fn note(pushed: &PushOutcome, duration: Duration, metrics: &Metrics) {
+    let is_refused = matches!(pushed, PushOutcome::Refused(_));
     let was_refused = metrics.is_refused.swap(is_refused, Relaxed);
     let millis = duration.as_millis().to_string();
     match pushed {
-        Pushed::Nothing => {}
-        Pushed::Groups => logs::info("servers of groups are pushed", &[("milliseconds", &millis)]),
-        Pushed::Whole => {
+        PushOutcome::Nothing => {}
+        PushOutcome::Groups => logs::info("servers of groups are pushed", &[("milliseconds", &millis)]),
+        PushOutcome::Whole => {
             let generation = metrics.generation.load(Relaxed).to_string();
             logs::info("a configuration is active", &[("generation", &generation), ("milliseconds", &millis)]);
         }
-        Pushed::Refused(complaints) if !was_refused => {
+        PushOutcome::Refused(complaints) if !was_refused => {
             for complaint in complaints {
                 let words = complaint.message.as_str();
                 logs::error("the server refuses the configuration and keeps its old one", &[("error", words)]);
             }
         }
-        Pushed::Refused(_) => {}
+        PushOutcome::Refused(_) => {}
     }
     if !is_refused {
         metrics.is_ready.store(true, Relaxed);
     }
-    if matches!(pushed, Pushed::Groups | Pushed::Whole) {
+    if matches!(pushed, PushOutcome::Groups | PushOutcome::Whole) {
         metrics.pushed(duration);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use cluster_model::Origin;
-use cluster_render::{Area, GroupServer, line_owner};
+use cluster_model::ObjectOrigin;
+use cluster_render::{GroupArea, GroupServer, line_owner};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::translate::Groups;
+use super::translate::GroupServers;
 
 /// Bytes of a response at most: a configuration of the API has at most 16 MB.
 const RESPONSE_MAX: usize = 64 << 20;
@@ -29,7 +29,7 @@ const CHANGE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Configuration that the server serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Active {
+pub struct ActiveConfig {
     pub generation: u64,
     /// Changes with every load: another one means that the servers of groups may be those of the file.
     pub loaded_at: String,
@@ -58,7 +58,7 @@ pub struct ServerComplaint {
     pub message: String,
     /// Object that the line comes from, if the complaint is about a line of the main file that belongs to one. Endpoints
     /// move lines: the text that was sent decides.
-    pub origin: Option<Origin>,
+    pub origin: Option<ObjectOrigin>,
     file: String,
     line: Option<usize>,
 }
@@ -78,7 +78,7 @@ impl fmt::Display for ServerComplaint {
 impl fmt::Display for ApiFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ApiFailure::Refused(complaints) => write!(f, "refused: {}", join(complaints)),
+            ApiFailure::Refused(complaints) => write!(f, "refused: {}", join_complaints(complaints)),
             ApiFailure::Changed => f.write_str("another configuration is active"),
             ApiFailure::FileMissing(reason) | ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => {
                 f.write_str(reason)
@@ -121,7 +121,7 @@ impl ServerApi {
     ///
     /// # Errors
     /// [`ApiFailure::Unavailable`]; as for all methods.
-    pub async fn active(&self) -> Result<Active, ApiFailure> {
+    pub async fn active(&self) -> Result<ActiveConfig, ApiFailure> {
         let value = self.ask(Method::GET, "/api/tidegate/1/config", None, None, TIME_MAX).await?;
         let text = |name: &str| value.get(name).map(|value| value.as_str().map_or(value.to_string(), str::to_owned));
         let generation = value.get("generation").and_then(Value::as_u64);
@@ -129,14 +129,14 @@ impl ServerApi {
             return Err(ApiFailure::Unavailable("the API names no active configuration".into()));
         };
         let main = main.rsplit('/').next().unwrap_or_default().to_owned();
-        Ok(Active { generation, loaded_at: text("loaded_at").unwrap_or_default(), main })
+        Ok(ActiveConfig { generation, loaded_at: text("loaded_at").unwrap_or_default(), main })
     }
 
     /// Returns the text of the active configuration's main file, with its generation and its attachments.
     ///
     /// # Errors
     /// [`ApiFailure::Unavailable`].
-    pub async fn files(&self, active: &Active) -> Result<ActiveFiles, ApiFailure> {
+    pub async fn files(&self, active: &ActiveConfig) -> Result<ActiveFiles, ApiFailure> {
         let value = self.ask(Method::GET, "/api/tidegate/1/config/files", None, None, TIME_MAX).await?;
         let text = value.get("files").and_then(|files| files.get(&active.main)).and_then(Value::as_str);
         let generation = value.get("generation").and_then(Value::as_u64).unwrap_or(active.generation);
@@ -153,7 +153,7 @@ impl ServerApi {
     /// [`ApiFailure::Refused`], [`ApiFailure::Changed`], [`ApiFailure::FileMissing`].
     pub async fn replace(
         &self,
-        active: &Active,
+        active: &ActiveConfig,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
         stored: &Digests,
@@ -169,7 +169,7 @@ impl ServerApi {
     /// [`ApiFailure::Refused`], [`ApiFailure::FileMissing`].
     pub async fn check(
         &self,
-        active: &Active,
+        active: &ActiveConfig,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
         stored: &Digests,
@@ -180,7 +180,7 @@ impl ServerApi {
     async fn send(
         &self,
         path: &str,
-        active: &Active,
+        active: &ActiveConfig,
         main: &str,
         files: &BTreeMap<String, Vec<u8>>,
         stored: &Digests,
@@ -200,7 +200,7 @@ impl ServerApi {
     ///
     /// # Errors
     /// [`ApiFailure::Impossible`] if a group does not exist or takes no more servers.
-    pub async fn replace_groups(&self, groups: &Groups) -> Result<(), ApiFailure> {
+    pub async fn replace_groups(&self, groups: &GroupServers) -> Result<(), ApiFailure> {
         let path = "/api/tidegate/1/upstreams";
         self.ask(Method::PUT, path, Some(&batch(groups)), None, TIME_MAX).await.map(drop)
     }
@@ -281,19 +281,19 @@ fn attachments_of(files: &BTreeMap<String, Vec<u8>>, stored: &Digests) -> Map<St
 }
 
 /// Joins the lines of `-t` to one.
-pub fn join(complaints: &[ServerComplaint]) -> String {
+pub fn join_complaints(complaints: &[ServerComplaint]) -> String {
     let messages: Vec<&str> = complaints.iter().map(|complaint| complaint.message.as_str()).collect();
     messages.join("; ")
 }
 
-fn area(area: Area) -> &'static str {
+fn area(area: GroupArea) -> &'static str {
     match area {
-        Area::Http => "http",
-        Area::Stream => "stream",
+        GroupArea::Http => "http",
+        GroupArea::Stream => "stream",
     }
 }
 
-fn batch(groups: &Groups) -> Value {
+fn batch(groups: &GroupServers) -> Value {
     let mut areas = Map::new();
     for (id, servers) in groups {
         let area = areas.entry(area(id.area)).or_insert_with(|| json!({}));

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cluster_gateway::{Condition, ConditionStatus, GatewayStatus, ListenerStatus, Statuses};
+use cluster_gateway::{ConditionStatus, GatewayStatus, ListenerStatus, ObjectCondition, Statuses};
 use cluster_objects::{Kind, ObjectName};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::addresses::Published;
-use super::provisioning::Template;
-use super::store::{Key, Live, Snapshot};
+use super::addresses::PublishedAddresses;
+use super::provisioning::PodTemplate;
+use super::store::{Live, ObjectKey, Snapshot};
 
 /// Bytes of a condition's message at most, as the definitions have it.
 const MESSAGE_MAX: usize = 32_000;
@@ -24,13 +24,13 @@ pub struct Context<'a> {
     /// The server's complaints, if it keeps its old configuration.
     pub refused: Option<&'a [String]>,
     /// Addresses of Ingresses, and of Gateways that have none themselves.
-    pub published: &'a Published,
+    pub published: &'a PublishedAddresses,
     /// Ingresses of this controller's classes.
     pub ingresses: &'a BTreeSet<ObjectName>,
     /// Name under which this controller writes.
     pub manager: &'a str,
     /// Gateways have pods and Services of their own.
-    pub template: Option<&'a Template>,
+    pub template: Option<&'a PodTemplate>,
     /// Services with an endpoint that takes requests, if there is a template.
     pub ready: &'a BTreeSet<ObjectName>,
 }
@@ -38,17 +38,17 @@ pub struct Context<'a> {
 /// Status that an object should have.
 #[derive(Debug, PartialEq)]
 pub struct StatusWrite {
-    pub key: Key,
+    pub key: ObjectKey,
     pub live: Arc<Live>,
     pub status: Value,
 }
 
 /// Returns the statuses that differ from those of the API server. Objects that changed since the translation are left to
 /// the next one.
-pub fn differences(
+pub fn status_differences(
     statuses: &Statuses,
     translated: &Snapshot,
-    now: &BTreeMap<Key, Arc<Live>>,
+    now: &BTreeMap<ObjectKey, Arc<Live>>,
     context: &Context<'_>,
 ) -> Vec<StatusWrite> {
     let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -66,7 +66,13 @@ pub fn differences(
 }
 
 /// Returns the whole status of an object; `None` if it is none of ours.
-fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, context: &Context<'_>) -> Option<Value> {
+fn wanted(
+    statuses: &Statuses,
+    snapshot: &Snapshot,
+    key: &ObjectKey,
+    live: &Live,
+    context: &Context<'_>,
+) -> Option<Value> {
     let (kind, name) = key;
     let full = name.to_string();
     let mut status = live.status.as_object().cloned().unwrap_or_default();
@@ -79,7 +85,7 @@ fn wanted(statuses: &Statuses, snapshot: &Snapshot, key: &Key, live: &Live, cont
         }
         Kind::Gateway => {
             let mut gateway = statuses.gateways.get(&full)?.clone();
-            let own = context.template.map(|template| Published::of_service(template.service_of(name)));
+            let own = context.template.map(|template| PublishedAddresses::of_service(template.service_of(name)));
             match &own {
                 // Another server serves it.
                 Some(own) => await_pods(
@@ -171,7 +177,7 @@ fn set<T: Serialize>(status: &mut Map<String, Value>, name: &str, value: &T) {
 }
 
 /// Says in `Programmed` that the server keeps its old configuration.
-fn refuse(conditions: &mut [Condition], refused: Option<&[String]>) {
+fn refuse(conditions: &mut [ObjectCondition], refused: Option<&[String]>) {
     let Some(complaints) = refused else { return };
     for condition in conditions.iter_mut().filter(|condition| condition.r#type == "Programmed" && condition.is_true()) {
         condition.status = ConditionStatus::False;

@@ -14,15 +14,15 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::addresses::{Published, ready_services};
+use super::addresses::{PublishedAddresses, ready_services};
 use super::backoff::Backoff;
 use super::events::{self, EventLog};
 use super::logs;
 use super::metrics::{self, Metrics};
-use super::provisioning::Template;
-use super::push::Outcome;
-use super::status::{Context, StatusWrite, differences};
-use super::store::{Key, Store};
+use super::provisioning::PodTemplate;
+use super::push::PushResult;
+use super::status::{Context, StatusWrite, status_differences};
+use super::store::{ObjectKey, ObjectStore};
 
 /// Writes at once at most.
 const WRITES_MAX: usize = 16;
@@ -36,25 +36,25 @@ const WITHDRAWAL_TIME: Duration = Duration::from_secs(10);
 /// Writer of one replica.
 pub struct StatusWriter {
     pub client: Client,
-    pub store: Arc<Store>,
+    pub store: Arc<ObjectStore>,
     pub metrics: Arc<Metrics>,
     pub controller_name: String,
-    pub published: Published,
+    pub published: PublishedAddresses,
     /// Name under which this controller writes.
     pub manager: String,
     /// Gateways have pods and Services of their own.
-    pub template: Option<Arc<Template>>,
+    pub template: Option<Arc<PodTemplate>>,
     pub identity: String,
 }
 
 /// Written statuses, and the statuses that came of them: a definition without a member drops it without a word.
-type Written = BTreeMap<Key, (Value, Value)>;
+type WrittenStatuses = BTreeMap<ObjectKey, (Value, Value)>;
 
 impl StatusWriter {
     /// Writes after each push, each change of a status by others, and when this replica becomes the leader. Returns when
     /// the pushes end.
-    pub async fn run(self, mut outcomes: watch::Receiver<Option<Outcome>>, mut leader: watch::Receiver<bool>) {
-        let (mut written, mut log) = (Written::new(), EventLog::new());
+    pub async fn run(self, mut outcomes: watch::Receiver<Option<PushResult>>, mut leader: watch::Receiver<bool>) {
+        let (mut written, mut log) = (WrittenStatuses::new(), EventLog::new());
         let mut backoff = Backoff::new(PAUSE_MAX);
         let mut retry: Option<Duration> = None;
         loop {
@@ -73,12 +73,12 @@ impl StatusWriter {
             }
             let complaints = self.complaints(&outcome);
             let snapshot = &outcome.desired.snapshot;
-            events::write(&mut log, &complaints, snapshot, &self.client, &self.identity, &self.metrics).await;
+            events::write_events(&mut log, &complaints, snapshot, &self.client, &self.identity, &self.metrics).await;
             sleep(PAUSE).await;
         }
     }
 
-    fn complaints(&self, outcome: &Outcome) -> Vec<Complaint> {
+    fn complaints(&self, outcome: &PushResult) -> Vec<Complaint> {
         let mut complaints = outcome.desired.complaints.to_vec();
         for words in outcome.refused.iter().flatten() {
             for class in outcome.desired.statuses.classes.keys() {
@@ -90,7 +90,7 @@ impl StatusWriter {
     }
 
     /// Writes all statuses that differ. Returns false if one could not be written for now.
-    async fn write(&self, outcome: &Outcome, written: &mut Written) -> bool {
+    async fn write(&self, outcome: &PushResult, written: &mut WrittenStatuses) -> bool {
         // The rest of the snapshot goes at once: the store changes its maps in place if nothing else has them.
         let (now, ready) = {
             let now = self.store.snapshot();
@@ -108,7 +108,7 @@ impl StatusWriter {
         };
         written.retain(|key, _| now.contains_key(key));
         let desired = &outcome.desired;
-        let mut writes = differences(&desired.statuses, &desired.snapshot, &now, &context);
+        let mut writes = status_differences(&desired.statuses, &desired.snapshot, &now, &context);
         writes.retain(|write| {
             written.get(&write.key).is_none_or(|(sent, result)| *sent != write.status || *result != write.live.status)
         });
@@ -121,13 +121,13 @@ impl StatusWriter {
         while let Some((write, result)) = results.next().await {
             match result {
                 Ok(status) => {
-                    metrics::add(&self.metrics.status_writes);
+                    metrics::count_one(&self.metrics.status_writes);
                     written.insert(write.key, (write.status, status));
                 }
                 // The object has changed or is gone: its watch says so.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => {
-                    metrics::add(&self.metrics.status_failures);
+                    metrics::count_one(&self.metrics.status_failures);
                     is_complete = false;
                     let (kind, name) = &write.key;
                     let members = [
@@ -160,7 +160,7 @@ impl StatusWriter {
             template: self.template.as_deref(),
             ready: &BTreeSet::new(),
         };
-        let writes = differences(&Statuses::default(), &snapshot, &snapshot.live, &context);
+        let writes = status_differences(&Statuses::default(), &snapshot, &snapshot.live, &context);
         let writes = writes.iter().filter(|write| write.key.0 == Kind::Ingress).map(|write| self.patch(write));
         let results = futures::stream::iter(writes).buffer_unordered(WRITES_MAX).collect::<Vec<_>>();
         let results = timeout(WITHDRAWAL_TIME, results).await.unwrap_or_default();

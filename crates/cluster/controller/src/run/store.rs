@@ -32,7 +32,7 @@ pub const KINDS: &[Kind] = &[
     Kind::UdpRoute,
 ];
 
-pub type Key = (Kind, ObjectName);
+pub type ObjectKey = (Kind, ObjectName);
 
 /// Members of an object that the translators do not read.
 #[derive(Debug, Default, PartialEq)]
@@ -53,13 +53,13 @@ pub struct Live {
 pub struct Snapshot {
     pub set: ObjectSet,
     /// Of all objects except slices that can be read: they have neither statuses nor complaints.
-    pub live: Arc<BTreeMap<Key, Arc<Live>>>,
+    pub live: Arc<BTreeMap<ObjectKey, Arc<Live>>>,
     /// Objects that cannot be read.
-    pub complaints: Arc<BTreeMap<Key, Complaint>>,
+    pub complaints: Arc<BTreeMap<ObjectKey, Complaint>>,
 }
 
 /// Event of a watch.
-pub enum Change {
+pub enum WatchChange {
     /// A list begins; until its end, the old objects stay.
     ListBegins,
     Listed(Value),
@@ -69,7 +69,7 @@ pub enum Change {
 }
 
 #[derive(Default)]
-struct Inner {
+struct StoreInner {
     now: Snapshot,
     /// Names that the list of a kind has had so far.
     lists: BTreeMap<Kind, BTreeSet<ObjectName>>,
@@ -78,8 +78,8 @@ struct Inner {
 }
 
 /// Objects, and notes of their changes.
-pub struct Store {
-    inner: Mutex<Inner>,
+pub struct ObjectStore {
+    inner: Mutex<StoreInner>,
     kinds: Vec<Kind>,
     pub queue: ChangeQueue,
     completed: Notify,
@@ -87,9 +87,9 @@ pub struct Store {
     pub status_changed: Notify,
 }
 
-impl Store {
-    pub fn new(kinds: Vec<Kind>) -> Store {
-        Store {
+impl ObjectStore {
+    pub fn new(kinds: Vec<Kind>) -> ObjectStore {
+        ObjectStore {
             inner: Mutex::default(),
             kinds,
             queue: ChangeQueue::default(),
@@ -98,7 +98,7 @@ impl Store {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, StoreInner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,7 +160,7 @@ impl Store {
         }
     }
 
-    fn finish(&self, kind: Kind, inner: &mut Inner) {
+    fn finish(&self, kind: Kind, inner: &mut StoreInner) {
         if inner.complete.insert(kind) {
             self.queue.note(Changes::Objects);
             self.completed.notify_waiters();
@@ -177,25 +177,25 @@ impl Store {
     }
 
     /// Applies an event of the watch of a kind.
-    pub fn apply(&self, kind: Kind, plural: &str, change: Change) {
+    pub fn apply(&self, kind: Kind, plural: &str, change: WatchChange) {
         let mut inner = self.lock();
         match change {
-            Change::ListBegins => _ = inner.lists.insert(kind, BTreeSet::new()),
-            Change::Listed(value) => {
+            WatchChange::ListBegins => _ = inner.lists.insert(kind, BTreeSet::new()),
+            WatchChange::Listed(value) => {
                 if let Some(list) = inner.lists.get_mut(&kind) {
                     list.insert(name_of(kind, &value));
                 }
                 self.note(inner.now.upsert(kind, plural, value));
             }
-            Change::ListEnds => {
+            WatchChange::ListEnds => {
                 let listed = inner.lists.remove(&kind).unwrap_or_default();
                 for name in names_of(&inner.now, kind).into_iter().filter(|name| !listed.contains(name)) {
                     self.note(inner.now.remove(kind, &name));
                 }
                 self.finish(kind, &mut inner);
             }
-            Change::Applied(value) => self.note(inner.now.upsert(kind, plural, value)),
-            Change::Deleted(value) => self.note(inner.now.remove(kind, &name_of(kind, &value))),
+            WatchChange::Applied(value) => self.note(inner.now.upsert(kind, plural, value)),
+            WatchChange::Deleted(value) => self.note(inner.now.remove(kind, &name_of(kind, &value))),
         }
     }
 }
@@ -286,25 +286,25 @@ impl Snapshot {
         }
     }
 
-    fn remove_complaint(&mut self, key: &Key) -> bool {
+    fn remove_complaint(&mut self, key: &ObjectKey) -> bool {
         self.complaints.contains_key(key) && Arc::make_mut(&mut self.complaints).remove(key).is_some()
     }
 
     /// Returns the Service of a slice.
-    fn service_of(&self, (kind, name): &Key) -> Option<ObjectName> {
+    fn service_of(&self, (kind, name): &ObjectKey) -> Option<ObjectName> {
         let slice =
             (*kind == Kind::EndpointSlice).then(|| self.set.get::<EndpointSlice>(&name.namespace, &name.name))??;
         Some(ObjectName::new(&name.namespace, service_of_slice(slice)?))
     }
 }
 
-impl SourceState for Store {
+impl SourceState for ObjectStore {
     fn counts(&self) -> Vec<(&'static str, usize)> {
-        Store::counts(self).into_iter().map(|(kind, count)| (kind.name(), count)).collect()
+        ObjectStore::counts(self).into_iter().map(|(kind, count)| (kind.name(), count)).collect()
     }
 
     fn missing(&self) -> Option<String> {
-        let missing: Vec<&str> = Store::missing(self).into_iter().map(Kind::name).collect();
+        let missing: Vec<&str> = ObjectStore::missing(self).into_iter().map(Kind::name).collect();
         (!missing.is_empty()).then(|| format!("the lists of these kinds are not complete: {}", missing.join(", ")))
     }
 }

@@ -16,8 +16,8 @@ use super::change_queue::Changes;
 use super::discovery::CatalogSource;
 use super::endpoints::translate_endpoints;
 use super::events;
-use super::provisioning::{GatewayPorts, Template, gateway_ports, separate_gateways, wanted_address};
-use super::store::{Key, Snapshot};
+use super::provisioning::{GatewayPorts, PodTemplate, gateway_ports, separate_gateways, wanted_address};
+use super::store::{ObjectKey, Snapshot};
 
 /// Line in front of the digest of the files: a configuration with another certificate has another text.
 const DIGEST_LINE: &str = "# Files: ";
@@ -32,7 +32,7 @@ pub struct Settings {
     pub pool: Vec<IpAddr>,
     pub book: Arc<AddressBook>,
     /// Gateways have pods of their own, made of this template: this server has Ingresses only.
-    pub template: Option<Arc<Template>>,
+    pub template: Option<Arc<PodTemplate>>,
 }
 
 impl Settings {
@@ -48,23 +48,23 @@ impl Settings {
         }
         let mut settings = Settings::clone(self);
         settings.gateway.addresses.extend(assigned);
-        settings.gateway.usable_addresses = Some(addresses::usable(snapshot, &settings.gateway));
+        settings.gateway.usable_addresses = Some(addresses::usable_addresses(snapshot, &settings.gateway));
         Arc::new(settings)
     }
 }
 
 /// Groups and their servers.
-pub type Groups = BTreeMap<GroupId, Arc<[GroupServer]>>;
+pub type GroupServers = BTreeMap<GroupId, Arc<[GroupServer]>>;
 /// Contents by path, relative to the folder of nginx.conf.
-pub type Files = BTreeMap<String, Vec<u8>>;
+pub type FileContents = BTreeMap<String, Vec<u8>>;
 
 /// Result of a translation. Translations of endpoints share all but groups and objects with the one before.
 #[derive(Clone)]
-pub struct Desired {
+pub struct DesiredState {
     /// nginx.conf, with a digest of the files as its last line.
     pub text: Arc<ConfigText>,
-    pub files: Arc<Files>,
-    pub groups: Groups,
+    pub files: Arc<FileContents>,
+    pub groups: GroupServers,
     pub statuses: Arc<Statuses>,
     pub complaints: Arc<Vec<Complaint>>,
     /// Ports of Gateways that have pods of their own.
@@ -74,7 +74,7 @@ pub struct Desired {
     /// Ingresses that are left out as a whole, because of a directive of a snippet.
     pub refused_ingresses: Arc<BTreeSet<ObjectName>>,
     /// Objects that are left out because the server refuses them, with its words: [`leave_out`].
-    pub excluded: Arc<BTreeMap<Key, String>>,
+    pub excluded: Arc<BTreeMap<ObjectKey, String>>,
     /// The objects that were translated, without slices: nothing reads them behind a translation, and the store changes its map of them in
     /// place if it has the only one. Those that are left out are in it.
     pub snapshot: Snapshot,
@@ -95,7 +95,7 @@ pub struct GroupSource {
     pub has_unusable: bool,
 }
 
-impl Desired {
+impl DesiredState {
     /// Returns the text of nginx.conf.
     pub fn main_text(&self) -> String {
         self.text.with_servers(&self.groups, &self.settings.render)
@@ -103,24 +103,27 @@ impl Desired {
 }
 
 /// Translates objects. A pure function of its arguments.
-pub fn translate(snapshot: Snapshot, settings: &Arc<Settings>) -> Desired {
+pub fn translate_snapshot(snapshot: Snapshot, settings: &Arc<Settings>) -> DesiredState {
     let (translation, gateway_ports) = translate_gateways(&snapshot, settings);
     // The pods of one Gateway serve nothing else.
     let ingress = match &settings.gateway.only {
-        None => cluster_ingress::translate(&snapshot.set, &settings.ingress),
-        Some(_) => cluster_ingress::Translation::default(),
+        None => cluster_ingress::translate_ingresses(&snapshot.set, &settings.ingress),
+        Some(_) => cluster_ingress::IngressTranslation::default(),
     };
     let mut model = translation.model;
     let conflicts = model.merge(ingress.model);
-    let config = cluster_render::render(&model, &settings.render);
+    let config = cluster_render::render_model(&model, &settings.render);
     let mut complaints: Vec<Complaint> = snapshot.complaints.values().cloned().collect();
     complaints.extend(translation.complaints);
     // Others serve those of other classes: an event about each of them would be noise.
     let is_foreign = |complaint: &Complaint| {
-        events::subject(complaint).is_some_and(|(kind, name)| kind == Kind::Ingress && ingress.foreign.contains(&name))
+        events::complaint_subject(complaint)
+            .is_some_and(|(kind, name)| kind == Kind::Ingress && ingress.foreign.contains(&name))
     };
     complaints.extend(ingress.complaints.into_iter().filter(|complaint| !is_foreign(complaint)));
-    complaints.extend(conflicts.iter().map(|conflict| crate::render::about(&conflict.origin, &conflict.to_string())));
+    complaints.extend(
+        conflicts.iter().map(|conflict| crate::render::complain_about(&conflict.origin, &conflict.to_string())),
+    );
     complaints.extend(config.complaints.iter().map(|(origin, reason)| {
         let subject = match origin.namespace.as_str() {
             "" => format!("{} {}", origin.kind, origin.name),
@@ -142,7 +145,7 @@ pub fn translate(snapshot: Snapshot, settings: &Arc<Settings>) -> Desired {
         sources.entry(service).or_default().push(GroupSource { group: name, source, has_unusable });
     }
     let has_slices = has_slices(&snapshot);
-    Desired {
+    DesiredState {
         text: Arc::new(text),
         files: Arc::new(config.files),
         groups: config.groups.into_iter().map(|(id, servers)| (id, servers.into())).collect(),
@@ -166,7 +169,7 @@ pub fn desired_of_catalog(
     mut complaints: Vec<Complaint>,
     source: CatalogSource,
     render: &cluster_render::Settings,
-) -> Desired {
+) -> DesiredState {
     complaints.sort();
     complaints.dedup();
     let mut text = ConfigText::new(&config);
@@ -180,7 +183,7 @@ pub fn desired_of_catalog(
         has_unusable: false,
     });
     let sources = BTreeMap::from([(ObjectName::default(), discovered.collect())]);
-    Desired {
+    DesiredState {
         text: Arc::new(text),
         files: Arc::new(config.files),
         groups: config.groups.into_iter().map(|(id, servers)| (id, servers.into())).collect(),
@@ -199,19 +202,19 @@ pub fn desired_of_catalog(
 }
 
 /// Translates Gateways and routes. Those that have pods of their own leave nothing for this server but their statuses.
-fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gateway::Translation, GatewayPorts) {
+fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gateway::GatewayTranslation, GatewayPorts) {
     if settings.template.is_none() && settings.gateway.only.is_none() {
-        return (cluster_gateway::translate(&snapshot.set, &settings.gateway), GatewayPorts::new());
+        return (cluster_gateway::translate_gateways(&snapshot.set, &settings.gateway), GatewayPorts::new());
     }
     let mut gateway = settings.gateway.clone();
     let mut set = snapshot.set.clone();
     let private = separate_gateways(&mut set, &gateway);
     if settings.template.is_none() {
         // A pod of the Gateway: it listens on all addresses.
-        return (cluster_gateway::translate(&set, &gateway), GatewayPorts::new());
+        return (cluster_gateway::translate_gateways(&set, &gateway), GatewayPorts::new());
     }
     gateway.addresses.clone_from(&private);
-    let mut translation = cluster_gateway::translate(&set, &gateway);
+    let mut translation = cluster_gateway::translate_gateways(&set, &gateway);
     translation.model = Model::default();
     let ports = gateway_ports(&set, &translation.statuses, private.keys());
     for status in translation.statuses.gateways.values_mut() {
@@ -226,12 +229,12 @@ fn translate_gateways(snapshot: &Snapshot, settings: &Settings) -> (cluster_gate
 /// Translates the objects of a translation again, without some of them: the server refuses these with the given words,
 /// which become complaints and, for routes, the reason of `Accepted: False`. The endpoints are those of `slices`: a
 /// translation has none.
-pub fn leave_out(full: &Desired, slices: &ObjectSet, excluded: &Arc<BTreeMap<Key, String>>) -> Desired {
+pub fn leave_out(full: &DesiredState, slices: &ObjectSet, excluded: &Arc<BTreeMap<ObjectKey, String>>) -> DesiredState {
     let mut snapshot = with_slices(&full.snapshot, slices);
     for (kind, name) in excluded.keys() {
         snapshot.set.remove(*kind, &name.namespace, &name.name);
     }
-    let mut desired = translate(snapshot, &full.settings);
+    let mut desired = translate_snapshot(snapshot, &full.settings);
     let (statuses, complaints) = (Arc::make_mut(&mut desired.statuses), Arc::make_mut(&mut desired.complaints));
     for ((kind, name), words) in excluded.iter() {
         let route = format!("{} {name}", kind.name());
@@ -277,11 +280,11 @@ pub fn with_slices(snapshot: &Snapshot, slices: &ObjectSet) -> Snapshot {
 /// Translates changes of the store on a thread of its own: endpoints alone, if that is all that they change, which the result tells.
 /// Returns `None` if the translation failed.
 pub async fn translate_changes(
-    previous: Option<Arc<Desired>>,
+    previous: Option<Arc<DesiredState>>,
     changes: Changes,
     snapshot: Snapshot,
     settings: &Arc<Settings>,
-) -> Option<(Arc<Desired>, bool)> {
+) -> Option<(Arc<DesiredState>, bool)> {
     let settings = settings.clone();
     let translated = tokio::task::spawn_blocking(move || {
         if let (Changes::Endpoints(services), Some(previous)) = (&changes, &previous)
@@ -291,13 +294,13 @@ pub async fn translate_changes(
         }
         let assigned = settings.book.assign(&snapshot, &settings.gateway, &settings.pool);
         let settings = settings.with_addresses(assigned, &snapshot);
-        (translate(snapshot, &settings), false)
+        (translate_snapshot(snapshot, &settings), false)
     });
     let (desired, is_partial) = translated.await.ok()?;
     Some((Arc::new(desired), is_partial))
 }
 
-fn digest_line(files: &Files) -> Option<String> {
+fn digest_line(files: &FileContents) -> Option<String> {
     if files.is_empty() {
         return None;
     }
@@ -323,7 +326,7 @@ mod tests {
         let text = include_str!("../../../render/tests/manifests/https-terminate/input.yaml");
         let mut set = ObjectSet::default();
         read_manifests("input", text, &mut set, &mut Vec::new());
-        let desired = translate(Snapshot { set, ..Snapshot::default() }, &Arc::default());
+        let desired = translate_snapshot(Snapshot { set, ..Snapshot::default() }, &Arc::default());
         let mut files = (*desired.files).clone();
         let line = digest_line(&files).unwrap();
         assert!(desired.main_text().ends_with(&format!("}}\n{line}\n")), "{}", desired.main_text());

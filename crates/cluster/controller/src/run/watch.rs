@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::backoff::Backoff;
 use super::logs;
 use super::metrics::{self, Metrics};
-use super::store::{Change, Store};
+use super::store::{ObjectStore, WatchChange};
 
 /// Pause between two looks for a kind that the API server does not have.
 pub const ABSENT_PAUSE: Duration = Duration::from_secs(5);
@@ -28,12 +28,12 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 
 /// Watches all kinds of the store until it is dropped.
-pub async fn watch_all(client: Client, store: Arc<Store>, metrics: Arc<Metrics>) {
+pub async fn watch_all(client: Client, store: Arc<ObjectStore>, metrics: Arc<Metrics>) {
     let watches = store.kinds().iter().map(|kind| watch_kind(&client, *kind, &store, &metrics));
     futures::future::join_all(watches).await;
 }
 
-async fn watch_kind(client: &Client, kind: Kind, store: &Store, metrics: &Metrics) {
+async fn watch_kind(client: &Client, kind: Kind, store: &ObjectStore, metrics: &Metrics) {
     let mut backoff = Backoff::new(PAUSE_MAX);
     let mut absent = 0;
     loop {
@@ -54,7 +54,7 @@ async fn watch_kind(client: &Client, kind: Kind, store: &Store, metrics: &Metric
                 sleep(ABSENT_PAUSE).await;
             }
             Err(error) => {
-                metrics::add(&metrics.watch_errors);
+                metrics::count_one(&metrics.watch_errors);
                 logs::warn("the API server does not answer", &[("kind", kind.name()), ("error", &error.to_string())]);
                 sleep(backoff.next_pause()).await;
             }
@@ -67,7 +67,7 @@ async fn watch_resource(
     client: &Client,
     kind: Kind,
     resource: &ApiResource,
-    store: &Store,
+    store: &ObjectStore,
     metrics: &Metrics,
     backoff: &mut Backoff,
 ) {
@@ -79,11 +79,11 @@ async fn watch_resource(
     let mut events = pin!(watcher::watcher(Api::<DynamicObject>::all_with(client.clone(), resource), config));
     while let Some(event) = events.next().await {
         let change = match event {
-            Ok(Event::Init) => Change::ListBegins,
-            Ok(Event::InitApply(object)) => Change::Listed(value(object, resource)),
-            Ok(Event::InitDone) => Change::ListEnds,
-            Ok(Event::Apply(object)) => Change::Applied(value(object, resource)),
-            Ok(Event::Delete(object)) => Change::Deleted(value(object, resource)),
+            Ok(Event::Init) => WatchChange::ListBegins,
+            Ok(Event::InitApply(object)) => WatchChange::Listed(value(object, resource)),
+            Ok(Event::InitDone) => WatchChange::ListEnds,
+            Ok(Event::Apply(object)) => WatchChange::Applied(value(object, resource)),
+            Ok(Event::Delete(object)) => WatchChange::Deleted(value(object, resource)),
             Err(error) => {
                 match code(&error) {
                     // The place in the history is too old: a new list follows.
@@ -91,7 +91,7 @@ async fn watch_resource(
                     Some(StatusCode::NOT_FOUND) => return,
                     _ => {}
                 }
-                metrics::add(&metrics.watch_errors);
+                metrics::count_one(&metrics.watch_errors);
                 let members = [("kind", kind.name()), ("error", &error.to_string()), ("hint", hint(&error))];
                 logs::warn("a watch failed and is repeated", &members);
                 sleep(backoff.next_pause()).await;

@@ -7,13 +7,13 @@ mod fabio;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster_model::{Endpoint, HostName, Origin};
+use cluster_model::{Endpoint, HostName, ObjectOrigin};
 use cluster_objects::Complaint;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::labels::{self, Router};
-use crate::routes::Route;
+use crate::routes::HostRoute;
 use crate::settings::Settings;
 
 /// Instance of a service, with the state of its checks.
@@ -35,22 +35,22 @@ pub struct ServiceInstance {
 #[serde(rename_all = "PascalCase")]
 struct Entry {
     #[serde(default, deserialize_with = "or_default")]
-    node: Node,
-    service: Service,
+    node: CatalogNode,
+    service: CatalogService,
     #[serde(default, deserialize_with = "or_default")]
-    checks: Vec<Check>,
+    checks: Vec<ServiceCheck>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Node {
+struct CatalogNode {
     #[serde(deserialize_with = "or_default")]
     address: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Service {
+struct CatalogService {
     service: String,
     #[serde(rename = "ID", default, deserialize_with = "or_default")]
     id: String,
@@ -73,7 +73,7 @@ struct Weights {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Check {
+struct ServiceCheck {
     #[serde(default, deserialize_with = "or_default")]
     status: String,
 }
@@ -89,7 +89,7 @@ impl ServiceInstance {
     /// If it names no service, or a member has another type.
     pub fn from_health(value: &Value) -> Result<ServiceInstance, String> {
         let entry = Entry::deserialize(value).map_err(|error| format!("no instance of a service: {error}"))?;
-        let Service { service, id, tags, address, port, weights } = entry.service;
+        let CatalogService { service, id, tags, address, port, weights } = entry.service;
         let weight = weights.map_or(1, |weights| weights.passing);
         Ok(ServiceInstance {
             id: if id.is_empty() { service.clone() } else { id },
@@ -114,20 +114,20 @@ pub fn routes_services<'a>(mut tags: impl Iterator<Item = &'a str>) -> bool {
 }
 
 /// Returns the routes of all services: passing instances first.
-pub fn routes(
+pub fn service_routes(
     services: &BTreeMap<String, Arc<Vec<ServiceInstance>>>,
     settings: &Settings,
     complaints: &mut Vec<Complaint>,
-) -> Vec<Route> {
+) -> Vec<HostRoute> {
     let mut instances: Vec<&ServiceInstance> = services.values().flat_map(|instances| instances.iter()).collect();
     instances.sort_by_key(|instance| {
         (!instance.is_live(), &instance.service, &instance.id, &instance.address, instance.port)
     });
     let mut found = Vec::new();
     for instance in instances {
-        let origin = Origin::new("Service", settings.provider.name(), &plain_name(&instance.service));
+        let origin = ObjectOrigin::new("Service", settings.provider.name(), &plain_name(&instance.service));
         let pairs = instance.tags.iter().map(|tag| tag.split_once('=').unwrap_or((tag, "")));
-        let read = labels::read(pairs, settings.allows_snippets);
+        let read = labels::read_labels(pairs, settings.allows_snippets);
         for (router, reason) in &read.problems {
             complaints.push(crate::complaint(&named(&origin, router), reason));
         }
@@ -140,7 +140,7 @@ pub fn routes(
         let mut routers = read.routers;
         for tag in instance.tags.iter().filter_map(|tag| tag.strip_prefix(fabio::PREFIX)) {
             let mut problems = Vec::new();
-            routers.extend(fabio::read(tag, &mut problems));
+            routers.extend(fabio::read_urlprefix(tag, &mut problems));
             complaints.extend(problems.into_iter().map(|reason| crate::complaint(&origin, reason)));
         }
         for router in routers {
@@ -151,7 +151,7 @@ pub fn routes(
                 None
             });
             for host in router.hosts {
-                found.push(Route {
+                found.push(HostRoute {
                     origin: origin.clone(),
                     host,
                     path: router.path.clone(),
@@ -186,7 +186,7 @@ fn endpoint(instance: &ServiceInstance, router: &Router, settings: &Settings) ->
     Ok(Some(Endpoint { host, port, weight: router.weight.unwrap_or(instance.weight) }))
 }
 
-fn named(origin: &Origin, router: &str) -> Origin {
+fn named(origin: &ObjectOrigin, router: &str) -> ObjectOrigin {
     match router {
         "" => origin.clone(),
         name => origin.part(format!("router {name}")),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cluster_objects::Complaint;
 
-use super::Target;
+use super::ContainerTarget;
 use super::container::{Container, NetworkAddresses};
 use crate::settings::Settings;
 
@@ -89,7 +89,7 @@ fn lender<'a>(container: &'a Container, containers: &'a BTreeMap<String, Arc<Con
     current
 }
 
-impl Target<'_> {
+impl ContainerTarget<'_> {
     /// Returns the address and port by which the server reaches a port of the container.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ mod variables;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cluster_model::{Endpoint, Origin};
+use cluster_model::{Endpoint, ObjectOrigin};
 use cluster_objects::Complaint;
 
 pub use container::{Container, ContainerState};
@@ -16,7 +16,7 @@ pub(crate) use variables::ROOT;
 pub use variables::{VARIABLES, VariableUse};
 
 use crate::labels::{self, Router};
-use crate::routes::Route;
+use crate::routes::HostRoute;
 use crate::settings::Settings;
 use addresses::ServerPlace;
 
@@ -24,18 +24,18 @@ use addresses::ServerPlace;
 const DEFAULT_PORT: u16 = 80;
 
 /// Returns the routes of all containers: those that run first, then by name.
-pub fn routes(
+pub fn container_routes(
     containers: &BTreeMap<String, Arc<Container>>,
     settings: &Settings,
     complaints: &mut Vec<Complaint>,
-) -> Vec<Route> {
+) -> Vec<HostRoute> {
     let place = ServerPlace::find(containers, settings, complaints);
     let mut sorted: Vec<&Arc<Container>> = containers.values().collect();
     sorted.sort_by_key(|container| (!container.state.takes_requests(), &container.name, &container.id));
     let mut found = Vec::new();
     for container in sorted {
-        let origin = Origin::new("Container", settings.provider.name(), &container.owner_name());
-        let read = labels::read(container.label_pairs(), settings.allows_snippets);
+        let origin = ObjectOrigin::new("Container", settings.provider.name(), &container.owner_name());
+        let read = labels::read_labels(container.label_pairs(), settings.allows_snippets);
         for (router, reason) in &read.problems {
             complaints.push(crate::complaint(&named(&origin, router), reason));
         }
@@ -43,7 +43,7 @@ pub fn routes(
             continue;
         }
         let mut routers = read.routers;
-        let of_variables = variables::read(container);
+        let of_variables = variables::read_container(container);
         complaints.extend(of_variables.problems.iter().map(|reason| crate::complaint(&origin, reason)));
         routers.extend(of_variables.routers);
         if routers.is_empty() {
@@ -54,13 +54,14 @@ pub fn routes(
         }
         for router in routers {
             let origin = named(&origin, &router.name);
-            let target = Target { container, containers, place: &place, network: read.network.as_deref(), settings };
+            let target =
+                ContainerTarget { container, containers, place: &place, network: read.network.as_deref(), settings };
             let endpoint = target.endpoint(&router).unwrap_or_else(|reason| {
                 complaints.push(crate::complaint(&origin, reason));
                 None
             });
             for host in router.hosts {
-                found.push(Route {
+                found.push(HostRoute {
                     origin: origin.clone(),
                     host,
                     path: router.path.clone(),
@@ -74,7 +75,7 @@ pub fn routes(
     found
 }
 
-fn named(origin: &Origin, router: &str) -> Origin {
+fn named(origin: &ObjectOrigin, router: &str) -> ObjectOrigin {
     match router {
         "" => origin.clone(),
         name => origin.part(format!("router {name}")),
@@ -82,7 +83,7 @@ fn named(origin: &Origin, router: &str) -> Origin {
 }
 
 /// A container, and all that its address depends on.
-struct Target<'a> {
+struct ContainerTarget<'a> {
     container: &'a Container,
     containers: &'a BTreeMap<String, Arc<Container>>,
     place: &'a ServerPlace,
@@ -90,7 +91,7 @@ struct Target<'a> {
     settings: &'a Settings,
 }
 
-impl Target<'_> {
+impl ContainerTarget<'_> {
     /// Returns the endpoint of a router; `None` while the container takes no requests.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ const PATHS_MAX: usize = 256;
 ///
 /// # Errors
 /// If the text is no map of hosts.
-pub fn read(text: &str, problems: &mut Vec<String>) -> Result<Vec<VirtualPath>, String> {
+pub fn read_multiports(text: &str, problems: &mut Vec<String>) -> Result<Vec<VirtualPath>, String> {
     let hosts: Map<String, Value> =
         serde_saphyr::from_str(text).map_err(|error| first_line(&error.to_string()).to_owned())?;
     let mut found = Vec::new();
@@ -90,8 +90,8 @@ mod tests {
         let yaml = "www.a.test:\napi.a.test:\n  \"/\":\n    port: 8000\n  /v2/:\n    port: \"9443\"\n    proto: https\n    dest: \"/\"\n";
         let json = r#"{"www.a.test": {}, "api.a.test": {"/": {"port": 8000}, "/v2/": {"port": 9443, "proto": "https", "dest": "/"}}}"#;
         let mut problems = Vec::new();
-        let paths = read(yaml, &mut problems).unwrap();
-        assert_eq!(paths, read(json, &mut problems).unwrap());
+        let paths = read_multiports(yaml, &mut problems).unwrap();
+        assert_eq!(paths, read_multiports(json, &mut problems).unwrap());
         assert_eq!(problems, Vec::<String>::new());
         let of = |host: &str, path: &str, port: Option<&str>, protocol: &str, dest: &str| VirtualPath {
             host: host.into(),
@@ -115,9 +115,9 @@ mod tests {
     fn parts_that_are_not_supported_are_named() {
         let mut problems = Vec::new();
         let text = "a.test:\n  external_https_port: 8448\n  path: 1\n  /x: {root: /srv}\nb.test: 1\n";
-        assert_eq!(read(text, &mut problems).unwrap().len(), 1);
+        assert_eq!(read_multiports(text, &mut problems).unwrap().len(), 1);
         assert_eq!(problems.len(), 4, "{problems:?}");
-        assert!(read("a: [", &mut problems).is_err());
-        assert!(read("- a", &mut problems).is_err());
+        assert!(read_multiports("a: [", &mut problems).is_err());
+        assert!(read_multiports("- a", &mut problems).is_err());
     }
 }

@@ -5,7 +5,7 @@ use cluster_model::{HostName, PathMatch};
 use super::container::Container;
 use super::multiports;
 use crate::labels::{Router, host_list, rewrite_problem};
-use crate::routes::{HostSettings, HttpsMode, Protocol, RouteSettings};
+use crate::routes::{EndpointProtocol, HostSettings, HttpsMode, RouteSettings};
 use crate::values;
 
 /// Labels of nginx-proxy.
@@ -74,10 +74,10 @@ pub struct VirtualPath {
 }
 
 /// Reads the variables of a container.
-pub fn read(container: &Container) -> VariableRouters {
+pub fn read_container(container: &Container) -> VariableRouters {
     let mut found = VariableRouters::default();
     let paths = match (container.variable("VIRTUAL_HOST_MULTIPORTS"), container.variable("VIRTUAL_HOST")) {
-        (Some(text), _) => match multiports::read(text, &mut found.problems) {
+        (Some(text), _) => match multiports::read_multiports(text, &mut found.problems) {
             Ok(paths) => paths,
             Err(reason) => {
                 found.problems.push(format!("VIRTUAL_HOST_MULTIPORTS: {reason}"));
@@ -92,7 +92,7 @@ pub fn read(container: &Container) -> VariableRouters {
             found.problems.push(format!("{name} is not supported: {reason}"));
         }
     }
-    let shared = match Shared::read(container, &mut found.problems) {
+    let shared = match CommonSettings::read(container, &mut found.problems) {
         Ok(shared) => shared,
         Err(reason) => {
             found.problems.push(format!("{reason}; left out"));
@@ -126,7 +126,7 @@ fn virtual_path(container: &Container, host: &str) -> VirtualPath {
 }
 
 /// Settings of all hosts and paths of a container.
-struct Shared {
+struct CommonSettings {
     settings: RouteSettings,
     host_settings: HostSettings,
     /// In lower case.
@@ -134,34 +134,34 @@ struct Shared {
     contact: Option<String>,
 }
 
-impl Shared {
+impl CommonSettings {
     /// # Errors
     /// If a value is invalid without which paths would be open to too many clients.
-    fn read(container: &Container, problems: &mut Vec<String>) -> Result<Shared, String> {
+    fn read(container: &Container, problems: &mut Vec<String>) -> Result<CommonSettings, String> {
         let mut settings = RouteSettings { root: Some(ROOT.into()), ..RouteSettings::default() };
         let mut host_settings = HostSettings { default_hsts: Some(HSTS.into()), ..HostSettings::default() };
         let mut note = |name: &str, reason: String| problems.push(format!("{name}: {reason}"));
         match container.variable("NETWORK_ACCESS") {
             None | Some("external") => {}
-            Some("internal") => settings.allow = values::networks("internal")?,
+            Some("internal") => settings.allow = values::parse_networks("internal")?,
             Some(other) => {
                 return Err(format!("NETWORK_ACCESS: \"{}\" is neither internal nor external", other.escape_debug()));
             }
         }
         if let Some(text) = container.variable("VIRTUAL_ROOT") {
-            match values::folder(text) {
+            match values::parse_folder(text) {
                 Ok(folder) => settings.root = Some(folder),
                 Err(reason) => note("VIRTUAL_ROOT", reason),
             }
         }
         if let Some(text) = container.variable("HTTPS_METHOD") {
-            match values::word(text, HttpsMode::WORDS) {
+            match values::parse_word(text, HttpsMode::WORDS) {
                 Ok(mode) => host_settings.https = Some(mode),
                 Err(reason) => note("HTTPS_METHOD", reason),
             }
         }
         if let Some(text) = container.variable("HSTS") {
-            match values::hsts(text) {
+            match values::parse_hsts(text) {
                 Ok(value) => host_settings.hsts = Some(value),
                 Err(reason) => note("HSTS", reason),
             }
@@ -171,8 +171,8 @@ impl Shared {
         for (label, value) in container.label_pairs() {
             let Some(name) = label.strip_prefix(LABEL_PREFIX) else { continue };
             let (place, nodes) = match name {
-                "loadbalance" => (&mut settings.group, values::balance(value)),
-                "keepalive" => (&mut kept, values::keepalive(value)),
+                "loadbalance" => (&mut settings.group, values::parse_balance(value)),
+                "keepalive" => (&mut kept, values::parse_keepalive(value)),
                 // Names the server's container for docker-gen.
                 "nginx" => continue,
                 _ => (&mut kept, Err("the label is not supported".into())),
@@ -184,7 +184,7 @@ impl Shared {
         }
         // Kept connections stand behind the way of balancing.
         settings.group.extend(kept);
-        let contact = match container.variable("LETSENCRYPT_EMAIL").map(values::mail) {
+        let contact = match container.variable("LETSENCRYPT_EMAIL").map(values::parse_mail) {
             None => None,
             Some(Ok(mail)) => Some(mail),
             Some(Err(reason)) => {
@@ -193,20 +193,21 @@ impl Shared {
             }
         };
         let acme_hosts = container.variable("LETSENCRYPT_HOST").unwrap_or("");
-        let acme_hosts = values::list(acme_hosts).map(str::to_ascii_lowercase).collect();
-        Ok(Shared { settings, host_settings, acme_hosts, contact })
+        let acme_hosts = values::split_list(acme_hosts).map(str::to_ascii_lowercase).collect();
+        Ok(CommonSettings { settings, host_settings, acme_hosts, contact })
     }
 }
 
-fn router(path: &VirtualPath, shared: &Shared, problems: &mut Vec<String>) -> Result<Router, String> {
+fn router(path: &VirtualPath, shared: &CommonSettings, problems: &mut Vec<String>) -> Result<Router, String> {
     let host = HostName::parse_server_name(&path.host).map_err(|reason| format!("VIRTUAL_HOST: {reason}"))?;
-    let location: PathMatch = values::path(&path.path, false).map_err(|reason| format!("VIRTUAL_PATH: {reason}"))?;
-    let port = path.port.as_deref().map(values::port).transpose();
+    let location: PathMatch =
+        values::parse_path(&path.path, false).map_err(|reason| format!("VIRTUAL_PATH: {reason}"))?;
+    let port = path.port.as_deref().map(values::parse_port).transpose();
     let port = port.map_err(|reason| format!("VIRTUAL_PORT: {reason}"))?;
-    let protocol =
-        values::word(&path.protocol, Protocol::WORDS).map_err(|reason| format!("VIRTUAL_PROTO: {reason}"))?;
+    let protocol = values::parse_word(&path.protocol, EndpointProtocol::WORDS)
+        .map_err(|reason| format!("VIRTUAL_PROTO: {reason}"))?;
     let mut settings = RouteSettings { protocol, ..shared.settings.clone() };
-    let rewritten = values::rewrite(&path.dest, &location);
+    let rewritten = values::parse_rewrite(&path.dest, &location);
     settings.rewrite = rewritten.map_err(|reason| format!("VIRTUAL_DEST: {reason}"))?;
     if let Some(reason) = rewrite_problem(protocol, &location).filter(|_| !settings.rewrite.is_empty()) {
         problems.push(format!("VIRTUAL_DEST: {reason}"));
@@ -229,7 +230,7 @@ mod tests {
     fn read_variables(pairs: &[(&str, &str)]) -> VariableRouters {
         let environment: BTreeMap<String, String> =
             pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        read(&Container { environment, ..Container::default() })
+        read_container(&Container { environment, ..Container::default() })
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! `tidegate convert apache`: virtual hosts and .htaccess files as an nginx configuration.
 //! Addresses, folders, proxies and the like become nginx's directives. All rules stay in Apache's language, for the engine that
 //! reads .htaccess files: Apache merges its sections and applies rules again to their own result, for which nginx has no words.
-//! Untranslated lines become comments in place and entries of [`Converted::left`].
+//! Untranslated lines become comments in place and entries of [`ConvertedConfig::left`].
 
 mod directives;
 mod rules;
 mod server;
 
-use crate::scope::quoted;
-pub use htaccess::pattern::glob;
-use htaccess::syntax::{self, Line, ParseError};
+use crate::scope::quote_word;
+pub use htaccess::pattern::matches_glob;
+use htaccess::syntax::{self, ParseError, SyntaxLine};
 use server::Server;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -62,30 +62,34 @@ fn word(text: &str) -> String {
     let special = text.contains([' ', '\t', '\n', '\r', ';', '{', '}', '"', '\'', '#']);
     let bytes = text.as_bytes();
     let escapes = bytes.windows(2).any(|pair| matches!(pair, [b'\\', b'"' | b'\'' | b'\\' | b't' | b'r' | b'n']));
-    if text.is_empty() || special || escapes || text.ends_with('\\') { quoted(text, true) } else { text.to_string() }
+    if text.is_empty() || special || escapes || text.ends_with('\\') {
+        quote_word(text, true)
+    } else {
+        text.to_string()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unconverted {
+pub struct LeftOutLine {
     pub file: String,
     pub line: u32,
     pub text: String,
     pub why: String,
 }
 
-pub struct Converted {
+pub struct ConvertedConfig {
     pub text: String,
-    pub left: Vec<Unconverted>,
+    pub left: Vec<LeftOutLine>,
 }
 
 /// Lines and locations, by the locations' words.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct ConvertedBlock {
     lines: Vec<String>,
-    locations: Vec<(String, Block)>,
+    locations: Vec<(String, ConvertedBlock)>,
 }
 
-impl Block {
+impl ConvertedBlock {
     fn line(&mut self, text: impl Into<String>) {
         let text = text.into();
         let once = !text.starts_with('#') && !text.ends_with('{') && text != "}";
@@ -101,9 +105,9 @@ impl Block {
     fn has(&self, name: &str) -> bool {
         self.lines.iter().any(|line| line.split([' ', ';']).next() == Some(name))
     }
-    fn location(&mut self, words: &str) -> &mut Block {
+    fn location(&mut self, words: &str) -> &mut ConvertedBlock {
         let at = self.locations.iter().position(|(own, _)| own == words).unwrap_or_else(|| {
-            self.locations.push((words.to_string(), Block::default()));
+            self.locations.push((words.to_string(), ConvertedBlock::default()));
             self.locations.len() - 1
         });
         #[allow(clippy::indexing_slicing, reason = "it was found, or just added")]
@@ -134,10 +138,10 @@ struct Converter<'a> {
     includes: Includes<'a>,
     include_depth: usize,
     file: String,
-    left: Vec<Unconverted>,
+    left: Vec<LeftOutLine>,
     /// First line that cannot be left, with its file.
     failed: Option<(String, ParseError)>,
-    http: Block,
+    http: ConvertedBlock,
     listen: Vec<String>,
     defines: BTreeMap<String, String>,
     has_proxy: bool,
@@ -150,7 +154,11 @@ struct Converter<'a> {
 /// # Errors
 /// Names the file and the line that is not Apache's language, or that decides about access in a way for which there are no
 /// words at all.
-pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Result<Converted, (String, ParseError)> {
+pub fn convert_apache(
+    inputs: &[Input],
+    options: &Options,
+    includes: Includes<'_>,
+) -> Result<ConvertedConfig, (String, ParseError)> {
     let mut converter = Converter {
         options,
         includes,
@@ -158,7 +166,7 @@ pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Re
         file: String::new(),
         left: Vec::new(),
         failed: None,
-        http: Block::default(),
+        http: ConvertedBlock::default(),
         listen: Vec::new(),
         defines: BTreeMap::new(),
         has_proxy: false,
@@ -166,7 +174,7 @@ pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Re
     };
     let mut hosts = Hosts::default();
     for input in inputs.iter().filter(|input| input.folder.is_none()) {
-        let lines = syntax::parse(&input.text).map_err(|e| (input.name.clone(), e))?;
+        let lines = syntax::parse_lines(&input.text).map_err(|e| (input.name.clone(), e))?;
         converter.file.clone_from(&input.name);
         converter.hosts(&lines, &mut hosts);
     }
@@ -175,7 +183,7 @@ pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Re
     let mut servers = converter.servers(hosts);
     for input in inputs {
         let Some(folder) = &input.folder else { continue };
-        let lines = syntax::parse(&input.text).map_err(|e| (input.name.clone(), e))?;
+        let lines = syntax::parse_lines(&input.text).map_err(|e| (input.name.clone(), e))?;
         converter.file.clone_from(&input.name);
         converter.folder(input, folder, &lines, &mut servers);
     }
@@ -186,20 +194,20 @@ pub fn apache(inputs: &[Input], options: &Options, includes: Includes<'_>) -> Re
     let text = converter.print(servers);
     match converter.failed {
         Some(failed) => Err(failed),
-        None => Ok(Converted { text, left: converter.left }),
+        None => Ok(ConvertedConfig { text, left: converter.left }),
     }
 }
 
 /// Virtual hosts and the lines outside of them, each with its file.
 #[derive(Default)]
 struct Hosts {
-    hosts: Vec<(String, Line)>,
-    outside: Vec<(String, Line)>,
+    hosts: Vec<(String, SyntaxLine)>,
+    outside: Vec<(String, SyntaxLine)>,
 }
 
 impl Hosts {
     fn names_override(&self) -> bool {
-        fn names(lines: &[Line]) -> bool {
+        fn names(lines: &[SyntaxLine]) -> bool {
             lines.iter().any(|line| line.is("AllowOverride") || line.section.as_deref().is_some_and(names))
         }
         self.hosts.iter().chain(&self.outside).any(|(_, line)| names(std::slice::from_ref(line)))
@@ -214,11 +222,11 @@ fn below(path: &str, root: &str) -> Option<String> {
 
 impl Converter<'_> {
     /// Records an untranslated line: a comment in place, and an entry of the list.
-    fn leave(&mut self, line: &Line, why: &str, block: &mut Block) {
+    fn leave(&mut self, line: &SyntaxLine, why: &str, block: &mut ConvertedBlock) {
         let open = if line.section.is_some() { ("<", ">") } else { ("", "") };
         let text = format!("{}{} {}{}", open.0, line.name, line.rest, open.1).replace(['\n', '\r'], " ");
         block.lines.push(format!("# not converted: {}:{}: {}: {why}", self.file, line.number, text.trim()));
-        self.left.push(Unconverted {
+        self.left.push(LeftOutLine {
             file: self.file.clone(),
             line: line.number,
             text: text.trim().to_string(),
@@ -230,7 +238,7 @@ impl Converter<'_> {
     }
 
     /// Records a line without which the result would be open: there is no result.
-    fn fail(&mut self, line: &Line, why: &str) {
+    fn fail(&mut self, line: &SyntaxLine, why: &str) {
         let text = format!("{} {}: {why}, and leaving it out would open what it closes", line.name, line.rest);
         self.failed.get_or_insert((self.file.clone(), ParseError { line: line.number, text }));
     }
@@ -251,7 +259,7 @@ impl Converter<'_> {
     }
 
     /// Lines of the files that an `Include` names. A file that cannot be read may hold access rules.
-    fn included(&mut self, line: &Line) -> Vec<(String, Vec<Line>)> {
+    fn included(&mut self, line: &SyntaxLine) -> Vec<(String, Vec<SyntaxLine>)> {
         if self.include_depth >= INCLUDES_DEEP_MAX {
             self.fail(line, "files include each other");
             return Vec::new();
@@ -262,7 +270,7 @@ impl Converter<'_> {
             Ok(files) if files.is_empty() && line.is("Include") => self.fail(line, "there is no such file"),
             Ok(files) => {
                 for (name, text) in files {
-                    match syntax::parse(&text) {
+                    match syntax::parse_lines(&text) {
                         Ok(lines) => out.push((name, lines)),
                         Err(e) => _ = self.failed.get_or_insert((name, e)),
                     }
@@ -274,9 +282,9 @@ impl Converter<'_> {
     }
 
     /// Finds virtual hosts, and evaluates conditions around them.
-    fn hosts(&mut self, lines: &[Line], hosts: &mut Hosts) {
+    fn hosts(&mut self, lines: &[SyntaxLine], hosts: &mut Hosts) {
         for line in lines {
-            let has_hosts = |lines: &[Line]| lines.iter().any(|line| line.is("VirtualHost"));
+            let has_hosts = |lines: &[SyntaxLine]| lines.iter().any(|line| line.is("VirtualHost"));
             match &line.section {
                 Some(_) if line.is("VirtualHost") => hosts.hosts.push((self.file.clone(), line.clone())),
                 Some(inner) if has_hosts(inner) => match self.holds(line) {
@@ -303,7 +311,7 @@ impl Converter<'_> {
     }
 
     /// Converts `*:80`, `192.0.2.1:8080`, `_default_:443` to `listen` addresses.
-    fn addresses(&self, line: &Line) -> Vec<String> {
+    fn addresses(&self, line: &SyntaxLine) -> Vec<String> {
         let one = |text: &String| {
             let text = self.filled(text);
             let text = text.replace("_default_", "*");

@@ -5,7 +5,7 @@
 use super::{Converter, Server};
 use htaccess::reader::section_holds;
 use htaccess::settings::WITHOUT_EFFECT;
-use htaccess::syntax::{Line, raw_words};
+use htaccess::syntax::{SyntaxLine, raw_words};
 
 /// Longest part of a line in one word of the result, in bytes; nginx's words have at most 4096, and backslashes double.
 const PART_BYTES_MAX: usize = 1900;
@@ -91,7 +91,7 @@ fn decides_access(name: &str) -> bool {
 }
 
 /// Tells whether any line decides about access, at any depth.
-pub(super) fn closes(lines: &[Line]) -> bool {
+pub(super) fn closes(lines: &[SyntaxLine]) -> bool {
     lines.iter().any(|line| decides_access(&line.name) || line.section.as_deref().is_some_and(closes))
 }
 
@@ -115,7 +115,7 @@ fn requires(name: &str) -> bool {
 }
 
 /// Text of a line with everything inside.
-fn whole(line: &Line) -> Vec<String> {
+fn whole(line: &SyntaxLine) -> Vec<String> {
     match &line.section {
         None => vec![format!("{} {}", line.name, line.rest)],
         Some(inner) => {
@@ -132,7 +132,7 @@ fn is_known(lines: &[String], open: &[String]) -> Result<(), String> {
     let mut text: Vec<String> = open.to_vec();
     text.extend(lines.iter().cloned());
     text.extend(open.iter().rev().map(|head| format!("</{}>", head_name(head))));
-    htaccess::rules::read(&text.join("\n")).map(|_| ()).map_err(|e| e.text)
+    htaccess::rules::read_rules(&text.join("\n")).map(|_| ()).map_err(|e| e.text)
 }
 
 fn head_name(head: &str) -> &str {
@@ -160,7 +160,7 @@ pub(super) fn words(lines: &[String]) -> Vec<String> {
 
 impl Converter<'_> {
     /// Translates the lines of a place; `open`: heads of the sections around them.
-    pub(super) fn place(&mut self, lines: &[Line], open: &[String], server: &mut Server) -> PlaceRules {
+    pub(super) fn place(&mut self, lines: &[SyntaxLine], open: &[String], server: &mut Server) -> PlaceRules {
         let mut place = PlaceRules::default();
         let mut waiting = Vec::new();
         self.place_lines(lines, open, server, &mut place, &mut waiting);
@@ -169,11 +169,11 @@ impl Converter<'_> {
 
     fn place_lines(
         &mut self,
-        lines: &[Line],
+        lines: &[SyntaxLine],
         open: &[String],
         server: &mut Server,
         place: &mut PlaceRules,
-        waiting: &mut Vec<Line>,
+        waiting: &mut Vec<SyntaxLine>,
     ) {
         for line in lines {
             if let Some(inner) = &line.section {
@@ -233,7 +233,7 @@ impl Converter<'_> {
     }
 
     /// Evaluates a condition on modules, definitions or the version.
-    pub(super) fn holds(&self, line: &Line) -> Option<bool> {
+    pub(super) fn holds(&self, line: &SyntaxLine) -> Option<bool> {
         let (negated, word) = line.arg(0).strip_prefix('!').map_or((false, line.arg(0)), |word| (true, word));
         if line.is("IfDefine") {
             return Some(self.defines.contains_key(word) != negated);
@@ -245,7 +245,7 @@ impl Converter<'_> {
     }
 
     /// Skips the lines of a module that is not there. The real server may have it, so access rules inside close the place.
-    fn skip(&mut self, line: &Line, inner: &[Line], place: &mut PlaceRules, server: &mut Server) {
+    fn skip(&mut self, line: &SyntaxLine, inner: &[SyntaxLine], place: &mut PlaceRules, server: &mut Server) {
         let (negated, word) = line.arg(0).strip_prefix('!').map_or((false, line.arg(0)), |word| (true, word));
         let is_unknown = line.is("IfModule") && !negated && !super::is_of_php(word);
         if is_unknown && closes(inner) {
@@ -254,7 +254,14 @@ impl Converter<'_> {
         }
     }
 
-    fn section(&mut self, line: &Line, inner: &[Line], open: &[String], server: &mut Server, place: &mut PlaceRules) {
+    fn section(
+        &mut self,
+        line: &SyntaxLine,
+        inner: &[SyntaxLine],
+        open: &[String],
+        server: &mut Server,
+        place: &mut PlaceRules,
+    ) {
         let name = line.name.to_ascii_lowercase();
         if requires(&name) {
             let lines: Vec<String> = whole(line).iter().map(|line| self.filled(line)).collect();
@@ -307,13 +314,13 @@ impl Converter<'_> {
     /// A rewriting rule with its conditions; one that the engine does not know refuses the requests that it matches.
     fn rewriting(
         &mut self,
-        line: &Line,
-        conditions: &[Line],
+        line: &SyntaxLine,
+        conditions: &[SyntaxLine],
         open: &[String],
         server: &mut Server,
         place: &mut PlaceRules,
     ) {
-        let text = |line: &Line| format!("{} {}", line.name, line.rest);
+        let text = |line: &SyntaxLine| format!("{} {}", line.name, line.rest);
         let mut lines: Vec<String> = conditions.iter().map(|line| self.filled(&text(line))).collect();
         lines.push(self.filled(&text(line)));
         let Err(why) = is_known(&lines, open) else {
@@ -346,7 +353,7 @@ impl Converter<'_> {
     }
 
     /// `Options`, without the words that the engine does not know.
-    fn options(&mut self, line: &Line, open: &[String], server: &mut Server, place: &mut PlaceRules) {
+    fn options(&mut self, line: &SyntaxLine, open: &[String], server: &mut Server, place: &mut PlaceRules) {
         let is_other = |word: &String| {
             let bare = word.trim_start_matches(['+', '-']).to_ascii_lowercase();
             matches!(bare.as_str(), "multiviews" | "includes" | "includesnoexec" | "runscripts")

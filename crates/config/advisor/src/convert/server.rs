@@ -1,8 +1,8 @@
 //! Servers of the result: lines of a virtual host, scripts, proxies, and the rules in Apache's language.
 
-use super::{Block, Converter, Hosts, Input, Unconverted, below, directives, rules, word};
-use crate::scope::quoted;
-use htaccess::syntax::Line;
+use super::{ConvertedBlock, Converter, Hosts, Input, LeftOutLine, below, directives, rules, word};
+use crate::scope::quote_word;
+use htaccess::syntax::SyntaxLine;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Extensions of scripts, as Debian's Apache has them.
@@ -10,7 +10,7 @@ const SCRIPTS: &[&str] = &["phar", "php", "phtml"];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Server {
-    pub block: Block,
+    pub block: ConvertedBlock,
     pub listen: Vec<String>,
     pub secure: bool,
     pub names: Vec<String>,
@@ -24,7 +24,7 @@ pub(super) struct Server {
     pub aliases: Vec<(String, String)>,
     pub proxies: Vec<String>,
     /// Access rules of `<Proxy>` sections.
-    pub proxy_rules: Vec<Vec<Line>>,
+    pub proxy_rules: Vec<Vec<SyntaxLine>>,
     /// Names of `SetEnv`, for scripts.
     pub variables: Vec<String>,
     /// Lines of `htaccess_rules`.
@@ -67,11 +67,11 @@ fn server_name(name: &str) -> String {
 }
 
 /// Lines that Apache does not inherit, or inherits behind the virtual host's own.
-fn is_rewriting(line: &Line) -> bool {
+fn is_rewriting(line: &SyntaxLine) -> bool {
     line.name.to_ascii_lowercase().starts_with("rewrite")
 }
 
-fn is_redirect(line: &Line) -> bool {
+fn is_redirect(line: &SyntaxLine) -> bool {
     line.name.to_ascii_lowercase().starts_with("redirect")
 }
 
@@ -91,7 +91,7 @@ impl Converter<'_> {
         let (rewriting, outside): (Vec<_>, Vec<_>) = outside.into_iter().partition(|(_, line)| is_rewriting(line));
         for (file, line) in rewriting {
             self.file = file;
-            let mut block = Block::default();
+            let mut block = ConvertedBlock::default();
             let why = "rules outside of virtual hosts apply to requests that match no virtual host";
             self.leave(&line, why, &mut block);
             self.http.lines.extend(block.lines);
@@ -123,7 +123,7 @@ impl Converter<'_> {
     }
 
     /// Translates the lines of a server.
-    fn fill(&mut self, lines: &[(String, Line)], server: &mut Server) {
+    fn fill(&mut self, lines: &[(String, SyntaxLine)], server: &mut Server) {
         for (file, line) in lines {
             self.file.clone_from(file);
             if line.is("SSLEngine") {
@@ -138,7 +138,7 @@ impl Converter<'_> {
             if let Some((file, _)) = group.first() {
                 self.file.clone_from(file);
             }
-            let mut own: Vec<Line> = Vec::new();
+            let mut own: Vec<SyntaxLine> = Vec::new();
             for (_, line) in group {
                 match &line.section {
                     Some(inner) if line.is("Proxy") => self.proxy_section(line, inner, server),
@@ -152,7 +152,7 @@ impl Converter<'_> {
     }
 
     /// Takes a .htaccess file: it stays where it is, or becomes a section.
-    pub(super) fn folder(&mut self, input: &Input, folder: &str, lines: &[Line], servers: &mut Vec<Server>) {
+    pub(super) fn folder(&mut self, input: &Input, folder: &str, lines: &[SyntaxLine], servers: &mut Vec<Server>) {
         let holds = |server: &&mut Server| {
             let aliases = server.aliases.iter().map(|(_, target)| target);
             server.root.iter().chain(aliases).any(|root| below(folder, root).is_some())
@@ -177,15 +177,15 @@ impl Converter<'_> {
         }
         // The server reads the file with each change, and answers with 500 if it does not know a line, as Apache does without
         // the line's module.
-        let Err(e) = htaccess::reader::read(&input.text) else { return };
+        let Err(e) = htaccess::reader::read_htaccess(&input.text) else { return };
         let text = input.text.lines().nth(e.line.saturating_sub(1) as usize).unwrap_or_default().trim().to_string();
         let why = format!("{}; requests for its directory get status 500", e.text);
         server.block.lines.push(format!("# not converted: {}:{}: {text}: {why}", self.file, e.line));
-        self.left.push(Unconverted { file: self.file.clone(), line: e.line, text, why });
+        self.left.push(LeftOutLine { file: self.file.clone(), line: e.line, text, why });
     }
 
-    pub(super) fn finish(&mut self, mut server: Server) -> Block {
-        let mut block = Block::default();
+    pub(super) fn finish(&mut self, mut server: Server) -> ConvertedBlock {
+        let mut block = ConvertedBlock::default();
         let is_part = server.is_part && self.options.snippet;
         if server.listen.is_empty() && !is_part {
             server.listen.push(self.options.listen.clone());
@@ -211,7 +211,7 @@ impl Converter<'_> {
         let words = rules::words(&text);
         for (index, line) in words.iter().enumerate() {
             let end = if index + 1 == words.len() { ";" } else { "" };
-            block.lines.push(format!("    {}{end}", quoted(line, true)));
+            block.lines.push(format!("    {}{end}", quote_word(line, true)));
         }
         block.locations = rest.locations;
         if !is_part {
@@ -228,7 +228,7 @@ impl Converter<'_> {
         }
         if self.upgrades {
             for (_, inner) in block.locations.iter_mut().filter(|(_, inner)| inner.has("proxy_pass")) {
-                directives::upgrade(inner);
+                directives::add_upgrade(inner);
             }
         }
         block
@@ -281,7 +281,7 @@ impl Converter<'_> {
     }
 
     /// Adds the location that runs scripts; a name behind the script is its path information, as in Apache.
-    fn scripts(&self, server: &Server, block: &mut Block, in_alias: bool) {
+    fn scripts(&self, server: &Server, block: &mut ConvertedBlock, in_alias: bool) {
         let address = server.php.clone().unwrap_or_else(|| self.options.php.clone());
         let mut names: BTreeSet<&str> = SCRIPTS.iter().copied().collect();
         names.extend(server.extensions.iter().map(String::as_str));
@@ -333,7 +333,7 @@ impl Converter<'_> {
         location.line("fastcgi_param PHP_VALUE $htaccess_php_values if_not_empty;");
         if !server.php_values.is_empty() {
             let values: Vec<String> = server.php_values.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            location.line(format!("fastcgi_param PHP_ADMIN_VALUE {};", quoted(&values.join("\n"), true)));
+            location.line(format!("fastcgi_param PHP_ADMIN_VALUE {};", quote_word(&values.join("\n"), true)));
         }
     }
 }

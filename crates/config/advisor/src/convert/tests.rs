@@ -6,33 +6,34 @@ fn none(_: &str) -> Result<Vec<(String, String)>, String> {
     Ok(Vec::new())
 }
 
-fn of_folder(text: &str) -> Converted {
+fn of_folder(text: &str) -> ConvertedConfig {
     let input = Input { name: ".htaccess".into(), text: text.into(), folder: Some("/srv/www".into()), in_place: false };
-    apache(&[input], &Options { snippet: true, ..Options::default() }, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"))
+    convert_apache(&[input], &Options { snippet: true, ..Options::default() }, &none)
+        .unwrap_or_else(|(_, e)| panic!("{e:?}"))
 }
 
-fn try_hosts(text: &str, includes: Includes<'_>) -> Result<Converted, (String, ParseError)> {
+fn try_hosts(text: &str, includes: Includes<'_>) -> Result<ConvertedConfig, (String, ParseError)> {
     let input = Input { name: "site.conf".into(), text: text.into(), folder: None, in_place: true };
-    apache(&[input], &Options { snippet: true, ..Options::default() }, includes)
+    convert_apache(&[input], &Options { snippet: true, ..Options::default() }, includes)
 }
 
-fn of_hosts(text: &str) -> Converted {
+fn of_hosts(text: &str) -> ConvertedConfig {
     try_hosts(text, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"))
 }
 
 /// A virtual host with these lines.
-fn of_host(lines: &str) -> Converted {
+fn of_host(lines: &str) -> ConvertedConfig {
     of_hosts(&format!("<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/www\n{lines}</VirtualHost>\n"))
 }
 
-fn has(converted: &Converted, parts: &[&str]) {
+fn has(converted: &ConvertedConfig, parts: &[&str]) {
     for part in parts {
         assert!(converted.text.contains(part), "{part} is not in:\n{}", converted.text);
     }
 }
 
 /// Lines of `htaccess_rules`, as the engine reads them.
-fn rules(converted: &Converted) -> String {
+fn rules(converted: &ConvertedConfig) -> String {
     let mut out = String::new();
     for line in converted.text.lines().map(str::trim) {
         if let Some(text) =
@@ -42,11 +43,11 @@ fn rules(converted: &Converted) -> String {
             out.push('\n');
         }
     }
-    assert!(htaccess::rules::read(&out).is_ok(), "{out}");
+    assert!(htaccess::rules::read_rules(&out).is_ok(), "{out}");
     out
 }
 
-fn left(converted: &Converted) -> Vec<u32> {
+fn left(converted: &ConvertedConfig) -> Vec<u32> {
     converted.left.iter().map(|left| left.line).collect()
 }
 
@@ -77,10 +78,10 @@ fn scripts_run_in_every_server_and_alias() {
     }
     let input = || Input { name: "a".into(), text: "DocumentRoot /srv\n".into(), folder: None, in_place: true };
     let options = Options { php: "127.0.0.1:9000".into(), ..Options::default() };
-    let named = apache(&[input()], &options, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    let named = convert_apache(&[input()], &options, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
     has(&named, &["fastcgi_pass 127.0.0.1:9000;"]);
     let options = Options { php: "off".into(), ..Options::default() };
-    let off = apache(&[input()], &options, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    let off = convert_apache(&[input()], &options, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
     assert!(!off.text.contains("fastcgi_pass"), "{}", off.text);
 }
 
@@ -268,9 +269,9 @@ fn files_are_read_where_apache_reads_them() {
         let mut inputs = vec![Input { name: "a".into(), text: host.into(), folder: None, in_place: true }];
         let file = Input { name: "f".into(), text: String::new(), folder: Some("/srv/www".into()), in_place: true };
         inputs.extend(with_file.then_some(file));
-        apache(&inputs, &Options::default(), &none).unwrap_or_else(|(_, e)| panic!("{e:?}"))
+        convert_apache(&inputs, &Options::default(), &none).unwrap_or_else(|(_, e)| panic!("{e:?}"))
     };
-    let is_unset = |converted: &Converted| converted.text.contains("AllowOverride Unset");
+    let is_unset = |converted: &ConvertedConfig| converted.text.contains("AllowOverride Unset");
     assert!(is_unset(&inputs(host, false)));
     assert!(!is_unset(&inputs(host, true)));
     let says = "<VirtualHost *:80>\nDocumentRoot /srv/www\n<Directory /srv/www>\nAllowOverride All\n</Directory>\n</VirtualHost>\n";
@@ -286,7 +287,9 @@ fn a_file_in_its_place_stays_there() {
         folder: Some("/srv/www".into()),
         in_place: true,
     };
-    let of = |text: &str| apache(&[input(text)], &Options::default(), &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    let of = |text: &str| {
+        convert_apache(&[input(text)], &Options::default(), &none).unwrap_or_else(|(_, e)| panic!("{e:?}"))
+    };
     let good = of("Require all denied\n");
     has(&good, &["root /srv/www;", "htaccess on;"]);
     assert!(rules(&good).matches("denied").count() == 1 && good.left.is_empty(), "{}", good.text);
@@ -294,7 +297,7 @@ fn a_file_in_its_place_stays_there() {
     assert_eq!(left(&bad), [2]);
     assert!(bad.left[0].why.contains("get status 500"), "{:?}", bad.left);
     let root = Options { root: Some("/srv".into()), ..Options::default() };
-    let below = apache(&[input("")], &root, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    let below = convert_apache(&[input("")], &root, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
     has(&below, &["root /srv;"]);
 }
 
@@ -363,7 +366,7 @@ fn scripts_without_a_location_are_not_served() {
         in_place: true,
     };
     let off = Options { php: "off".into(), snippet: true, ..Options::default() };
-    let off = apache(&[input], &off, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
+    let off = convert_apache(&[input], &off, &none).unwrap_or_else(|(_, e)| panic!("{e:?}"));
     assert!(rules(&off).contains("<FilesMatch \"\\.(php)$\">\n    SetHandler"), "{}", off.text);
 }
 

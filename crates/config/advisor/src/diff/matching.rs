@@ -1,19 +1,19 @@
 //! Matches blocks of the new configuration with those of the old.
 
-use crate::location::address;
+use crate::location::listen_address;
 use crate::scope::{ScopeId, Scopes};
 use conf_schema::Contexts;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-pub fn names(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
+pub fn server_names(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
     let lines = scopes.own(id, "server_name");
     let names: Vec<String> = lines.iter().flat_map(|d| &d.args).map(|word| word.text().to_ascii_lowercase()).collect();
     if names.is_empty() { vec![String::new()] } else { names }
 }
 
-pub fn addresses(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
+pub fn listen_addresses(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
     let lines = scopes.own(id, "listen");
-    let mut out: Vec<String> = lines.iter().filter_map(|d| address(d)).collect();
+    let mut out: Vec<String> = lines.iter().filter_map(|d| listen_address(d)).collect();
     if out.is_empty() {
         out.push("*:80".into());
     }
@@ -22,13 +22,13 @@ pub fn addresses(scopes: &Scopes<'_>, id: ScopeId) -> Vec<String> {
     out
 }
 
-pub fn defaults(scopes: &Scopes<'_>) -> BTreeMap<String, ScopeId> {
+pub fn default_servers(scopes: &Scopes<'_>) -> BTreeMap<String, ScopeId> {
     let mut out: BTreeMap<String, (ScopeId, bool)> = BTreeMap::new();
     for server in scopes.of(Contexts::server) {
         let lines = scopes.own(server, "listen");
-        for address in addresses(scopes, server) {
+        for address in listen_addresses(scopes, server) {
             let said = lines.iter().any(|d| {
-                self::address(d).as_ref() == Some(&address)
+                self::listen_address(d).as_ref() == Some(&address)
                     && d.args.iter().any(|word| word.bytes == b"default_server" || word.bytes == b"default")
             });
             let entry = out.entry(address).or_insert((server, said));
@@ -41,17 +41,17 @@ pub fn defaults(scopes: &Scopes<'_>) -> BTreeMap<String, ScopeId> {
 }
 
 /// Pairs of blocks in the new order, removed blocks last; `None` marks a missing counterpart.
-pub fn pairs(
+pub fn pair_scopes(
     old: &Scopes<'_>,
     mine: &[ScopeId],
     new: &Scopes<'_>,
     others: &[ScopeId],
 ) -> Vec<(Option<ScopeId>, Option<ScopeId>)> {
-    let mut free: BTreeMap<ScopeId, Block> = mine.iter().map(|id| (*id, Block::of(old, *id))).collect();
+    let mut free: BTreeMap<ScopeId, BlockFacts> = mine.iter().map(|id| (*id, BlockFacts::of(old, *id))).collect();
     let mut found: Vec<Option<ScopeId>> = vec![None; others.len()];
-    let theirs: Vec<Block> = others.iter().map(|id| Block::of(new, *id)).collect();
+    let theirs: Vec<BlockFacts> = others.iter().map(|id| BlockFacts::of(new, *id)).collect();
     // Blocks with an equal counterpart are no other's best match.
-    let mut equal: HashMap<Block, VecDeque<ScopeId>> = HashMap::new();
+    let mut equal: HashMap<BlockFacts, VecDeque<ScopeId>> = HashMap::new();
     for (id, block) in &free {
         equal.entry(block.clone()).or_default().push_back(*id);
     }
@@ -86,25 +86,25 @@ pub fn pairs(
 
 /// Facts of a block by which it is matched.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Block {
+enum BlockFacts {
     Server { context: Contexts, names: BTreeSet<String>, addresses: BTreeSet<String> },
     Other { context: Contexts, title: String },
 }
 
-impl Block {
-    fn of(scopes: &Scopes<'_>, id: ScopeId) -> Block {
+impl BlockFacts {
+    fn of(scopes: &Scopes<'_>, id: ScopeId) -> BlockFacts {
         let context = scopes.get(id).context;
         if !matches!(context, Contexts::server | Contexts::stream_server) {
-            return Block::Other { context, title: super::title(scopes, id) };
+            return BlockFacts::Other { context, title: super::title(scopes, id) };
         }
-        let (names, addresses) = (names(scopes, id), addresses(scopes, id));
-        Block::Server { context, names: names.into_iter().collect(), addresses: addresses.into_iter().collect() }
+        let (names, addresses) = (server_names(scopes, id), listen_addresses(scopes, id));
+        BlockFacts::Server { context, names: names.into_iter().collect(), addresses: addresses.into_iter().collect() }
     }
     /// 0: different.
-    fn likeness(&self, other: &Block) -> usize {
+    fn likeness(&self, other: &BlockFacts) -> usize {
         let (
-            Block::Server { context, names, addresses },
-            Block::Server { context: other_context, names: other_names, addresses: other_addresses },
+            BlockFacts::Server { context, names, addresses },
+            BlockFacts::Server { context: other_context, names: other_names, addresses: other_addresses },
         ) = (self, other)
         else {
             return usize::from(self == other);

@@ -9,8 +9,8 @@ mod report;
 
 pub use report::{json, text};
 
-use crate::location::Name;
-use crate::scope::{ScopeId, Scopes, quoted};
+use crate::location::LocationName;
+use crate::scope::{ScopeId, Scopes, quote_word};
 use conf_schema::value::{parse_msec, parse_offset, parse_sec};
 use conf_schema::{Contexts, vocabulary};
 use conf_syntax::Directive;
@@ -18,18 +18,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A line with its position; a default has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct DiffLine {
     pub text: String,
     /// Normalized for comparison: 60s equals 1m.
     key: String,
     pub place: Option<(String, u32)>,
 }
 
-impl Line {
-    fn new(text: String, place: Option<(String, u32)>) -> Line {
-        Line { key: text.clone(), text, place }
+impl DiffLine {
+    fn new(text: String, place: Option<(String, u32)>) -> DiffLine {
+        DiffLine { key: text.clone(), text, place }
     }
-    fn valued(mut self, syntax: &str) -> Line {
+    fn valued(mut self, syntax: &str) -> DiffLine {
         let word = self.text.trim_end_matches(';').split_once(' ');
         let value = word.and_then(|(name, word)| {
             let value = match syntax {
@@ -47,26 +47,26 @@ impl Line {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct DiffChange {
     /// Enclosing blocks, outermost first: `http`, `server a.example`, `location /`.
     pub path: Vec<String>,
     pub what: String,
-    pub old: Vec<Line>,
-    pub new: Vec<Line>,
+    pub old: Vec<DiffLine>,
+    pub new: Vec<DiffLine>,
 }
 
 /// All differences, in the new configuration's order where possible.
-pub fn diff(old: &Scopes<'_>, new: &Scopes<'_>) -> Vec<Change> {
-    let mut pair = Pair { old, new, changes: Vec::new(), told: Vec::new() };
+pub fn diff_scopes(old: &Scopes<'_>, new: &Scopes<'_>) -> Vec<DiffChange> {
+    let mut pair = ScopePair { old, new, changes: Vec::new(), told: Vec::new() };
     pair.compare(0, 0, &mut Vec::new());
     pair.defaults();
     pair.changes
 }
 
-struct Pair<'a, 't> {
+struct ScopePair<'a, 't> {
     old: &'a Scopes<'t>,
     new: &'a Scopes<'t>,
-    changes: Vec<Change>,
+    changes: Vec<DiffChange>,
     /// Differences already reported by enclosing blocks: directive, old and new lines.
     told: Vec<BTreeSet<(String, Vec<String>, Vec<String>)>>,
 }
@@ -76,9 +76,9 @@ const REWRITE: &[&str] = &["rewrite", "set", "return", "break", "if"];
 const BLOCKS: &[&str] =
     &["events", "http", "stream", "mail", "server", "location", "limit_except", "upstream", "include"];
 
-type InForce = BTreeMap<String, Vec<Line>>;
+type InForce = BTreeMap<String, Vec<DiffLine>>;
 
-impl Pair<'_, '_> {
+impl ScopePair<'_, '_> {
     fn compare(&mut self, a: ScopeId, b: ScopeId, path: &mut Vec<String>) {
         let context = self.new.get(b).context;
         // The defaults of all other directives are in force on both sides.
@@ -90,11 +90,11 @@ impl Pair<'_, '_> {
             let none = Vec::new();
             let (old, new) = (before.get(name).unwrap_or(&none), after.get(name).unwrap_or(&none));
             let Some((old, new)) = differ(name, old, new) else { continue };
-            let texts = |lines: &[Line]| lines.iter().map(|line| line.key.clone()).collect::<Vec<_>>();
+            let texts = |lines: &[DiffLine]| lines.iter().map(|line| line.key.clone()).collect::<Vec<_>>();
             let key = (name.clone(), texts(&old), texts(&new));
             let inherited = self.told.iter().any(|outer| outer.contains(&key));
             if !inherited {
-                self.changes.push(Change { path: path.clone(), what: name.clone(), old, new });
+                self.changes.push(DiffChange { path: path.clone(), what: name.clone(), old, new });
             }
             told.insert(key);
         }
@@ -108,7 +108,7 @@ impl Pair<'_, '_> {
 
     fn children(&mut self, a: ScopeId, b: ScopeId, path: &mut Vec<String>) {
         let (old, new) = (children(self.old, a), children(self.new, b));
-        let pairs = matching::pairs(self.old, &old, self.new, &new);
+        let pairs = matching::pair_scopes(self.old, &old, self.new, &new);
         for (one, other) in pairs {
             match (one, other) {
                 (Some(one), Some(other)) => {
@@ -119,11 +119,11 @@ impl Pair<'_, '_> {
                 (one, other) => {
                     let line = |scopes: &Scopes<'_>, id: Option<ScopeId>| {
                         let line = id.and_then(|id| Some((id, scopes.get(id).directive?)));
-                        line.map(|(id, d)| Line::new(format!("{} {{ ... }}", title(scopes, id)), place(scopes, d)))
+                        line.map(|(id, d)| DiffLine::new(format!("{} {{ ... }}", title(scopes, id)), place(scopes, d)))
                     };
                     let (old, new) = (line(self.old, one), line(self.new, other));
                     let what = one.map(|id| title(self.old, id)).or(other.map(|id| title(self.new, id)));
-                    self.changes.push(Change {
+                    self.changes.push(DiffChange {
                         path: path.clone(),
                         what: what.unwrap_or_default(),
                         old: old.into_iter().collect(),
@@ -135,38 +135,40 @@ impl Pair<'_, '_> {
     }
 
     fn order_of_regexes(&mut self, a: ScopeId, b: ScopeId, path: &[String]) {
-        let names = |scopes: &Scopes<'_>, id: ScopeId| -> Vec<Line> {
+        let names = |scopes: &Scopes<'_>, id: ScopeId| -> Vec<DiffLine> {
             let locations = scopes.get(id).children.iter().filter_map(|child| scopes.get(*child).directive);
-            let regexes = locations.filter_map(|d| match Name::of(d)? {
-                name @ Name::Regex { .. } => Some(Line::new(format!("location {}", name.shown()), place(scopes, d))),
+            let regexes = locations.filter_map(|d| match LocationName::of(d)? {
+                name @ LocationName::Regex { .. } => {
+                    Some(DiffLine::new(format!("location {}", name.shown()), place(scopes, d)))
+                }
                 _ => None,
             });
             regexes.collect()
         };
         let (old, new) = (names(self.old, a), names(self.new, b));
-        let shared = |lines: &[Line], others: &[Line]| -> Vec<Line> {
+        let shared = |lines: &[DiffLine], others: &[DiffLine]| -> Vec<DiffLine> {
             lines.iter().filter(|line| others.iter().any(|other| other.text == line.text)).cloned().collect()
         };
         let (old, new) = (shared(&old, &new), shared(&new, &old));
         if !same(&old, &new) {
             let what = "order of regular expressions".to_string();
-            self.changes.push(Change { path: path.to_vec(), what, old, new });
+            self.changes.push(DiffChange { path: path.to_vec(), what, old, new });
         }
     }
 
     fn defaults(&mut self) {
-        let (old, new) = (matching::defaults(self.old), matching::defaults(self.new));
+        let (old, new) = (matching::default_servers(self.old), matching::default_servers(self.new));
         let servers = |scopes: &Scopes<'_>| scopes.of(Contexts::server).collect::<Vec<_>>();
-        let pairs = matching::pairs(self.old, &servers(self.old), self.new, &servers(self.new));
+        let pairs = matching::pair_scopes(self.old, &servers(self.old), self.new, &servers(self.new));
         for (address, other) in &new {
             let Some(one) = old.get(address) else { continue };
             if pairs.contains(&(Some(*one), Some(*other))) {
                 continue;
             }
             let line = |scopes: &Scopes<'_>, id: ScopeId| {
-                Line::new(title(scopes, id), scopes.get(id).directive.and_then(|d| place(scopes, d)))
+                DiffLine::new(title(scopes, id), scopes.get(id).directive.and_then(|d| place(scopes, d)))
             };
-            self.changes.push(Change {
+            self.changes.push(DiffChange {
                 path: vec!["http".into()],
                 what: format!("default server of {address}"),
                 old: vec![line(self.old, *one)],
@@ -176,23 +178,24 @@ impl Pair<'_, '_> {
     }
 }
 
-fn same(old: &[Line], new: &[Line]) -> bool {
+fn same(old: &[DiffLine], new: &[DiffLine]) -> bool {
     old.len() == new.len() && old.iter().zip(new).all(|(a, b)| a.key == b.key)
 }
 
 /// Returns `None` for equal lines.
-fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line>)> {
+fn differ(name: &str, old: &[DiffLine], new: &[DiffLine]) -> Option<(Vec<DiffLine>, Vec<DiffLine>)> {
     if same(old, new) {
         return None;
     }
-    let split = |lines: &[Line], others: &[Line]| -> (Vec<Line>, Vec<Line>) {
+    let split = |lines: &[DiffLine], others: &[DiffLine]| -> (Vec<DiffLine>, Vec<DiffLine>) {
         let mut rest: Vec<&str> = others.iter().map(|line| line.key.as_str()).collect();
-        let is_shared = |line: &Line| rest.iter().position(|key| *key == line.key).map(|at| rest.remove(at)).is_some();
+        let is_shared =
+            |line: &DiffLine| rest.iter().position(|key| *key == line.key).map(|at| rest.remove(at)).is_some();
         lines.iter().cloned().partition(is_shared)
     };
     let ((shared, gone), (still, added)) = (split(old, new), split(new, old));
-    let moved = order::moved(name, &shared, &still);
-    let of = |changed: Vec<Line>, shared: &[Line]| {
+    let moved = order::moved_lines(name, &shared, &still);
+    let of = |changed: Vec<DiffLine>, shared: &[DiffLine]| {
         let moved = shared.iter().filter(|line| moved.contains(line.key.as_str())).cloned();
         changed.into_iter().chain(moved).collect::<Vec<_>>()
     };
@@ -201,8 +204,8 @@ fn differ(name: &str, old: &[Line], new: &[Line]) -> Option<(Vec<Line>, Vec<Line
 }
 
 /// Tells whether a change is one of order alone.
-fn is_move(old: &[Line], new: &[Line]) -> bool {
-    let keys = |lines: &[Line]| {
+fn is_move(old: &[DiffLine], new: &[DiffLine]) -> bool {
+    let keys = |lines: &[DiffLine]| {
         let mut keys: Vec<String> = lines.iter().map(|line| line.key.clone()).collect();
         keys.sort();
         keys
@@ -218,15 +221,15 @@ pub(crate) fn title(scopes: &Scopes<'_>, id: ScopeId) -> String {
     let scope = scopes.get(id);
     let Some(d) = scope.directive else { return "main".into() };
     if matches!(scope.context, Contexts::server | Contexts::stream_server) {
-        let names = matching::names(scopes, id);
-        let addresses = matching::addresses(scopes, id);
+        let names = matching::server_names(scopes, id);
+        let addresses = matching::listen_addresses(scopes, id);
         let shown = if names.iter().all(String::is_empty) { &addresses } else { &names };
         return format!("server {}", shown.join(" "));
     }
-    if let (Contexts::location, Some(name)) = (scope.context, Name::of(d)) {
+    if let (Contexts::location, Some(name)) = (scope.context, LocationName::of(d)) {
         return format!("location {}", name.shown());
     }
-    let words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    let words: Vec<String> = d.args.iter().map(|word| quote_word(&word.text(), false)).collect();
     format!("{} {}", d.name.text(), words.join(" ")).trim_end().to_string()
 }
 
@@ -235,7 +238,7 @@ fn place(scopes: &Scopes<'_>, d: &Directive) -> Option<(String, u32)> {
 }
 
 fn normal(d: &Directive) -> String {
-    let mut words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    let mut words: Vec<String> = d.args.iter().map(|word| quote_word(&word.text(), false)).collect();
     if d.name.bytes == b"server_name" {
         // The first name is $server_name; the others are equal.
         if let Some((_, rest)) = words.split_first_mut() {
@@ -243,7 +246,7 @@ fn normal(d: &Directive) -> String {
         }
     }
     if d.name.bytes == b"listen"
-        && let (Some(first), Some(address)) = (words.first_mut(), crate::location::address(d))
+        && let (Some(first), Some(address)) = (words.first_mut(), crate::location::listen_address(d))
     {
         *first = address;
     }
@@ -251,7 +254,7 @@ fn normal(d: &Directive) -> String {
     match &d.block {
         None => out.push(';'),
         Some(block) => {
-            let inner: Vec<String> = conf_syntax::directives(block).iter().map(|d| normal(d)).collect();
+            let inner: Vec<String> = conf_syntax::list_directives(block).iter().map(|d| normal(d)).collect();
             out.push_str(&format!(" {{ {} }}", inner.join(" ")));
         }
     }
@@ -262,27 +265,28 @@ fn normal(d: &Directive) -> String {
 fn in_force(scopes: &Scopes<'_>, id: ScopeId, given: &BTreeSet<&[u8]>) -> InForce {
     let context = scopes.get(id).context;
     let mut out = InForce::new();
-    let line = |d: &&Directive| Line::new(normal(d), place(scopes, d));
-    let known = given.iter().filter_map(|name| std::str::from_utf8(name).ok()).flat_map(vocabulary::find);
+    let line = |d: &&Directive| DiffLine::new(normal(d), place(scopes, d));
+    let known = given.iter().filter_map(|name| std::str::from_utf8(name).ok()).flat_map(vocabulary::find_directives);
     for known in known.filter(|known| known.contexts.has(context)) {
         if BLOCKS.contains(&known.name) || REWRITE.contains(&known.name) || matches!(known.name, "allow" | "deny") {
             continue;
         }
-        let mut lines: Vec<Line> = scopes.effective(id, known.name).iter().map(line).collect();
+        let mut lines: Vec<DiffLine> = scopes.effective(id, known.name).iter().map(line).collect();
         let syntax = scopes.schema.row(known).map_or("", |row| row.syntax);
         if lines.is_empty()
             && let Some(default) = scopes.schema.row(known).and_then(|row| row.default).filter(|text| !text.is_empty())
         {
-            lines.push(Line::new(format!("{} {default};", known.name), None));
+            lines.push(DiffLine::new(format!("{} {default};", known.name), None));
         }
         if !lines.is_empty() {
             let lines = lines.into_iter().map(|line| line.valued(syntax)).collect();
             out.insert(known.name.to_string(), lines);
         }
     }
-    let own = |names: &[&str], id: ScopeId| -> Vec<Line> {
+    let own = |names: &[&str], id: ScopeId| -> Vec<DiffLine> {
         let own = scopes.get(id).own.iter().filter(|d| names.contains(&&*d.name.text()));
-        own.map(|d| Line::new(if d.name.bytes == b"if" { title_of(d) } else { normal(d) }, place(scopes, d))).collect()
+        own.map(|d| DiffLine::new(if d.name.bytes == b"if" { title_of(d) } else { normal(d) }, place(scopes, d)))
+            .collect()
     };
     if Contexts::HTTP_ALL.has(context) && context != Contexts::upstream {
         let script = own(REWRITE, id);
@@ -304,7 +308,7 @@ fn in_force(scopes: &Scopes<'_>, id: ScopeId, given: &BTreeSet<&[u8]>) -> InForc
 }
 
 fn title_of(d: &Directive) -> String {
-    let words: Vec<String> = d.args.iter().map(|word| quoted(&word.text(), false)).collect();
+    let words: Vec<String> = d.args.iter().map(|word| quote_word(&word.text(), false)).collect();
     format!("{} {}", d.name.text(), words.join(" "))
 }
 

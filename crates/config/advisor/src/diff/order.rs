@@ -1,11 +1,11 @@
 //! Meaning of the order of equally named lines in a block. Two lines that can change places without effect commute; a
 //! difference is reported only if two lines that do not commute changed their order.
 
-use super::Line;
+use super::DiffLine;
 use std::collections::BTreeSet;
 
 /// Relation between lines of one directive.
-enum Order {
+enum OrderRelation {
     /// The order has no meaning.
     None,
     /// It has among lines with an equal first word, such as the name of a field.
@@ -17,7 +17,7 @@ enum Order {
 }
 
 /// Directives by the meaning of their order. An unlisted one keeps its order.
-fn order_of(name: &str) -> Order {
+fn order_of(name: &str) -> OrderRelation {
     match name {
         "listen"
         | "map"
@@ -64,7 +64,7 @@ fn order_of(name: &str) -> Order {
         | "mirror"
         | "acme_issuer"
         | "otel_exporter"
-        | "load_module" => Order::None,
+        | "load_module" => OrderRelation::None,
         "add_header"
         | "add_trailer"
         | "proxy_set_header"
@@ -81,30 +81,30 @@ fn order_of(name: &str) -> Order {
         | "ssl_conf_command"
         | "proxy_ssl_conf_command"
         | "grpc_ssl_conf_command"
-        | "uwsgi_ssl_conf_command" => Order::ByName,
+        | "uwsgi_ssl_conf_command" => OrderRelation::ByName,
         "error_page" | "proxy_cache_valid" | "fastcgi_cache_valid" | "scgi_cache_valid" | "uwsgi_cache_valid" => {
-            Order::ByCode
+            OrderRelation::ByCode
         }
-        _ => Order::Whole,
+        _ => OrderRelation::Whole,
     }
 }
 
-fn first_word(line: &Line) -> Option<&str> {
+fn first_word(line: &DiffLine) -> Option<&str> {
     line.text.split_whitespace().next()
 }
 
 /// Tells whether two lines can change places without effect.
-fn commute(name: &str, a: &Line, b: &Line) -> bool {
-    let words = |line: &Line| -> Vec<String> {
+fn commute(name: &str, a: &DiffLine, b: &DiffLine) -> bool {
+    let words = |line: &DiffLine| -> Vec<String> {
         let text = line.text.trim_end_matches(';').to_ascii_lowercase();
         text.split_whitespace().skip(1).map(str::to_string).collect()
     };
     match order_of(name) {
-        Order::None => true,
+        OrderRelation::None => true,
         // Rules that allow commute among each other, and those that deny.
-        Order::Whole => name == "allow, deny" && first_word(a) == first_word(b),
-        Order::ByName => words(a).first() != words(b).first(),
-        Order::ByCode => {
+        OrderRelation::Whole => name == "allow, deny" && first_word(a) == first_word(b),
+        OrderRelation::ByName => words(a).first() != words(b).first(),
+        OrderRelation::ByCode => {
             let (a, b) = (words(a), words(b));
             let codes = |words: &[String]| -> BTreeSet<String> {
                 // `proxy_cache_valid 1m;` stands for 200, 301 and 302; `error_page 404 = /x;` has a word for the status.
@@ -122,9 +122,9 @@ fn commute(name: &str, a: &Line, b: &Line) -> bool {
 }
 
 /// Returns the keys of the lines whose order changed with an effect. Both sides have equal lines.
-pub fn moved<'a>(name: &str, old: &'a [Line], new: &[Line]) -> BTreeSet<&'a str> {
+pub fn moved_lines<'a>(name: &str, old: &'a [DiffLine], new: &[DiffLine]) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
-    if matches!(order_of(name), Order::None) {
+    if matches!(order_of(name), OrderRelation::None) {
         return found;
     }
     // The nth of several equal lines is the nth on both sides.

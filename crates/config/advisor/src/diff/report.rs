@@ -1,13 +1,13 @@
 //! Differences as text and JSON.
 
-use super::{Change, Line, is_move};
+use super::{DiffChange, DiffLine, is_move};
 use serde_json::{Value, json as object};
 use std::fmt::Write;
 
 const COLUMN: usize = 68;
 
 /// Groups by block; `-` was in force, `+` is.
-pub fn text(changes: &[Change], colour: bool) -> String {
+pub fn text(changes: &[DiffChange], colour: bool) -> String {
     let mut out = String::new();
     let mut path: Option<&[String]> = None;
     let (red, green, reset) = if colour { ("\x1b[31m", "\x1b[32m", "\x1b[0m") } else { ("", "", "") };
@@ -23,7 +23,7 @@ pub fn text(changes: &[Change], colour: bool) -> String {
         } else if !named && change.what != "allow, deny" && change.what != "rewrite" {
             let _ = writeln!(out, "  {}:", change.what);
         }
-        let mut print = |lines: &[Line], sign: &str, colour: &str| {
+        let mut print = |lines: &[DiffLine], sign: &str, colour: &str| {
             for line in lines {
                 let text = format!("  {sign} {}", line.text);
                 let place = match &line.place {
@@ -39,14 +39,14 @@ pub fn text(changes: &[Change], colour: bool) -> String {
     out
 }
 
-pub fn json(changes: &[Change]) -> Value {
-    let lines = |lines: &[Line]| -> Vec<Value> {
-        let one = |line: &Line| {
+pub fn json(changes: &[DiffChange]) -> Value {
+    let lines = |lines: &[DiffLine]| -> Vec<Value> {
+        let one = |line: &DiffLine| {
             let (file, number) = line.place.clone().unzip();
             object!({ "text": line.text, "file": file, "line": number })
         };
         lines.iter().map(one).collect()
     };
-    let one = |change: &Change| object!({ "in": change.path, "what": change.what, "moved": is_move(&change.old, &change.new), "old": lines(&change.old), "new": lines(&change.new) });
+    let one = |change: &DiffChange| object!({ "in": change.path, "what": change.what, "moved": is_move(&change.old, &change.new), "old": lines(&change.old), "new": lines(&change.new) });
     object!({ "same": changes.is_empty(), "changes": changes.iter().map(one).collect::<Vec<_>>() })
 }

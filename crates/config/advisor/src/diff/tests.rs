@@ -2,7 +2,7 @@
 
 use super::*;
 use conf_schema::value::{Flag, Own, Size, Text};
-use conf_schema::{Area, Schema, directives as table};
+use conf_schema::{ContextArea, Schema, directives as table};
 use conf_syntax::{Memory, load_text};
 use std::path::Path;
 
@@ -21,14 +21,14 @@ table! {
 }
 
 fn changes(old: &str, new: &str) -> Vec<(String, String, Vec<String>, Vec<String>)> {
-    let schema = Schema::new(vec![Some::table("some", Area::Http)], "tidegate 0");
+    let schema = Schema::new(vec![Some::table("some", ContextArea::Http)], "tidegate 0");
     let mut memory = Memory::default();
     memory.0.insert("/inc".into(), b"location /i { root /inc; }".to_vec());
     let old = load_text(&memory, Path::new("/old.conf"), old.into());
     let new = load_text(&memory, Path::new("/new.conf"), new.into());
     let (a, b) = (Scopes::new(&schema, &old.files, &old.items), Scopes::new(&schema, &new.files, &new.items));
-    let texts = |lines: &[Line]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
-    diff(&a, &b).iter().map(|c| (c.path.join(" > "), c.what.clone(), texts(&c.old), texts(&c.new))).collect()
+    let texts = |lines: &[DiffLine]| lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>();
+    diff_scopes(&a, &b).iter().map(|c| (c.path.join(" > "), c.what.clone(), texts(&c.old), texts(&c.new))).collect()
 }
 
 fn http(text: &str) -> String {
@@ -139,11 +139,13 @@ fn moves_are_called_so() {
     let schema = Schema::new(Vec::new(), "tidegate 0");
     let of = |text: &str| load_text(&Memory::default(), Path::new("/a.conf"), http(text).into());
     let (old, new) = (of("server { allow 10.0.0.1; deny all; }"), of("server { deny all; allow 10.0.0.1; }"));
-    let changes = diff(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
+    let changes =
+        diff_scopes(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
     assert!(text(&changes, false).contains("  allow, deny: moved, and the order matters\n"), "{changes:?}");
     assert_eq!(json(&changes)["changes"][0]["moved"], true);
     let new = of("server { deny all; }");
-    let changes = diff(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
+    let changes =
+        diff_scopes(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
     assert_eq!(json(&changes)["changes"][0]["moved"], false);
 }
 

@@ -1,5 +1,5 @@
 //! `tidegate lint`: known traps of nginx's language, each with a reason, a fix and a position.
-//! A check is a row ([`Check`]) with documentation, a bad and a good example (tests run both), and its function, which
+//! A check is a row ([`LintCheck`]) with documentation, a bad and a good example (tests run both), and its function, which
 //! works on the inherited tree and on parsed patterns, never on text.
 
 mod checks;
@@ -11,12 +11,12 @@ pub use report::{json, manual, sarif, text};
 use crate::scope::{ScopeId, Scopes};
 use crate::values::Sources;
 use conf_schema::Schema;
-use conf_syntax::{Directive, Files, Item, Span, Word};
+use conf_syntax::{Directive, SourceFiles, SourceSpan, TreeItem, Word};
 use std::cell::RefCell;
 
 /// `--level` is a lower bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LintLevel {
     /// A matter of taste or circumstances.
     Note,
     /// Hardly works as intended.
@@ -25,56 +25,56 @@ pub enum Level {
     Error,
 }
 
-impl Level {
-    pub const ALL: [Level; 3] = [Level::Note, Level::Warning, Level::Error];
+impl LintLevel {
+    pub const ALL: [LintLevel; 3] = [LintLevel::Note, LintLevel::Warning, LintLevel::Error];
 
     /// Name in options and reports, equal to SARIF's.
     pub fn word(self) -> &'static str {
         match self {
-            Level::Note => "note",
-            Level::Warning => "warning",
-            Level::Error => "error",
+            LintLevel::Note => "note",
+            LintLevel::Warning => "warning",
+            LintLevel::Error => "error",
         }
     }
 }
 
-pub struct Check {
+pub struct LintCheck {
     /// Lower case with hyphens; stable once released.
     pub id: &'static str,
-    pub level: Level,
+    pub level: LintLevel,
     pub title: &'static str,
     pub why: &'static str,
     pub fix: &'static str,
     /// Contents of an http block that is reported, and of one that is not.
     pub bad: &'static str,
     pub good: &'static str,
-    run: fn(&Run<'_>),
+    run: fn(&LintRun<'_>),
 }
 
 #[derive(Clone)]
 pub struct Finding {
-    pub check: &'static Check,
+    pub check: &'static LintCheck,
     pub message: String,
-    pub span: Span,
-    pub also: Vec<(Span, String)>,
+    pub span: SourceSpan,
+    pub also: Vec<(SourceSpan, String)>,
 }
 
-pub struct Run<'t> {
+pub struct LintRun<'t> {
     pub scopes: &'t Scopes<'t>,
     pub sources: Sources,
-    pub items: &'t [Item],
-    check: std::cell::Cell<Option<&'static Check>>,
+    pub items: &'t [TreeItem],
+    check: std::cell::Cell<Option<&'static LintCheck>>,
     findings: RefCell<Vec<Finding>>,
 }
 
-impl<'t> Run<'t> {
+impl<'t> LintRun<'t> {
     fn at(&self, d: &Directive, message: String) {
         self.add(d.name.span, message, Vec::new());
     }
     fn word(&self, word: &Word, message: String) {
         self.add(word.span, message, Vec::new());
     }
-    fn add(&self, span: Span, message: String, also: Vec<(Span, String)>) {
+    fn add(&self, span: SourceSpan, message: String, also: Vec<(SourceSpan, String)>) {
         if let Some(check) = self.check.get() {
             let mut findings = self.findings.borrow_mut();
             // A file that is included twice is reported once.
@@ -91,16 +91,16 @@ impl<'t> Run<'t> {
     }
 }
 
-pub fn checks() -> impl Iterator<Item = &'static Check> {
+pub fn all_checks() -> impl Iterator<Item = &'static LintCheck> {
     checks::ALL.iter().flat_map(|group| group.iter())
 }
 
 /// Runs all checks except those disabled by comments or `off`; sorted by position.
-pub fn lint(schema: &Schema, files: &Files, items: &[Item], off: &[String]) -> Vec<Finding> {
+pub fn lint_config(schema: &Schema, files: &SourceFiles, items: &[TreeItem], off: &[String]) -> Vec<Finding> {
     let scopes = Scopes::new(schema, files, items);
     let sources = Sources::of(&scopes);
-    let run = Run { scopes: &scopes, sources, items, check: None.into(), findings: RefCell::default() };
-    for check in checks().filter(|check| !off.iter().any(|id| id == check.id)) {
+    let run = LintRun { scopes: &scopes, sources, items, check: None.into(), findings: RefCell::default() };
+    for check in all_checks().filter(|check| !off.iter().any(|id| id == check.id)) {
         run.check.set(Some(check));
         (check.run)(&run);
     }

@@ -1,8 +1,8 @@
 //! Findings as text, JSON and SARIF 2.1.0, and the page of the manual.
 
-use super::{Finding, Level, checks};
+use super::{Finding, LintLevel, all_checks};
 use conf_schema::Complaint;
-use conf_syntax::{Files, Span};
+use conf_syntax::{SourceFiles, SourceSpan};
 use serde_json::{Value, json as object};
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use std::fmt::Write;
 const PAGE: &str = "docs/lint.md";
 
 /// Writes a block of lines per finding, and the count.
-pub fn text(files: &Files, findings: &[Finding], colour: bool) -> String {
+pub fn text(files: &SourceFiles, findings: &[Finding], colour: bool) -> String {
     let mut out = String::new();
     for finding in findings {
         let complaint = Complaint {
@@ -20,9 +20,9 @@ pub fn text(files: &Files, findings: &[Finding], colour: bool) -> String {
         };
         let (bold, reset) = match (colour, finding.check.level) {
             (false, _) => ("", ""),
-            (true, Level::Error) => ("\x1b[1;31m", "\x1b[0m"),
-            (true, Level::Warning) => ("\x1b[1;33m", "\x1b[0m"),
-            (true, Level::Note) => ("\x1b[1;36m", "\x1b[0m"),
+            (true, LintLevel::Error) => ("\x1b[1;31m", "\x1b[0m"),
+            (true, LintLevel::Warning) => ("\x1b[1;33m", "\x1b[0m"),
+            (true, LintLevel::Note) => ("\x1b[1;36m", "\x1b[0m"),
         };
         let _ =
             writeln!(out, "{bold}{}{reset}: {} [{}]", finding.check.level.word(), finding.message, finding.check.id);
@@ -37,7 +37,7 @@ pub fn text(files: &Files, findings: &[Finding], colour: bool) -> String {
         out.push('\n');
     }
     let count = |level| findings.iter().filter(|f| f.check.level == level).count();
-    let words: Vec<String> = Level::ALL
+    let words: Vec<String> = LintLevel::ALL
         .iter()
         .rev()
         .filter(|level| count(**level) > 0)
@@ -48,12 +48,12 @@ pub fn text(files: &Files, findings: &[Finding], colour: bool) -> String {
 }
 
 /// File, line and columns of a span; lines and columns count from 1.
-fn place(files: &Files, span: Span) -> (String, u32, u32, u32) {
+fn place(files: &SourceFiles, span: SourceSpan) -> (String, u32, u32, u32) {
     let (line, column) = files.line_column(span.file, span.start);
     (files.path(span.file).display().to_string(), line, column, column + span.end.saturating_sub(span.start).max(1))
 }
 
-pub fn json(files: &Files, findings: &[Finding]) -> Value {
+pub fn json(files: &SourceFiles, findings: &[Finding]) -> Value {
     let one = |finding: &Finding| {
         let (file, line, column, end) = place(files, finding.span);
         let also: Vec<Value> = finding
@@ -74,8 +74,8 @@ pub fn json(files: &Files, findings: &[Finding]) -> Value {
 }
 
 /// Writes a SARIF 2.1.0 log (OASIS, sections 3.13 to 3.33) with one run; `version` is the program's.
-pub fn sarif(files: &Files, findings: &[Finding], version: &str) -> Value {
-    let rules: Vec<Value> = checks()
+pub fn sarif(files: &SourceFiles, findings: &[Finding], version: &str) -> Value {
+    let rules: Vec<Value> = all_checks()
         .map(|check| {
             object!({
                 "id": check.id,
@@ -87,7 +87,7 @@ pub fn sarif(files: &Files, findings: &[Finding], version: &str) -> Value {
             })
         })
         .collect();
-    let location = |span: Span| {
+    let location = |span: SourceSpan| {
         let (file, line, column, end) = place(files, span);
         object!({
             "physicalLocation": {
@@ -108,7 +108,7 @@ pub fn sarif(files: &Files, findings: &[Finding], version: &str) -> Value {
             .collect();
         object!({
             "ruleId": finding.check.id,
-            "ruleIndex": checks().position(|check| check.id == finding.check.id),
+            "ruleIndex": all_checks().position(|check| check.id == finding.check.id),
             "level": finding.check.level.word(),
             "message": { "text": format!("{}: {}", finding.message, finding.check.fix) },
             "locations": [location(finding.span)],
@@ -156,11 +156,11 @@ pub fn manual() -> String {
          findings at or above `--level`, 1 with findings, 2 if the configuration cannot be read or is invalid.\n\n\
          | Check | Level | Reports |\n|---|---|---|\n",
     );
-    for check in checks() {
+    for check in all_checks() {
         let _ =
             writeln!(out, "| [{0}](#{0}) | {1} | {2} |", check.id, check.level.word(), check.title.replace('|', "\\|"));
     }
-    for check in checks() {
+    for check in all_checks() {
         let _ = write!(
             out,
             "\n## {}\n\n*{}*: {}.\n\n{}\n\n**Fix:** {}\n\nReported:\n\n```nginx\n{}\n```\n\nNot reported:\n\n```nginx\n{}\n```\n",

@@ -21,7 +21,7 @@ impl Cidr {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
         };
-        let (v6, address) = number(address.parse().ok()?);
+        let (v6, address) = address_number(address.parse().ok()?);
         let width = if v6 { 128 } else { 32 };
         let bits = match bits {
             None => width,
@@ -59,20 +59,20 @@ impl Cidr {
         let all = if self.v6 { u128::MAX } else { u32::MAX as u128 };
         self.address | (all & !Self::mask(self.v6, self.bits))
     }
-    /// Tells whether the network contains an address as returned by [`number`].
+    /// Tells whether the network contains an address as returned by [`address_number`].
     pub const fn contains(&self, v6: bool, address: u128) -> bool {
         self.v6 == v6 && address & Self::mask(v6, self.bits) == self.address
     }
 }
 
-pub const fn number(address: IpAddr) -> (bool, u128) {
+pub const fn address_number(address: IpAddr) -> (bool, u128) {
     match address {
         IpAddr::V4(a) => (false, a.to_bits() as u128),
         IpAddr::V6(a) => (true, a.to_bits()),
     }
 }
 
-pub const fn address(v6: bool, number: u128) -> IpAddr {
+pub const fn number_address(v6: bool, number: u128) -> IpAddr {
     if v6 { IpAddr::V6(Ipv6Addr::from_bits(number)) } else { IpAddr::V4(Ipv4Addr::from_bits(number as u32)) }
 }
 
@@ -91,7 +91,7 @@ mod tests {
         ] {
             let (cidr, stray) = Cidr::parse(text.as_bytes()).expect(text);
             let has = |a: &str| {
-                let (v6, n) = number(a.parse().expect(a));
+                let (v6, n) = address_number(a.parse().expect(a));
                 cidr.contains(v6, n)
             };
             assert!(!stray && has(inside) && !has(outside), "{text}");

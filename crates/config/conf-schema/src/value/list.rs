@@ -1,9 +1,9 @@
 //! Values of several words or lines.
 
-use super::number::{decimal, parse_size};
+use super::number::{parse_decimal, parse_size};
 use crate::complaint::Problem;
 use crate::cx::Cx;
-use crate::table::Value;
+use crate::table::ValueKind;
 use conf_syntax::Directive;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,10 +15,10 @@ pub struct Buffers {
 /// Bytes of all buffers of a directive: half of what an address space has.
 const BUFFERS_BYTES_MAX: u64 = 1 << 46;
 
-impl Value for Buffers {
+impl ValueKind for Buffers {
     const SYNTAX: &'static str = "number size";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let count = d.args.first().and_then(|w| decimal::<u64>(&w.text())).filter(|n| *n > 0);
+        let count = d.args.first().and_then(|w| parse_decimal::<u64>(&w.text())).filter(|n| *n > 0);
         let size = d.args.get(1).and_then(|w| parse_size(&w.bytes)).filter(|n| *n > 0);
         match (count, size) {
             // Their product is computed in many places.
@@ -33,23 +33,23 @@ impl Value for Buffers {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Words(pub Vec<Vec<u8>>);
+pub struct WordList(pub Vec<Vec<u8>>);
 
-impl Value for Words {
+impl ValueKind for WordList {
     const SYNTAX: &'static str = "string ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Words(d.args.iter().map(|w| w.bytes.clone()).collect()))
+        Ok(WordList(d.args.iter().map(|w| w.bytes.clone()).collect()))
     }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T>(pub Vec<T>);
+pub struct ValueList<T>(pub Vec<T>);
 
-impl<T: Value> Value for List<T> {
+impl<T: ValueKind> ValueKind for ValueList<T> {
     const SYNTAX: &'static str = T::SYNTAX;
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(List(vec![T::parse(cx, d)?]))
+        Ok(ValueList(vec![T::parse(cx, d)?]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -62,13 +62,13 @@ impl<T: Value> Value for List<T> {
 
 /// Repeatable line: its words are appended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Repeated(pub Vec<Vec<u8>>);
+pub struct RepeatedValue(pub Vec<Vec<u8>>);
 
-impl Value for Repeated {
+impl ValueKind for RepeatedValue {
     const SYNTAX: &'static str = "string ...";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Repeated(d.args.iter().map(|w| w.bytes.clone()).collect()))
+        Ok(RepeatedValue(d.args.iter().map(|w| w.bytes.clone()).collect()))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -79,7 +79,7 @@ impl Value for Repeated {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latest<T>(pub T);
 
-impl<T: Value> Value for Latest<T> {
+impl<T: ValueKind> ValueKind for Latest<T> {
     const SYNTAX: &'static str = T::SYNTAX;
     const REPEATS: bool = true;
     const INHERITS: bool = T::INHERITS;
@@ -94,7 +94,7 @@ impl<T: Value> Value for Latest<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own<T>(pub T);
 
-impl<T: Value> Value for Own<T> {
+impl<T: ValueKind> ValueKind for Own<T> {
     const SYNTAX: &'static str = T::SYNTAX;
     const REPEATS: bool = T::REPEATS;
     const INHERITS: bool = false;

@@ -1,10 +1,10 @@
 //! Numbers, sizes and times (nginx: `ngx_parse.c`, `ngx_conf_set_*_slot`).
 
-use super::arg;
+use super::word_at;
 use crate::complaint::Problem;
 use crate::context::Contexts;
 use crate::cx::Cx;
-use crate::table::Value;
+use crate::table::ValueKind;
 use conf_syntax::Directive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub struct Number(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HashSize(pub u64);
 
-impl Value for HashSize {
+impl ValueKind for HashSize {
     const SYNTAX: &'static str = Number::SYNTAX;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Number(size) = Number::parse(cx, d)?;
@@ -38,7 +38,7 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SendLowat(pub u64);
 
-impl Value for SendLowat {
+impl ValueKind for SendLowat {
     const SYNTAX: &'static str = Size::SYNTAX;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Size(bytes) = Size::parse(cx, d)?;
@@ -75,7 +75,7 @@ impl Sec {
 }
 
 /// `ngx_atoi`: nothing but digits. Rust's `parse` accepts a sign, too.
-pub fn decimal<N: FromStr>(text: &str) -> Option<N> {
+pub fn parse_decimal<N: FromStr>(text: &str) -> Option<N> {
     text.bytes().all(|c| c.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
@@ -158,10 +158,10 @@ fn parse_time(text: &[u8], seconds: bool) -> Option<u64> {
 
 macro_rules! scalar {
     ($Name:ident, $syntax:literal, $parse:expr, $wrong:expr) => {
-        impl Value for $Name {
+        impl ValueKind for $Name {
             const SYNTAX: &'static str = $syntax;
             fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-                $parse(&arg(d, 0)?.bytes).map($Name).ok_or_else(|| $wrong.at(0))
+                $parse(&word_at(d, 0)?.bytes).map($Name).ok_or_else(|| $wrong.at(0))
             }
         }
     };
@@ -177,10 +177,10 @@ scalar!(Sec, "time", parse_sec, Problem::invalid().hint("write a time such as 30
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Between<const LOW: u64, const HIGH: u64>(pub u64);
 
-impl<const LOW: u64, const HIGH: u64> Value for Between<LOW, HIGH> {
+impl<const LOW: u64, const HIGH: u64> ValueKind for Between<LOW, HIGH> {
     const SYNTAX: &'static str = "number";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        match digits(&arg(d, 0)?.bytes) {
+        match digits(&word_at(d, 0)?.bytes) {
             Some(n) if (LOW..=HIGH).contains(&n) => Ok(Between(n)),
             Some(_) if HIGH == u64::MAX => {
                 Err(Problem::says(format!("value must be equal to or greater than {LOW}")).at(0))

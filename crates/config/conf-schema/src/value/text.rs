@@ -1,9 +1,9 @@
 //! Strings and paths.
 
-use super::arg;
+use super::word_at;
 use crate::complaint::Problem;
 use crate::cx::Cx;
-use crate::table::Value;
+use crate::table::ValueKind;
 use conf_syntax::Directive;
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ impl Text {
     }
 }
 
-impl Value for Text {
+impl ValueKind for Text {
     const SYNTAX: &'static str = "string";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Text(arg(d, 0)?.bytes.clone()))
+        Ok(Text(word_at(d, 0)?.bytes.clone()))
     }
 }
 
@@ -27,17 +27,17 @@ impl Value for Text {
 pub struct FilePath(pub PathBuf);
 
 /// An empty path counts as unset.
-impl Value for Option<FilePath> {
+impl ValueKind for Option<FilePath> {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?;
+        let word = word_at(d, 0)?;
         Ok((!word.bytes.is_empty()).then(|| FilePath(cx.full_name(&word.text()))))
     }
 }
 
-impl Value for FilePath {
+impl ValueKind for FilePath {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(FilePath(cx.full_name(&arg(d, 0)?.text())))
+        Ok(FilePath(cx.full_name(&word_at(d, 0)?.text())))
     }
 }

@@ -1,18 +1,18 @@
 //! Flags, and the macros for enumerations and sets of words.
 
-use super::arg;
+use super::word_at;
 use crate::complaint::Problem;
 use crate::cx::Cx;
-use crate::table::Value;
+use crate::table::ValueKind;
 use conf_syntax::Directive;
 
 /// `on` or `off`, in any case.
 pub type Flag = bool;
 
-impl Value for bool {
+impl ValueKind for bool {
     const SYNTAX: &'static str = "on | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<bool, Problem> {
-        let word = arg(d, 0)?.text();
+        let word = word_at(d, 0)?.text();
         if word.eq_ignore_ascii_case("on") {
             Ok(true)
         } else if word.eq_ignore_ascii_case("off") {
@@ -38,10 +38,10 @@ macro_rules! words {
         impl $Name {
             pub const WORDS: &'static [(&'static str, $Name)] = &[$(($word, $Name::$Variant)),+];
         }
-        impl $crate::Value for $Name {
+        impl $crate::ValueKind for $Name {
             const SYNTAX: &'static str = $crate::words!(@join $($word),+);
             fn parse(_: &mut $crate::Cx, d: &$crate::Directive) -> Result<Self, $crate::Problem> {
-                let word = $crate::value::arg(d, 0)?.text();
+                let word = $crate::value::word_at(d, 0)?.text();
                 match Self::WORDS.iter().find(|(w, _)| w.eq_ignore_ascii_case(&word)) {
                     Some((_, value)) => Ok(*value),
                     None => {
@@ -69,7 +69,7 @@ macro_rules! word_set {
             #[must_use]
             pub const fn has(self, other: $Name) -> bool { self.0 & other.0 != 0 }
         }
-        impl $crate::Value for $Name {
+        impl $crate::ValueKind for $Name {
             const SYNTAX: &'static str = $crate::words!(@join $($word),+);
             // Words of later lines are added.
             const REPEATS: bool = true;
@@ -110,16 +110,16 @@ macro_rules! word_set {
 #[cfg(test)]
 mod tests {
     use crate::Cx;
-    use crate::table::{Value, synthetic};
+    use crate::table::{ValueKind, synthetic_directive};
 
     crate::words! { pub enum One { Any = "any", All = "all" } }
     crate::word_set! { pub struct Several { GET = 1 "GET", OFF = 2 "off" } }
 
     #[test]
     fn words_are_found_in_any_case() {
-        let one = |text: &str| One::parse(&mut Cx::default(), &synthetic("one", text)).ok();
+        let one = |text: &str| One::parse(&mut Cx::default(), &synthetic_directive("one", text)).ok();
         assert_eq!(["any", "ALL", "al"].map(one), [Some(One::Any), Some(One::All), None]);
-        let several = |text: &str| Several::parse(&mut Cx::default(), &synthetic("several", text)).ok();
+        let several = |text: &str| Several::parse(&mut Cx::default(), &synthetic_directive("several", text)).ok();
         assert!(several("get").is_some_and(|found| found.has(Several::GET)));
         assert_eq!(["Off", "gets"].map(several), [Some(Several::OFF), None]);
     }

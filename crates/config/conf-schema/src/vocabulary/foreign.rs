@@ -2,7 +2,7 @@
 //! Covers the distributions' packages (Debian's `nginx-extras` and `libnginx-mod-*`), nginx's commercial edition and
 //! well-known third-party modules.
 
-struct Family {
+struct ForeignFamily {
     /// Names; `*` at the end matches a prefix, at the start a suffix, at both ends a part.
     names: &'static [&'static str],
     module: &'static str,
@@ -10,15 +10,15 @@ struct Family {
     instead: &'static str,
 }
 
-const fn family(names: &'static [&'static str], module: &'static str, instead: &'static str) -> Family {
-    Family { names, module, instead }
+const fn family(names: &'static [&'static str], module: &'static str, instead: &'static str) -> ForeignFamily {
+    ForeignFamily { names, module, instead }
 }
 
 const APPLICATION: &str = "answer in an application behind \"proxy_pass\" or \"fastcgi_pass\"";
 const WAF: &str = "inspect requests in a web application firewall, in front or behind \"proxy_pass\"";
 
 #[rustfmt::skip]
-const FAMILIES: &[Family] = &[
+const FAMILIES: &[ForeignFamily] = &[
     family(&["ssl"], "", "write \"listen 443 ssl;\" instead (nginx removed \"ssl\" in 1.25.1)"),
     family(&["spdy_*"], "", "SPDY is gone: write \"http2 on;\""),
     family(&["limit_zone"], "", "write \"limit_conn_zone KEY zone=NAME:SIZE;\" instead (nginx removed \"limit_zone\" in 1.7.6)"),
@@ -128,12 +128,12 @@ const STANDS: &[(&str, Stand)] = &[
 const LOOKS: &str = "listings look as those of \"autoindex\"";
 
 /// Returns the treatment of such a directive.
-pub fn stand(name: &str) -> Option<Stand> {
+pub fn foreign_stand(name: &str) -> Option<Stand> {
     STANDS.iter().find(|(known, _)| *known == name).map(|(_, stand)| *stand)
 }
 
 /// Hint for a directive outside of all vocabularies; `None` if unknown here, too.
-pub fn hint(name: &str) -> Option<String> {
+pub fn foreign_hint(name: &str) -> Option<String> {
     let family = FAMILIES.iter().find(|family| family.names.iter().any(|pattern| has(pattern, name)))?;
     Some(match family.module {
         "" => family.instead.to_string(),
@@ -156,25 +156,26 @@ mod tests {
             ("ssl", "", "listen 443 ssl;"),
             ("fair", "nginx-upstream-fair", "least_conn;"),
         ] {
-            let hint = hint(name).unwrap_or_default();
+            let hint = foreign_hint(name).unwrap_or_default();
             assert!(hint.contains(module) && hint.contains(instead), "{name}: {hint}");
         }
-        assert_eq!(hint("banana"), None);
+        assert_eq!(foreign_hint("banana"), None);
     }
 
     #[test]
     fn stands_are_names_of_the_vocabulary() {
         for (name, stand) in STANDS {
-            assert!(super::super::find(name).is_empty(), "{name}");
+            assert!(super::super::find_directives(name).is_empty(), "{name}");
             if let Stand::For(other) = stand {
-                assert!(!super::super::find(other).is_empty(), "{other}");
+                assert!(!super::super::find_directives(other).is_empty(), "{other}");
             }
         }
     }
 
     #[test]
     fn nothing_of_the_vocabulary_is_foreign() {
-        let both: Vec<_> = super::super::all().map(|known| known.name).filter(|name| hint(name).is_some()).collect();
+        let both: Vec<_> =
+            super::super::all().map(|known| known.name).filter(|name| foreign_hint(name).is_some()).collect();
         assert_eq!(both, Vec::<&str>::new());
     }
 }

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 /// Area of a context. A directive may exist in several areas (`server`, `listen`, `access_log`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Area {
+pub enum ContextArea {
     Main,
     Http,
     HttpUpstream,
@@ -21,20 +21,20 @@ pub enum Area {
     Mail,
 }
 
-impl Area {
-    pub const fn of(contexts: Contexts) -> Area {
+impl ContextArea {
+    pub const fn of(contexts: Contexts) -> ContextArea {
         if contexts.0 == Contexts::upstream.0 {
-            Area::HttpUpstream
+            ContextArea::HttpUpstream
         } else if contexts.0 == Contexts::stream_upstream.0 {
-            Area::StreamUpstream
+            ContextArea::StreamUpstream
         } else if contexts.has(Contexts::HTTP_ALL) {
-            Area::Http
+            ContextArea::Http
         } else if contexts.0 >= Contexts::mail.0 {
-            Area::Mail
+            ContextArea::Mail
         } else if contexts.0 >= Contexts::stream.0 {
-            Area::Stream
+            ContextArea::Stream
         } else {
-            Area::Main
+            ContextArea::Main
         }
     }
 }
@@ -84,7 +84,7 @@ impl std::fmt::Display for Arity {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
+pub struct KnownDirective {
     pub name: &'static str,
     /// nginx's module, `tidegate`, or the third-party module of origin.
     pub module: &'static str,
@@ -97,13 +97,13 @@ pub struct Known {
     pub since: &'static str,
 }
 
-impl Known {
+impl KnownDirective {
     /// Tells whether a directive with a block is written without one, as `cors off;` is.
     pub fn may_lack_block(&self, d: &conf_syntax::Directive) -> bool {
         self.name == "cors" && matches!(d.args.as_slice(), [word] if word.bytes == b"off")
     }
-    pub const fn area(&self) -> Area {
-        Area::of(self.contexts)
+    pub const fn area(&self) -> ContextArea {
+        ContextArea::of(self.contexts)
     }
 }
 
@@ -115,18 +115,18 @@ const fn k(
     block: bool,
     default: &'static str,
     since: &'static str,
-) -> Known {
-    Known { name, module, contexts: Contexts(contexts), arity, block, default, since }
+) -> KnownDirective {
+    KnownDirective { name, module, contexts: Contexts(contexts), arity, block, default, since }
 }
 
-pub fn all() -> impl Iterator<Item = &'static Known> {
+pub fn all() -> impl Iterator<Item = &'static KnownDirective> {
     nginx::ROWS.iter().chain(ours::ROWS)
 }
 
-pub fn find(name: &str) -> &'static [&'static Known] {
-    static INDEX: OnceLock<HashMap<&'static str, Vec<&'static Known>>> = OnceLock::new();
+pub fn find_directives(name: &str) -> &'static [&'static KnownDirective] {
+    static INDEX: OnceLock<HashMap<&'static str, Vec<&'static KnownDirective>>> = OnceLock::new();
     let index = INDEX.get_or_init(|| {
-        let mut index: HashMap<&'static str, Vec<&'static Known>> = HashMap::new();
+        let mut index: HashMap<&'static str, Vec<&'static KnownDirective>> = HashMap::new();
         for row in all() {
             index.entry(row.name).or_default().push(row);
         }

@@ -1,12 +1,12 @@
 //! Directives of nginx 1.31, one per line: name, module, contexts (bits of `Contexts`), arguments, block, default,
 //! since.
 
-use super::{Arity, Known, k};
+use super::{Arity, KnownDirective, k};
 
 use Arity::{AtLeast, Counts};
 
 #[rustfmt::skip]
-pub const ROWS: &[Known] = &[
+pub const ROWS: &[KnownDirective] = &[
     k("absolute_redirect", "ngx_http_core_module", 0b11100, Counts(0b10), false, "on", "1.11.8"),
     k("accept_mutex", "ngx_event", 0b10, Counts(0b10), false, "", ""),
     k("accept_mutex_delay", "ngx_event", 0b10, Counts(0b10), false, "", ""),

@@ -1,6 +1,6 @@
 //! Directives of Tidegate, and those adopted from well-known third-party modules.
 
-use super::{Arity, Known, k};
+use super::{Arity, KnownDirective, k};
 
 const HSL: u32 = 0b1_1100;
 const MAIN: u32 = 0b1;
@@ -14,7 +14,7 @@ const UPSTREAM: u32 = 0b1_0000_0000;
 const STREAM: u32 = 0b10_0000_0000;
 
 #[rustfmt::skip]
-pub const ROWS: &[Known] = &[
+pub const ROWS: &[KnownDirective] = &[
     k("sandbox", "tidegate", MAIN, Arity::exact(1), false, "on", ""),
     k("shared_store", "tidegate", MAIN, Arity::AtLeast(1), false, "", ""),
     k("ssl_key_isolation", "tidegate", MAIN, Arity::exact(1), false, "off", ""),

@@ -1,18 +1,18 @@
 //! Evaluation of conditions (Apache: `apply_rewrite_cond`).
 
-use super::{Condition, PathKind, RuleEnvironment, Run, Test};
-use crate::pattern::Groups;
+use super::{PathKind, RewriteCondition, RuleEnvironment, Run, Test};
+use crate::pattern::MatchGroups;
 
 impl Run<'_> {
     pub(super) fn condition(
         &mut self,
-        condition: &Condition,
-        groups: &Groups,
-        last: &mut Groups,
+        condition: &RewriteCondition,
+        groups: &MatchGroups,
+        last: &mut MatchGroups,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<bool, String> {
         let subject = self.expand(&condition.subject, groups, last, None, asks)?;
-        let text = |own: &Self, value: &str, asks: &mut dyn RuleEnvironment, last: &Groups| {
+        let text = |own: &Self, value: &str, asks: &mut dyn RuleEnvironment, last: &MatchGroups| {
             own.expand(value, groups, last, None, asks)
         };
         let holds = match &condition.test {

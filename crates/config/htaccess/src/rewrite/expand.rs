@@ -1,7 +1,7 @@
 //! Expansion of a rule's texts (Apache: `do_expand`, `lookup_variable`), and escaping.
 
 use super::{EXPANDED_BYTES_MAX, RuleEnvironment, Run};
-use crate::pattern::Groups;
+use crate::pattern::MatchGroups;
 
 /// Origin of the question mark at which a target is split (Apache: `unsafe_qmark`): one that comes from a request would let
 /// the client choose the query.
@@ -55,8 +55,8 @@ impl Run<'_> {
     pub(super) fn expand(
         &self,
         text: &str,
-        groups: &Groups,
-        last: &Groups,
+        groups: &MatchGroups,
+        last: &MatchGroups,
         escape: Option<(&str, bool)>,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<Vec<u8>, String> {
@@ -67,8 +67,8 @@ impl Run<'_> {
     pub(super) fn expand_target(
         &self,
         text: &str,
-        groups: &Groups,
-        last: &Groups,
+        groups: &MatchGroups,
+        last: &MatchGroups,
         escape: Option<(&str, bool)>,
         questions: &mut Questions,
         asks: &mut dyn RuleEnvironment,

@@ -8,7 +8,7 @@ mod expand;
 mod parse;
 mod run;
 
-use crate::pattern::Pattern;
+use crate::pattern::RulePattern;
 pub use expand::escape_uri;
 
 /// In bytes.
@@ -50,7 +50,7 @@ pub struct Rewrite {
     pub allow_no_slash: bool,
     /// `RewriteOptions MergeBase`: takes the base of an outer place if it has none.
     pub merge_base: bool,
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RewriteRule>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,10 @@ pub enum Inherit {
 }
 
 #[derive(Debug)]
-pub struct Rule {
+pub struct RewriteRule {
     pub line: u32,
-    pub conditions: Vec<Condition>,
-    pub pattern: Pattern,
+    pub conditions: Vec<RewriteCondition>,
+    pub pattern: RulePattern,
     /// `None`: `-`.
     pub substitution: Option<String>,
     pub flags: Flags,
@@ -96,7 +96,7 @@ pub struct Flags {
 }
 
 #[derive(Debug)]
-pub struct Condition {
+pub struct RewriteCondition {
     pub line: u32,
     pub subject: String,
     pub test: Test,
@@ -109,7 +109,7 @@ pub struct Condition {
 
 #[derive(Debug)]
 pub enum Test {
-    Pattern(Pattern),
+    Pattern(RulePattern),
     /// `-f` and similar tests, by their letter.
     File(char),
     /// Text comparison: `<`, `>`, `=`, `l` (at most), `g` (at least).

@@ -1,13 +1,13 @@
 //! Arguments of `RewriteCond` and `RewriteRule` (Apache: `cmd_rewritecond`, `cmd_rewriterule` and their flags).
 
-use super::{Condition, Flags, Rule, Test};
-use crate::pattern::Pattern;
+use super::{Flags, RewriteCondition, RewriteRule, Test};
+use crate::pattern::RulePattern;
 use crate::syntax::raw_words;
 
 const NUMBERS: &[&str] = &["-eq", "-ne", "-lt", "-le", "-gt", "-ge"];
 
-impl Condition {
-    pub fn parse(line: u32, rest: &str) -> Result<Condition, String> {
+impl RewriteCondition {
+    pub fn parse(line: u32, rest: &str) -> Result<RewriteCondition, String> {
         let words = raw_words(rest);
         let (Some(subject), Some(text)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteCond: bad argument line '{rest}'"));
@@ -45,9 +45,9 @@ impl Condition {
                 let value = bare.get(1..).unwrap_or_default();
                 Test::Text(sign, if value == "\"\"" { String::new() } else { value.to_string() })
             }
-            _ => Test::Pattern(Pattern::new(bare, ignore_case).map_err(|e| format!("RewriteCond: {e}"))?),
+            _ => Test::Pattern(RulePattern::new(bare, ignore_case).map_err(|e| format!("RewriteCond: {e}"))?),
         };
-        Ok(Condition { line, subject: subject.clone(), test, negated, or, ignore_case, no_vary })
+        Ok(RewriteCondition { line, subject: subject.clone(), test, negated, or, ignore_case, no_vary })
     }
 }
 
@@ -96,8 +96,8 @@ fn flags<'a>(text: &'a str, directive: &str) -> Result<Vec<(&'a str, &'a str)>, 
     Ok(parts.map(|part| part.split_once('=').unwrap_or((part, ""))).collect())
 }
 
-impl Rule {
-    pub fn parse(line: u32, rest: &str, conditions: Vec<Condition>) -> Result<Rule, String> {
+impl RewriteRule {
+    pub fn parse(line: u32, rest: &str, conditions: Vec<RewriteCondition>) -> Result<RewriteRule, String> {
         let words = raw_words(rest);
         let (Some(pattern), Some(target)) = (words.first(), words.get(1)) else {
             return Err(format!("RewriteRule: bad argument line '{rest}'"));
@@ -105,12 +105,12 @@ impl Rule {
         supported(target, "RewriteRule")?;
         supported(words.get(2).map_or("", String::as_str), "RewriteRule")?;
         let own = Flags::parse(words.get(2).map_or("", String::as_str))?;
-        let pattern = Pattern::new(pattern, own.ignore_case).map_err(|e| format!("RewriteRule: {e}"))?;
+        let pattern = RulePattern::new(pattern, own.ignore_case).map_err(|e| format!("RewriteRule: {e}"))?;
         let substitution = (target != "-").then(|| target.clone());
         if target.starts_with("proxy:") {
             return Err("RewriteRule: requests are not passed on from here".into());
         }
-        Ok(Rule { line, conditions, pattern, substitution, flags: own })
+        Ok(RewriteRule { line, conditions, pattern, substitution, flags: own })
     }
 }
 

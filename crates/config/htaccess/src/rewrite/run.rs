@@ -2,12 +2,12 @@
 
 use super::expand::Questions;
 use super::{
-    Condition, ENV_BYTES_MAX, EXPANDED_BYTES_MAX, PATH_BYTES_MAX, ROUNDS_MAX, RewriteOutcome, Rule, RuleEnvironment,
-    Run, STEPS_MAX, escape_uri,
+    ENV_BYTES_MAX, EXPANDED_BYTES_MAX, PATH_BYTES_MAX, ROUNDS_MAX, RewriteCondition, RewriteOutcome, RewriteRule,
+    RuleEnvironment, Run, STEPS_MAX, escape_uri,
 };
-use crate::pattern::Groups;
+use crate::pattern::MatchGroups;
 
-enum Applied {
+enum RuleOutcome {
     No,
     Only,
     Changed,
@@ -27,14 +27,14 @@ struct Changes {
 
 /// Work of a run, which is limited.
 #[derive(Default)]
-struct Spent {
+struct StepBudget {
     rounds: u32,
     steps: u32,
     env_bytes: usize,
 }
 
-impl Spent {
-    fn step(&mut self, rule: &Rule) -> Result<(), String> {
+impl StepBudget {
+    fn step(&mut self, rule: &RewriteRule) -> Result<(), String> {
         self.steps += 1 + rule.conditions.len() as u32;
         if self.steps > STEPS_MAX {
             return Err(format!("rules ran for more than {STEPS_MAX} steps"));
@@ -70,7 +70,7 @@ impl Run<'_> {
     /// not end.
     pub fn apply(
         &mut self,
-        rules: &[&Rule],
+        rules: &[&RewriteRule],
         base: Option<&str>,
         asks: &mut dyn RuleEnvironment,
     ) -> Result<RewriteOutcome, String> {
@@ -110,11 +110,11 @@ impl Run<'_> {
     /// Applies the rules one after the other. Returns the status of a rule that refuses the request.
     fn all(
         &mut self,
-        rules: &[&Rule],
+        rules: &[&RewriteRule],
         asks: &mut dyn RuleEnvironment,
         changes: &mut Changes,
     ) -> Result<Option<u16>, String> {
-        let (mut index, mut spent) = (0, Spent::default());
+        let (mut index, mut spent) = (0, StepBudget::default());
         while let Some(rule) = rules.get(index) {
             index += 1;
             spent.step(rule)?;
@@ -126,13 +126,13 @@ impl Run<'_> {
             let applied = self.rule(rule, asks, &mut changes.status)?;
             spent.check(self, known)?;
             match applied {
-                Applied::No => {
+                RuleOutcome::No => {
                     index += skipped_by_chain(rule, rules.get(index..).unwrap_or_default());
                     continue;
                 }
-                Applied::Status(status) => return Ok(Some(status)),
-                Applied::Only => {}
-                Applied::Changed => {
+                RuleOutcome::Status(status) => return Ok(Some(status)),
+                RuleOutcome::Only => {}
+                RuleOutcome::Changed => {
                     changes.is_changed = true;
                     changes.escape = !rule.flags.no_escape;
                 }
@@ -190,18 +190,18 @@ impl Run<'_> {
 
     fn rule(
         &mut self,
-        rule: &Rule,
+        rule: &RewriteRule,
         asks: &mut dyn RuleEnvironment,
         external: &mut Option<u16>,
-    ) -> Result<Applied, String> {
+    ) -> Result<RuleOutcome, String> {
         let whole = [self.filename.as_slice(), &self.path_info].concat();
         let subject = whole.strip_prefix(self.directory).unwrap_or(&whole).to_vec();
         let matched = rule.pattern.groups(&subject)?;
         if matched.is_some() == rule.pattern.negated {
-            return Ok(Applied::No);
+            return Ok(RuleOutcome::No);
         }
         let groups = if rule.pattern.negated { Vec::new() } else { matched.unwrap_or_default() };
-        let Some(last) = self.conditions(&rule.conditions, &groups, asks)? else { return Ok(Applied::No) };
+        let Some(last) = self.conditions(&rule.conditions, &groups, asks)? else { return Ok(RuleOutcome::No) };
         for (name, value) in &rule.flags.env {
             match name.strip_prefix('!') {
                 Some(name) => self.env.push((name.to_string(), None)),
@@ -218,16 +218,16 @@ impl Run<'_> {
         let refused = rule.flags.status.filter(|status| !(300..400).contains(status));
         let Some(target) = &rule.substitution else {
             asks.note(rule.line, &|| "matches".into());
-            return Ok(refused.map_or(Applied::Only, Applied::Status));
+            return Ok(refused.map_or(RuleOutcome::Only, RuleOutcome::Status));
         };
         let mut questions = Questions::new(rule.flags.last_question);
         let escape = rule.flags.escape.as_ref().map(|only| (only.as_str(), rule.flags.escape_space_as_20));
         let mut made = self.expand_target(target, &groups, &last, escape, &mut questions, asks)?;
         if questions.is_unsafe && !rule.flags.allow_question {
-            return Ok(Applied::Status(403));
+            return Ok(RuleOutcome::Status(403));
         }
         if let Some(status) = refused {
-            return Ok(Applied::Status(status));
+            return Ok(RuleOutcome::Status(status));
         }
         self.split_args(&mut made, rule);
         if rule.flags.drop_path_info {
@@ -241,17 +241,17 @@ impl Run<'_> {
         asks.note(rule.line, &|| format!("\"{}\" to \"{shown}\"", String::from_utf8_lossy(&subject)));
         // Later rules match the path after the first missing name; [DPI] discards it.
         self.filename = made;
-        Ok(Applied::Changed)
+        Ok(RuleOutcome::Changed)
     }
 
     /// Tells whether the conditions hold, by the groups of the last pattern that matched. Conditions joined by OR count as
     /// one: the first true one decides.
     fn conditions(
         &mut self,
-        conditions: &[Condition],
-        groups: &Groups,
+        conditions: &[RewriteCondition],
+        groups: &MatchGroups,
         asks: &mut dyn RuleEnvironment,
-    ) -> Result<Option<Groups>, String> {
+    ) -> Result<Option<MatchGroups>, String> {
         let (mut last, mut joined, mut fields) = (Vec::new(), false, Vec::new());
         for condition in conditions {
             if joined {
@@ -290,7 +290,7 @@ impl Run<'_> {
         made
     }
 
-    fn split_args(&mut self, made: &mut Vec<u8>, rule: &Rule) {
+    fn split_args(&mut self, made: &mut Vec<u8>, rule: &RewriteRule) {
         if rule.flags.drop_args {
             self.args.clear();
         }
@@ -315,7 +315,7 @@ impl Run<'_> {
 }
 
 /// Counts the rules that are chained to a rule which does not match.
-fn skipped_by_chain(rule: &Rule, behind: &[&Rule]) -> usize {
+fn skipped_by_chain(rule: &RewriteRule, behind: &[&RewriteRule]) -> usize {
     if !rule.flags.chain {
         return 0;
     }

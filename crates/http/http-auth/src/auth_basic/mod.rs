@@ -2,14 +2,14 @@
 //!
 //! Cheap hashes are checked at once; bcrypt, SHA-crypt and similar ones, which are slow by design, on a pool thread.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::bytes_path;
 use http_engine::variables::basic_credentials;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request};
 use http_types::Method;
-use observe::{Level, os};
-use passwords::{CheckError, PASSWORDS_WAITING_MAX, Verdict};
+use observe::{Severity, os_error};
+use passwords::{CheckError, PASSWORDS_WAITING_MAX, PasswordVerdict};
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use std::sync::Arc;
 directives! {
     pub struct AuthConf from AuthInput {
         /// Requires a user name and password (RFC 7617) for this realm; `off` disables the check.
-        auth_basic: Template = "off",
+        auth_basic: HttpTemplate = "off",
         /// File with user names and password hashes.
         /// Differs: hashes of crypt(3) that begin with `$2x$`, `$3$`, `$7$`, `$gy$` or `$md5` match no password.
-        auth_basic_user_file: Template,
+        auth_basic_user_file: HttpTemplate,
     }
 }
 
@@ -28,8 +28,8 @@ directives! {
 pub struct AuthBasic;
 
 impl Feature for AuthBasic {
-    fn table(&self) -> Table {
-        AuthConf::table("auth_basic", Area::Http)
+    fn table(&self) -> FeatureTable {
+        AuthConf::table("auth_basic", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -40,28 +40,28 @@ impl Feature for AuthBasic {
             && conf.auth_basic.as_literal() != Some(b"off")
         {
             let prefix = block.cx.conf_prefix.clone();
-            let ask = Ask { realm: conf.auth_basic.clone(), file: file.clone(), prefix };
+            let ask = BasicCheck { realm: conf.auth_basic.clone(), file: file.clone(), prefix };
             block.handle(HandlerOrder::AuthBasic, Arc::new(ask));
         }
         Ok(())
     }
 }
 
-struct Ask {
-    realm: Template,
-    file: Template,
+struct BasicCheck {
+    realm: HttpTemplate,
+    file: HttpTemplate,
     /// Where relative names start: the folder of the main configuration file.
     prefix: PathBuf,
 }
 
-impl Handler for Ask {
+impl Handler for BasicCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let realm = self.realm.eval(r);
         if realm == b"off" {
             return Flow::Declined;
         }
         let Some((user, password)) = basic_credentials(r) else {
-            r.log(Level::Info, format_args!("no user/password was provided for basic authentication"));
+            r.log(Severity::Info, format_args!("no user/password was provided for basic authentication"));
             return refuse(r, &realm);
         };
         let file = self.prefix.join(bytes_path(&self.file.eval(r)));
@@ -69,36 +69,38 @@ impl Handler for Ask {
             Ok(users) => users,
             Err(e) => {
                 let missing = e.kind() == std::io::ErrorKind::NotFound;
-                let (level, status) = if missing { (Level::Error, 403) } else { (Level::Crit, 500) };
+                let (level, status) = if missing { (Severity::Error, 403) } else { (Severity::Crit, 500) };
                 // A folder can be opened.
                 let call = if e.kind() == std::io::ErrorKind::IsADirectory { "pread" } else { "open" };
-                r.log(level, format_args!("{call}() \"{}\" failed {}", file.display(), os(&e)));
+                r.log(level, format_args!("{call}() \"{}\" failed {}", file.display(), os_error(&e)));
                 return Flow::Status(status);
             }
         };
         let shown = file.display().to_string();
-        failed_logins::judge(r, move |r, attempt| judge(r, attempt, Login { users, user, password, realm }, &shown))
+        failed_logins::judge_login(r, move |r, attempt| {
+            judge(r, attempt, BasicLogin { users, user, password, realm }, &shown)
+        })
     }
 }
 
 /// Credentials of a request, and the users whom they are compared with.
-struct Login {
+struct BasicLogin {
     users: Vec<u8>,
     user: Vec<u8>,
     password: Vec<u8>,
     realm: Vec<u8>,
 }
 
-fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Flow {
-    let Login { users, user, password, realm } = login;
-    let Some(stored) = passwords::find(&users, &user) else {
+fn judge(r: &mut Request, attempt: LoginAttempt, login: BasicLogin, file: &str) -> Flow {
+    let BasicLogin { users, user, password, realm } = login;
+    let Some(stored) = passwords::find_hash(&users, &user) else {
         let shown = String::from_utf8_lossy(&user);
-        r.log(Level::Error, format_args!("user \"{shown}\" was not found in \"{file}\""));
+        r.log(Severity::Error, format_args!("user \"{shown}\" was not found in \"{file}\""));
         attempt.fail(r);
         return refuse(r, &realm);
     };
     if !passwords::is_slow(stored) {
-        let verdict = passwords::check(&password, stored);
+        let verdict = passwords::check_password(&password, stored);
         return answer(r, attempt, verdict, &user, &realm);
     }
     let stored = stored.to_vec();
@@ -107,12 +109,15 @@ fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Fl
             let flow = match passwords::check_on_pool(password, stored).await {
                 Ok(verdict) => answer(&mut r, attempt, verdict, &user, &realm),
                 Err(CheckError::Busy) => {
-                    r.log(Level::Error, format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"));
+                    r.log(
+                        Severity::Error,
+                        format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"),
+                    );
                     Flow::Status(503)
                 }
                 Err(CheckError::NoPool) => {
                     let shown = String::from_utf8_lossy(&user);
-                    r.log(Level::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
+                    r.log(Severity::Crit, format_args!("user \"{shown}\": the thread pool checked no password"));
                     Flow::Status(500)
                 }
             };
@@ -121,23 +126,23 @@ fn judge(r: &mut Request, attempt: LoginAttempt, login: Login, file: &str) -> Fl
     }))
 }
 
-fn answer(r: &mut Request, attempt: LoginAttempt, verdict: Verdict, user: &[u8], realm: &[u8]) -> Flow {
+fn answer(r: &mut Request, attempt: LoginAttempt, verdict: PasswordVerdict, user: &[u8], realm: &[u8]) -> Flow {
     match verdict {
-        Verdict::Right => {
+        PasswordVerdict::Right => {
             drop(attempt);
-            failed_logins::forgive(r);
+            failed_logins::forgive_failure(r);
             Flow::Allowed
         }
-        Verdict::Wrong => {
+        PasswordVerdict::Wrong => {
             let shown = String::from_utf8_lossy(user);
-            r.log(Level::Error, format_args!("user \"{shown}\": password mismatch"));
+            r.log(Severity::Error, format_args!("user \"{shown}\": password mismatch"));
             attempt.fail(r);
             refuse(r, realm)
         }
         // As in nginx, `user:!` is a locked account, like any other form that crypt(3) does not know.
-        Verdict::Unreadable => {
+        PasswordVerdict::Unreadable => {
             let shown = String::from_utf8_lossy(user);
-            r.log(Level::Error, format_args!("user \"{shown}\": password mismatch, its stored form is unknown"));
+            r.log(Severity::Error, format_args!("user \"{shown}\": password mismatch, its stored form is unknown"));
             attempt.fail(r);
             refuse(r, realm)
         }

@@ -1,34 +1,34 @@
 //! The check of a request: token, keys, verification, times, requirements.
 
-use super::keys::{NoKeys, Source, has_left};
-use super::variables::Checked;
+use super::keys::{KeySource, NoKeys, has_left};
+use super::variables::TokenState;
 use super::verified;
 use crate::shared::requirement::Requirement;
 use http_engine::failed_logins::{self, LoginAttempt};
-use http_engine::{Flow, Handler, Request, Template};
+use http_engine::{Flow, Handler, HttpTemplate, Request};
 use http_types::{Known, Method};
-use jose::{Expected, Failure, KeySet, Token, Unverified};
-use observe::Level;
+use jose::{ExpectedClaims, KeySet, SignedToken, TokenFailure, UnverifiedToken};
+use observe::Severity;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The configuration of a block.
-pub struct Check {
-    pub realm: Template,
+pub struct JwtRules {
+    pub realm: HttpTemplate,
     /// `None`: the `Authorization` header.
-    pub token: Option<Template>,
+    pub token: Option<HttpTemplate>,
     /// The token is `$oidc_id_token`.
     pub token_of_session: bool,
-    pub expected: Expected,
+    pub expected: ExpectedClaims,
     /// Seconds.
     pub leeway: u64,
     /// Milliseconds.
     pub key_cache: u64,
-    pub sources: Box<[Source]>,
+    pub sources: Box<[KeySource]>,
     pub requirements: Box<[Arc<Requirement>]>,
 }
 
-impl Check {
+impl JwtRules {
     /// Returns the request's token; `None` if it has none.
     pub fn token(&self, r: &mut Request) -> Option<Vec<u8>> {
         let token = match &self.token {
@@ -50,8 +50,8 @@ impl Check {
         let mut sets = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             match source {
-                Source::File(file) => sets.push(file.keys(r, self.key_cache)?),
-                Source::Request(request) => match request.kept(self.key_cache) {
+                KeySource::File(file) => sets.push(file.keys(r, self.key_cache)?),
+                KeySource::Request(request) => match request.kept(self.key_cache) {
                     Some(set) => sets.push(set),
                     None => return Ok(None),
                 },
@@ -65,8 +65,8 @@ impl Check {
         let mut sets = Vec::with_capacity(self.sources.len());
         for source in &self.sources {
             sets.push(match source {
-                Source::File(file) => file.keys(r, self.key_cache)?,
-                Source::Request(request) => match request.kept(self.key_cache) {
+                KeySource::File(file) => file.keys(r, self.key_cache)?,
+                KeySource::Request(request) => match request.kept(self.key_cache) {
                     Some(set) if !anew || !request.may_fetch_again(self.key_cache) => set,
                     kept => request.fetch(r, self.key_cache, anew && kept.is_some()).await?,
                 },
@@ -78,56 +78,56 @@ impl Check {
     /// Tells whether kept keys may be fetched again for a token whose key is unknown.
     fn may_fetch_again(&self) -> bool {
         self.sources.iter().any(|source| match source {
-            Source::Request(request) => request.may_fetch_again(self.key_cache),
-            Source::File(_) => false,
+            KeySource::Request(request) => request.may_fetch_again(self.key_cache),
+            KeySource::File(_) => false,
         })
     }
 
     /// Verifies a token, or finds it among verified ones, and judges its times.
-    fn verify(&self, token: &[u8], sets: &[Arc<KeySet>]) -> Result<Arc<Token>, Failure> {
-        let id = verified::id(token, self.expected, sets);
-        let known = verified::with(|all| all.get(&id));
+    fn verify(&self, token: &[u8], sets: &[Arc<KeySet>]) -> Result<Arc<SignedToken>, TokenFailure> {
+        let id = verified::verification_id(token, self.expected, sets);
+        let known = verified::with_verified(|all| all.get(&id));
         let verified = match known {
             Some(known) => known,
             None => {
                 let sets: Vec<&KeySet> = sets.iter().map(|set| &**set).collect();
-                let new = Arc::new(Token::verify(token, self.expected, &sets)?);
+                let new = Arc::new(SignedToken::verify(token, self.expected, &sets)?);
                 self.check_times(&new)?;
-                verified::with(|all| all.add(id, &new, token.len()));
+                verified::with_verified(|all| all.add(id, &new, token.len()));
                 return Ok(new);
             }
         };
         self.check_times(&verified).inspect_err(|failure| {
-            if *failure == Failure::Expired {
-                verified::with(|all| all.remove(&id));
+            if *failure == TokenFailure::Expired {
+                verified::with_verified(|all| all.remove(&id));
             }
         })?;
         Ok(verified)
     }
-    fn check_times(&self, token: &Token) -> Result<(), Failure> {
+    fn check_times(&self, token: &SignedToken) -> Result<(), TokenFailure> {
         token.times.check(base::clock::unix_millis() as f64 / 1000.0, self.leeway as f64)
     }
 
-    /// [`Check::verify`] for tokens that take milliseconds: on a thread of the pool.
-    async fn verify_slowly(&self, token: Vec<u8>, sets: Vec<Arc<KeySet>>) -> Result<Arc<Token>, Failure> {
-        let id = verified::id(&token, self.expected, &sets);
-        if !Token::is_slow(&token, self.expected) || verified::with(|all| all.get(&id)).is_some() {
+    /// [`JwtRules::verify`] for tokens that take milliseconds: on a thread of the pool.
+    async fn verify_slowly(&self, token: Vec<u8>, sets: Vec<Arc<KeySet>>) -> Result<Arc<SignedToken>, TokenFailure> {
+        let id = verified::verification_id(&token, self.expected, &sets);
+        if !SignedToken::is_slow(&token, self.expected) || verified::with_verified(|all| all.get(&id)).is_some() {
             return self.verify(&token, &sets);
         }
         let (expected, length) = (self.expected, token.len());
         let job = move || {
             let sets: Vec<&KeySet> = sets.iter().map(|set| &**set).collect();
-            Token::verify(&token, expected, &sets)
+            SignedToken::verify(&token, expected, &sets)
         };
         let pool = net::pool::named(net::pool::DEFAULT);
         let done = match pool.map(|pool| pool.run(job)) {
-            Some(Ok(work)) => work.await.unwrap_or(Err(Failure::Invalid)),
-            _ => Err(Failure::Malformed("no thread is free for the decryption")),
+            Some(Ok(work)) => work.await.unwrap_or(Err(TokenFailure::Invalid)),
+            _ => Err(TokenFailure::Malformed("no thread is free for the decryption")),
         };
         base::clock::update();
         let token = Arc::new(done?);
         self.check_times(&token)?;
-        verified::with(|all| all.add(id, &token, length));
+        verified::with_verified(|all| all.add(id, &token, length));
         Ok(token)
     }
 
@@ -137,91 +137,91 @@ impl Check {
         r: &mut Request,
         attempt: LoginAttempt,
         realm: &[u8],
-        result: Result<Arc<Token>, Failure>,
+        result: Result<Arc<SignedToken>, TokenFailure>,
     ) -> Flow {
         let token = match result {
             Ok(token) => token,
             Err(failure) => {
-                r.share(Rc::new(Checked::Refused));
-                r.log(Level::Error, format_args!("JSON Web Token is refused: {failure}"));
+                r.share(Rc::new(TokenState::Refused));
+                r.log(Severity::Error, format_args!("JSON Web Token is refused: {failure}"));
                 // A client learns from the answer that its token has ended.
-                if !matches!(failure, Failure::Expired | Failure::NotYet) {
+                if !matches!(failure, TokenFailure::Expired | TokenFailure::NotYet) {
                     attempt.fail(r);
                 }
                 return refuse(r, realm, true);
             }
         };
         drop(attempt);
-        r.share(Rc::new(Checked::Verified(token)));
+        r.share(Rc::new(TokenState::Verified(token)));
         for (index, requirement) in self.requirements.iter().enumerate() {
             if !requirement.holds(r) {
                 let number = index + 1;
-                r.log(Level::Error, format_args!("requirement {number} of \"auth_jwt_require\" does not hold"));
+                r.log(Severity::Error, format_args!("requirement {number} of \"auth_jwt_require\" does not hold"));
                 return match requirement.status {
                     401 => refuse(r, realm, true),
                     status => Flow::Status(status),
                 };
             }
         }
-        failed_logins::forgive(r);
+        failed_logins::forgive_failure(r);
         Flow::Allowed
     }
 }
 
 /// The handler.
-pub struct Ask(pub Arc<Check>);
+pub struct JwtCheck(pub Arc<JwtRules>);
 
-impl Handler for Ask {
+impl Handler for JwtCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let check = &self.0;
         let realm = check.realm.eval(r);
         if realm == b"off" {
             // nginx documents "auth_jwt off token=$oidc_id_token": the token was verified when its session began.
             if check.token_of_session
-                && let Some(token) = check.token(r).and_then(|token| Unverified::parse(&token))
+                && let Some(token) = check.token(r).and_then(|token| UnverifiedToken::parse(&token))
             {
-                r.share(Rc::new(Checked::Checking(token)));
+                r.share(Rc::new(TokenState::Checking(token)));
             }
             return Flow::Declined;
         }
         let Some(token) = check.token(r) else {
-            r.share(Rc::new(Checked::Refused));
-            r.log(Level::Info, format_args!("no JSON Web Token was provided"));
+            r.share(Rc::new(TokenState::Refused));
+            r.log(Severity::Info, format_args!("no JSON Web Token was provided"));
             return refuse(r, &realm, false);
         };
         if check.sources.is_empty() {
-            r.share(Rc::new(Checked::Refused));
+            r.share(Rc::new(TokenState::Refused));
             r.log(
-                Level::Error,
+                Severity::Error,
                 format_args!("\"auth_jwt\" has neither \"auth_jwt_key_file\" nor \"auth_jwt_key_request\""),
             );
             return Flow::Status(500);
         }
         // A check in an earlier location does not apply to this one.
-        if r.shared::<Checked>().is_some() {
-            r.share(Rc::new(Checked::Unread));
+        if r.shared::<TokenState>().is_some() {
+            r.share(Rc::new(TokenState::Unread));
         }
         let check = check.clone();
-        failed_logins::judge(r, move |r, attempt| judge(&check, r, attempt, realm, token))
+        failed_logins::judge_login(r, move |r, attempt| judge(&check, r, attempt, realm, token))
     }
 }
 
-fn judge(check: &Arc<Check>, r: &mut Request, attempt: LoginAttempt, realm: Vec<u8>, token: Vec<u8>) -> Flow {
+fn judge(check: &Arc<JwtRules>, r: &mut Request, attempt: LoginAttempt, realm: Vec<u8>, token: Vec<u8>) -> Flow {
     let sets = match check.keys_at_hand(r) {
         Ok(sets) => sets,
         Err(NoKeys) => return without_keys(r),
     };
     if let Some(sets) = &sets
-        && !Token::is_slow(&token, check.expected)
+        && !SignedToken::is_slow(&token, check.expected)
     {
         let result = check.verify(&token, sets);
-        if !matches!(result, Err(Failure::NoKey)) || !check.may_fetch_again() {
+        if !matches!(result, Err(TokenFailure::NoKey)) || !check.may_fetch_again() {
             return check.conclude(r, attempt, &realm, result);
         }
     }
-    match Unverified::parse(&token) {
-        Some(readable) => r.share(Rc::new(Checked::Checking(readable))),
-        None => r.share(Rc::new(Checked::Refused)),
+    match UnverifiedToken::parse(&token) {
+        Some(readable) => r.share(Rc::new(TokenState::Checking(readable))),
+        None => r.share(Rc::new(TokenState::Refused)),
     }
     let check = check.clone();
     Flow::Later(Box::new(move |mut r| {
@@ -237,17 +237,17 @@ fn judge(check: &Arc<Check>, r: &mut Request, attempt: LoginAttempt, realm: Vec<
 }
 
 async fn later(
-    check: &Check,
+    check: &JwtRules,
     r: &mut Request,
     token: Vec<u8>,
     sets: Option<Vec<Arc<KeySet>>>,
-) -> Result<Result<Arc<Token>, Failure>, NoKeys> {
+) -> Result<Result<Arc<SignedToken>, TokenFailure>, NoKeys> {
     let sets = match sets {
         Some(sets) => sets,
         None => check.all_keys(r, false).await?,
     };
     let result = check.verify_slowly(token.clone(), sets).await;
-    if matches!(result, Err(Failure::NoKey)) {
+    if matches!(result, Err(TokenFailure::NoKey)) {
         // The keys may have been replaced before their time, or just now for another request.
         if let Ok(sets) = check.all_keys(r, true).await {
             return Ok(check.verify_slowly(token, sets).await);
@@ -257,7 +257,7 @@ async fn later(
 }
 
 fn without_keys(r: &mut Request) -> Flow {
-    r.share(Rc::new(Checked::Refused));
+    r.share(Rc::new(TokenState::Refused));
     Flow::Status(if has_left(r) { 499 } else { 500 })
 }
 
@@ -289,11 +289,11 @@ mod tests {
         let vector = all.as_array().into_iter().flatten().find(|v| v["source"] == "RFC 7515 A.2").expect("the vector");
         let set = Arc::new(KeySet::parse(vector["key"].to_string().as_bytes()).expect("a key"));
         let token = vector["token"].as_str().expect("a token").as_bytes();
-        let check = Check {
-            realm: Template::literal(b"r"),
+        let check = JwtRules {
+            realm: HttpTemplate::literal(b"r"),
             token: None,
             token_of_session: false,
-            expected: Expected::Signed,
+            expected: ExpectedClaims::Signed,
             leeway: 1 << 40,
             key_cache: 0,
             sources: Box::default(),
@@ -306,7 +306,7 @@ mod tests {
         };
         let sets = [set];
         let cached = time(200_000, &|| assert!(check.verify(token, &sets).is_ok()));
-        let whole = time(2_000, &|| assert!(Token::verify(token, Expected::Signed, &[&sets[0]]).is_ok()));
+        let whole = time(2_000, &|| assert!(SignedToken::verify(token, ExpectedClaims::Signed, &[&sets[0]]).is_ok()));
         eprintln!("RS256, {} bytes: {cached:?} from the cache, {whole:?} without", token.len());
     }
 }

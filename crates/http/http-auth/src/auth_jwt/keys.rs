@@ -2,12 +2,12 @@
 //! that inherit the directive and by all threads.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use conf_schema::{Complaint, Cx, Directive, Level as ComplaintLevel, Problem, Value};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use http_engine::path::{CanonicalPath, FilePath, bytes_path, unsafe_uri};
-use http_engine::{Request, Template, subrequest, unless_gone};
+use http_engine::{HttpTemplate, Request, subrequest, unless_gone};
 use jose::KeySet;
 use jose::key::KEY_SET_BYTES_MAX;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::fs::Metadata;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
@@ -27,7 +27,7 @@ pub struct NoKeys;
 
 /// A source of keys.
 #[derive(Clone)]
-pub enum Source {
+pub enum KeySource {
     File(KeyFile),
     Request(KeyRequest),
 }
@@ -35,7 +35,7 @@ pub enum Source {
 /// `auth_jwt_key_file`
 #[derive(Clone)]
 pub struct KeyFile {
-    file: Template,
+    file: HttpTemplate,
     /// Start of relative names: the prefix.
     prefix: PathBuf,
     /// `None` for names with variables.
@@ -44,26 +44,26 @@ pub struct KeyFile {
 
 struct KeptFile {
     set: Arc<KeySet>,
-    stamp: Stamp,
+    stamp: FileStamp,
     /// Milliseconds of the clock.
     checked: AtomicU64,
 }
 
 /// Identity and times of a file: a change of its contents changes them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Stamp([i64; 7]);
+struct FileStamp([i64; 7]);
 
-impl Stamp {
-    fn of(m: &Metadata) -> Stamp {
+impl FileStamp {
+    fn of(m: &Metadata) -> FileStamp {
         let (device, file) = (m.dev() as i64, m.ino() as i64);
-        Stamp([device, file, m.size() as i64, m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()])
+        FileStamp([device, file, m.size() as i64, m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()])
     }
 }
 
-impl Value for KeyFile {
+impl ValueKind for KeyFile {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let file = Template::parse(cx, d)?;
+        let file = HttpTemplate::parse(cx, d)?;
         let prefix = cx.prefix.clone();
         let literal = file.as_literal().map(|name| prefix.join(bytes_path(name)));
         if let Some(path) = &literal
@@ -85,10 +85,10 @@ impl Value for KeyFile {
     }
 }
 
-fn read(path: &Path) -> Result<(Arc<KeySet>, Stamp), String> {
-    let failed = |call: &str, e: &std::io::Error| format!("{call}() \"{}\" failed {}", path.display(), os(e));
+fn read(path: &Path) -> Result<(Arc<KeySet>, FileStamp), String> {
+    let failed = |call: &str, e: &std::io::Error| format!("{call}() \"{}\" failed {}", path.display(), os_error(e));
     let file = conf_syntax::open_regular(path).map_err(|e| failed("open", &e))?;
-    let stamp = Stamp::of(&file.metadata().map_err(|e| failed("fstat", &e))?);
+    let stamp = FileStamp::of(&file.metadata().map_err(|e| failed("fstat", &e))?);
     let mut text = Vec::new();
     file.take(KEY_SET_BYTES_MAX as u64 + 1).read_to_end(&mut text).map_err(|e| failed("read", &e))?;
     let set = KeySet::parse(&text).map_err(|e| format!("\"{}\": {e}", path.display()))?;
@@ -100,7 +100,7 @@ impl KeyFile {
     /// the file is unchanged.
     pub fn keys(&self, r: &mut Request, keep: u64) -> Result<Arc<KeySet>, NoKeys> {
         self.find(r, keep).map_err(|why| {
-            r.log(Level::Error, format_args!("{why}"));
+            r.log(Severity::Error, format_args!("{why}"));
             NoKeys
         })
     }
@@ -118,7 +118,7 @@ impl KeyFile {
             if now < known.checked.load(Ordering::Relaxed).saturating_add(keep) {
                 return Ok(known.set.clone());
             }
-            if std::fs::metadata(path()).is_ok_and(|m| Stamp::of(&m) == known.stamp) {
+            if std::fs::metadata(path()).is_ok_and(|m| FileStamp::of(&m) == known.stamp) {
                 known.checked.store(now, Ordering::Relaxed);
                 return Ok(known.set.clone());
             }
@@ -136,7 +136,7 @@ impl KeyFile {
 /// `auth_jwt_key_request`
 #[derive(Clone)]
 pub struct KeyRequest {
-    uri: Template,
+    uri: HttpTemplate,
     /// `None` for URIs with variables.
     kept: Option<Arc<KeptAnswer>>,
 }
@@ -170,10 +170,10 @@ fn destination(uri: &[u8]) -> Option<(CanonicalPath, Vec<u8>)> {
     unsafe_uri(uri).ok().filter(|_| uri.first() == Some(&b'/'))
 }
 
-impl Value for KeyRequest {
+impl ValueKind for KeyRequest {
     const SYNTAX: &'static str = "uri";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let uri = Template::parse(cx, d)?;
+        let uri = HttpTemplate::parse(cx, d)?;
         let literal = uri.as_literal();
         if literal.is_some_and(|uri| destination(uri).is_none()) {
             return Err(Problem::directive("invalid value")
@@ -237,7 +237,7 @@ impl KeyRequest {
                 let words = format_args!(
                     "keys of \"{uri}\" are missing: the last request for them failed, the next one follows in {wait} ms at the earliest"
                 );
-                r.log(Level::Error, words);
+                r.log(Severity::Error, words);
                 return Err(NoKeys);
             }
             _ => {}
@@ -261,32 +261,32 @@ impl KeyRequest {
         let uri = self.uri.eval(r);
         let shown = String::from_utf8_lossy(&uri).into_owned();
         let Some((path, args)) = destination(&uri) else {
-            r.log(Level::Error, format_args!("invalid URI \"{shown}\" of \"auth_jwt_key_request\""));
+            r.log(Severity::Error, format_args!("invalid URI \"{shown}\" of \"auth_jwt_key_request\""));
             return Err(NoKeys);
         };
         let Ok(mut child) = r.subrequest(path, args) else { return Err(NoKeys) };
         child.incoming.body_length = None;
         child.leave_body();
         let Ok((child, body)) = subrequest::in_memory(child).await else {
-            r.log(Level::Error, format_args!("incomplete answer of \"{shown}\" while fetching keys"));
+            r.log(Severity::Error, format_args!("incomplete answer of \"{shown}\" while fetching keys"));
             return Err(NoKeys);
         };
         let status = child.out.status;
-        subrequest::ended(child);
+        subrequest::log_subrequest(child);
         if status != 200 {
-            r.log(Level::Error, format_args!("unexpected status {status} of \"{shown}\" while fetching keys"));
+            r.log(Severity::Error, format_args!("unexpected status {status} of \"{shown}\" while fetching keys"));
             return Err(NoKeys);
         }
         match KeySet::parse(&body) {
             Ok(set) => {
                 for why in set.skipped().iter().take(1) {
                     let count = set.skipped().len();
-                    r.log(Level::Info, format_args!("{count} keys of \"{shown}\" are not used: {why}"));
+                    r.log(Severity::Info, format_args!("{count} keys of \"{shown}\" are not used: {why}"));
                 }
                 Ok(Arc::new(set))
             }
             Err(e) => {
-                r.log(Level::Error, format_args!("answer of \"{shown}\" while fetching keys: {e}"));
+                r.log(Severity::Error, format_args!("answer of \"{shown}\" while fetching keys: {e}"));
                 Err(NoKeys)
             }
         }
@@ -302,11 +302,12 @@ pub fn has_left(r: &Request) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn kept_keys_end_and_may_be_doubted_after_a_while() {
-        let parse = |uri: &str| KeyRequest::parse(&mut Cx::default(), &synthetic("auth_jwt_key_request", uri));
+        let parse =
+            |uri: &str| KeyRequest::parse(&mut Cx::default(), &synthetic_directive("auth_jwt_key_request", uri));
         let Ok(request) = parse("/jwks?a=b") else { panic!("in order") };
         let set = Arc::new(KeySet::parse(b"{\"keys\":[]}").expect("a set"));
         base::clock::freeze();

@@ -9,12 +9,15 @@ mod variables;
 mod verified;
 
 use crate::shared::requirement::Requirement;
-use check::Check;
-use conf_schema::value::{List, Msec, Sec};
-use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives, words};
+use check::JwtRules;
+use conf_schema::value::{Msec, Sec, ValueList};
+use conf_schema::{
+    At, Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives,
+    words,
+};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HandlerOrder, Template};
-use keys::{KeyFile, KeyRequest, Source};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpTemplate};
+use keys::{KeyFile, KeyRequest, KeySource};
 use std::any::Any;
 use std::sync::Arc;
 use variables::{ClaimSet, HeaderSet};
@@ -38,14 +41,14 @@ directives! {
         auth_jwt_key_cache: Msec = "0",
         /// File with a JWK set, or with a single JWK. Several files and subrequests may be given; a level with any of
         /// them inherits none.
-        auth_jwt_key_file: List<KeyFile>,
+        auth_jwt_key_file: ValueList<KeyFile>,
         /// URI of a subrequest that returns a JWK set with status 200.
-        auth_jwt_key_request: List<KeyRequest>,
+        auth_jwt_key_request: ValueList<KeyRequest>,
         /// Tolerance for the times in `exp` and `nbf`.
         auth_jwt_leeway: Sec = "0s",
         /// Further conditions: every value must be neither empty nor `0`; otherwise the response is 401, or 403 with
         /// `error=403`.
-        auth_jwt_require: List<Require>,
+        auth_jwt_require: ValueList<Require>,
         /// Structure of tokens: signed (JWS), encrypted (JWE), or a signed token in an encrypted one.
         auth_jwt_type: TokenType = "signed",
     }
@@ -54,12 +57,12 @@ directives! {
 /// `auth_jwt`
 #[derive(Clone)]
 pub struct Realm {
-    realm: Template,
-    token: Option<Template>,
+    realm: HttpTemplate,
+    token: Option<HttpTemplate>,
     token_of_session: bool,
 }
 
-impl Value for Realm {
+impl ValueKind for Realm {
     const SYNTAX: &'static str = "string [token=$variable] | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some(realm) = d.args.first() else { return Err(Problem::invalid()) };
@@ -70,10 +73,10 @@ impl Value for Realm {
                 let text = word.bytes.strip_prefix(b"token=").filter(|text| text.len() > 1 && text.starts_with(b"$"));
                 let wrong = || Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1);
                 let text = text.ok_or_else(|| wrong().hint("write token=$variable"))?;
-                Some(Template::compile(cx, d, text).map_err(|p| p.at(1))?)
+                Some(HttpTemplate::compile(cx, d, text).map_err(|p| p.at(1))?)
             }
         };
-        Ok(Realm { realm: Template::compile(cx, d, &realm.bytes).map_err(|p| p.at(0))?, token, token_of_session })
+        Ok(Realm { realm: HttpTemplate::compile(cx, d, &realm.bytes).map_err(|p| p.at(0))?, token, token_of_session })
     }
 }
 
@@ -81,7 +84,7 @@ impl Value for Realm {
 #[derive(Clone)]
 pub struct Require(Arc<Requirement>);
 
-impl Value for Require {
+impl ValueKind for Require {
     const SYNTAX: &'static str = "$value ... [error=401 | 403]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let is_allowed = |status| matches!(status, 401 | 403);
@@ -93,8 +96,8 @@ impl Value for Require {
 pub struct AuthJwt;
 
 impl Feature for AuthJwt {
-    fn table(&self) -> Table {
-        let mut table = JwtConf::table("auth_jwt", Area::Http);
+    fn table(&self) -> FeatureTable {
+        let mut table = JwtConf::table("auth_jwt", ContextArea::Http);
         // Keys of an outer level are not accepted beside a level's own.
         table.inherit = |inner, outer| {
             if let (Some(inner), Some(outer)) = (inner.downcast_mut::<JwtInput>(), outer.downcast_ref::<JwtInput>()) {
@@ -119,16 +122,16 @@ impl Feature for AuthJwt {
         if conf.auth_jwt.realm.as_literal() == Some(b"off") && conf.auth_jwt.token.is_none() {
             return Ok(());
         }
-        let files = conf.auth_jwt_key_file.iter().flat_map(|list| list.0.iter().cloned().map(Source::File));
-        let requests = conf.auth_jwt_key_request.iter().flat_map(|list| list.0.iter().cloned().map(Source::Request));
-        let check = Check {
+        let files = conf.auth_jwt_key_file.iter().flat_map(|list| list.0.iter().cloned().map(KeySource::File));
+        let requests = conf.auth_jwt_key_request.iter().flat_map(|list| list.0.iter().cloned().map(KeySource::Request));
+        let check = JwtRules {
             realm: conf.auth_jwt.realm.clone(),
             token: conf.auth_jwt.token.clone(),
             token_of_session: conf.auth_jwt.token_of_session,
             expected: match conf.auth_jwt_type {
-                TokenType::Signed => jose::Expected::Signed,
-                TokenType::Encrypted => jose::Expected::Encrypted,
-                TokenType::Nested => jose::Expected::Nested,
+                TokenType::Signed => jose::ExpectedClaims::Signed,
+                TokenType::Encrypted => jose::ExpectedClaims::Encrypted,
+                TokenType::Nested => jose::ExpectedClaims::Nested,
             },
             leeway: conf.auth_jwt_leeway.0,
             key_cache: conf.auth_jwt_key_cache.0,
@@ -141,7 +144,7 @@ impl Feature for AuthJwt {
             let name = String::from_utf8_lossy(&block.location.name).into_owned();
             let At { span, line } = block.location.at;
             block.cx.warnings.push(Complaint {
-                level: Level::Warn,
+                level: ComplaintLevel::Warn,
                 text: format!("location \"{name}\" has \"auth_jwt\" and no keys: its requests get 500"),
                 span: Some(span),
                 line,
@@ -150,7 +153,7 @@ impl Feature for AuthJwt {
         }
         let check = Arc::new(check);
         block.location.extensions.push(check.clone());
-        block.handle(HandlerOrder::AuthJwt, Arc::new(check::Ask(check)));
+        block.handle(HandlerOrder::AuthJwt, Arc::new(check::JwtCheck(check)));
         Ok(())
     }
 }

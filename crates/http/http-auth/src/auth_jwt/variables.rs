@@ -4,12 +4,12 @@
 //! the access phase on they have values only if the token was verified: a request that another check admitted
 //! (`satisfy any`) cannot bring claims of its own making.
 
-use super::check::Check;
-use conf_schema::{Cx, Directive, Problem, Value};
+use super::check::JwtRules;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::order::Phase;
-use http_engine::variable::{Builtin, Compute, Variables};
+use http_engine::variable::{Builtin, Compute, HttpVariables};
 use http_engine::{HttpArea, Request};
-use jose::{Token, Unverified};
+use jose::{SignedToken, UnverifiedToken};
 use serde_json::{Map, Value as Json};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub static ROWS: &[Builtin] = &[
 ];
 
 /// The token of a request and its subrequests, since its check began.
-pub enum Checked {
+pub enum TokenState {
     /// A new check begins, in another location.
     Unread,
     /// Readable for the subrequests of the check.
-    Checking(Unverified),
-    Verified(Arc<Token>),
+    Checking(UnverifiedToken),
+    Verified(Arc<SignedToken>),
     Refused,
 }
 
@@ -39,31 +39,31 @@ fn with_token<R>(
     r: &mut Request,
     then: impl FnOnce(&Map<String, Json>, Option<&Map<String, Json>>) -> Option<R>,
 ) -> Option<R> {
-    match r.shared::<Checked>().as_deref() {
-        Some(Checked::Verified(token)) => then(&token.header, Some(&token.claims)),
-        Some(Checked::Refused) => None,
-        Some(Checked::Checking(token)) => then(&token.header, token.claims.as_ref()),
-        None | Some(Checked::Unread) if r.is_subrequest() || r.progress.phase > Phase::Access => None,
-        None | Some(Checked::Unread) => {
+    match r.shared::<TokenState>().as_deref() {
+        Some(TokenState::Verified(token)) => then(&token.header, Some(&token.claims)),
+        Some(TokenState::Refused) => None,
+        Some(TokenState::Checking(token)) => then(&token.header, token.claims.as_ref()),
+        None | Some(TokenState::Unread) if r.is_subrequest() || r.progress.phase > Phase::Access => None,
+        None | Some(TokenState::Unread) => {
             let plan = r.plan_rc();
-            let check = plan.locations.get(r.scope.location)?.ext::<Check>()?;
-            let token = Unverified::parse(&check.token(r)?)?;
+            let check = plan.locations.get(r.scope.location)?.ext::<JwtRules>()?;
+            let token = UnverifiedToken::parse(&check.token(r)?)?;
             then(&token.header, token.claims.as_ref())
         }
     }
 }
 
 fn claim(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    with_token(r, |_, claims| Some(jose::text(jose::field(claims?, &[name], true)?, out))).unwrap_or(false)
+    with_token(r, |_, claims| Some(jose::append_text(jose::find_member(claims?, &[name], true)?, out))).unwrap_or(false)
 }
 
 fn header(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    with_token(r, |header, _| Some(jose::text(jose::field(header, &[name], true)?, out))).unwrap_or(false)
+    with_token(r, |header, _| Some(jose::append_text(jose::find_member(header, &[name], true)?, out))).unwrap_or(false)
 }
 
 fn payload(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let checked: Option<Rc<Checked>> = r.shared();
-    let Some(Checked::Verified(token)) = checked.as_deref() else { return false };
+    let checked: Option<Rc<TokenState>> = r.shared();
+    let Some(TokenState::Verified(token)) = checked.as_deref() else { return false };
     token.payload.as_ref().map(|payload| out.extend_from_slice(payload)).is_some()
 }
 
@@ -77,7 +77,7 @@ impl Compute<HttpArea> for Member {
     fn get(&self, r: &mut Request, out: &mut Vec<u8>) -> bool {
         with_token(r, |header, claims| {
             let members = if self.of_header { header } else { claims? };
-            Some(jose::text(jose::field(members, &self.path, false)?, out))
+            Some(jose::append_text(jose::find_member(members, &self.path, false)?, out))
         })
         .unwrap_or(false)
     }
@@ -95,7 +95,7 @@ fn define(cx: &mut Cx, d: &Directive, of_header: bool) -> Result<(), Problem> {
     };
     let path = path.iter().map(|word| word.text().into_owned()).collect();
     // Not kept with the request: an encrypted token's claims are known only after its check.
-    cx.get::<Variables>().computed(name, Arc::new(Member { path, of_header }), true).map_err(|p| p.at(0))?;
+    cx.get::<HttpVariables>().computed(name, Arc::new(Member { path, of_header }), true).map_err(|p| p.at(0))?;
     Ok(())
 }
 
@@ -103,7 +103,7 @@ fn define(cx: &mut Cx, d: &Directive, of_header: bool) -> Result<(), Problem> {
 #[derive(Clone)]
 pub struct ClaimSet;
 
-impl Value for ClaimSet {
+impl ValueKind for ClaimSet {
     const SYNTAX: &'static str = "$variable name ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -115,7 +115,7 @@ impl Value for ClaimSet {
 #[derive(Clone)]
 pub struct HeaderSet;
 
-impl Value for HeaderSet {
+impl ValueKind for HeaderSet {
     const SYNTAX: &'static str = "$variable name ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {

@@ -2,18 +2,20 @@
 //! every server with an `auth_oidc` of the provider, after the limits of the location and whatever its access rules.
 
 use super::discovery::Metadata;
-use super::gate::{Gate, left};
-use super::login::{Return, argument, complain, origin, redirect, resolving, set_cookie, with_arguments};
+use super::gate::{Gate, client_left};
+use super::login::{
+    Return, log_failure, query_argument, redirect_client, request_origin, request_resolver, set_cookie, with_arguments,
+};
 use super::provider::Provider;
 use super::session::{EndedSessions, Session};
-use super::tokens::{ProviderClient, form, is_for};
+use super::tokens::{ProviderClient, is_for, write_form};
 use bytes::Bytes;
-use http_engine::{Body, Flow, Handler, Request, unless_gone};
+use http_engine::{Flow, Handler, Request, ResponseBody, unless_gone};
 use http_types::Method;
 use http_upstream::body_store;
-use jose::Unverified;
-use observe::Level;
-use session_engine::upstreams::Resolving;
+use jose::UnverifiedToken;
+use observe::Severity;
+use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 
 /// See the module's documentation.
@@ -53,7 +55,7 @@ fn come_back(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     match here.into_iter().find_map(|provider| Return::of(provider, r)) {
         Some(back) => back.complete(r),
         None => {
-            r.log(Level::Error, format_args!("authentication response without a login of this browser"));
+            r.log(Severity::Error, format_args!("authentication response without a login of this browser"));
             Flow::Status(400)
         }
     }
@@ -83,7 +85,7 @@ fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     let here: Vec<Arc<Provider>> =
         providers.iter().filter(|p| p.logout_path.as_deref() == Some(&*r.target.path)).cloned().collect();
     let (provider, session) = with_session(&here, r);
-    let secure = origin(&provider, r).starts_with("https:");
+    let secure = request_origin(&provider, r).starts_with("https:");
     if let Some((key, _)) = &session {
         provider.end(key);
     }
@@ -92,15 +94,15 @@ fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     if let Some(metadata) = provider.known_metadata() {
         return leave(&provider, r, hint.as_deref(), Some(&metadata));
     }
-    let resolving = resolving(r);
+    let resolving = request_resolver(r);
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
             let Some(metadata) = unless_gone(r.incoming.watch.clone(), provider.metadata(resolving)).await else {
-                let flow = left(&mut r);
+                let flow = client_left(&mut r);
                 return (r, flow);
             };
             // The session here has ended, whatever the provider does.
-            let metadata = metadata.inspect_err(|why| complain(&r, &provider, why)).ok();
+            let metadata = metadata.inspect_err(|why| log_failure(&r, &provider, why)).ok();
             let flow = leave(&provider, &mut r, hint.as_deref(), metadata.as_deref());
             (r, flow)
         })
@@ -110,17 +112,17 @@ fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
 /// Sends a client that has logged out to the provider, to the configured page, or shows the built-in one.
 fn leave(provider: &Provider, r: &mut Request, hint: Option<&str>, metadata: Option<&Metadata>) -> Flow {
     let page = provider.post_logout.as_ref().map(|page| match page.starts_with('/') {
-        true => format!("{}{page}", origin(provider, r)),
+        true => format!("{}{page}", request_origin(provider, r)),
         false => page.clone(),
     });
     if let Some(url) = metadata.and_then(|metadata| metadata.end_session.as_ref()) {
         let mut arguments = vec![("client_id", provider.client_id.as_str())];
         arguments.extend(hint.map(|token| ("id_token_hint", token)));
         arguments.extend(page.as_deref().map(|page| ("post_logout_redirect_uri", page)));
-        return redirect(r, with_arguments(&url.to_string(), &form(&arguments)));
+        return redirect_client(r, with_arguments(&url.to_string(), &write_form(&arguments)));
     }
     match page {
-        Some(page) => redirect(r, page),
+        Some(page) => redirect_client(r, page),
         None => show(r, "You have been logged out."),
     }
 }
@@ -130,7 +132,7 @@ fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     if !matches!(r.target.method, Method::Get | Method::Head) {
         return Flow::Status(405);
     }
-    let (Ok(issuer), Ok(sid)) = (argument(&r.target.args, b"iss"), argument(&r.target.args, b"sid")) else {
+    let (Ok(issuer), Ok(sid)) = (query_argument(&r.target.args, b"iss"), query_argument(&r.target.args, b"sid")) else {
         return Flow::Status(400);
     };
     let mut ended = false;
@@ -144,7 +146,7 @@ fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
             ended = true;
         } else if let Some((key, _)) = provider.session_of(r) {
             provider.end(&key);
-            let secure = origin(provider, r).starts_with("https:");
+            let secure = request_origin(provider, r).starts_with("https:");
             set_cookie(r, &provider.cookie_name, None, secure);
             ended = true;
         }
@@ -152,7 +154,7 @@ fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     match ended {
         true => show(r, "Logged out."),
         false => {
-            r.log(Level::Info, format_args!("front-channel logout without a session or \"iss\" and \"sid\""));
+            r.log(Severity::Info, format_args!("front-channel logout without a session or \"iss\" and \"sid\""));
             Flow::Status(400)
         }
     }
@@ -171,20 +173,20 @@ fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
                 Err(status) => return (r, Flow::Status(status)),
             };
             let here = providers.iter().filter(|provider| provider.backchannel_path.as_ref() == Some(&path));
-            let resolving = resolving(&r);
+            let resolving = request_resolver(&r);
             let ended = unless_gone(r.incoming.watch.clone(), end_by_token(here, &body, resolving)).await;
             let Some(ended) = ended else {
-                let flow = left(&mut r);
+                let flow = client_left(&mut r);
                 return (r, flow);
             };
             let flow = match ended {
                 Ok((provider, words)) => {
-                    r.log(Level::Info, format_args!("oidc_provider \"{provider}\": {words}"));
+                    r.log(Severity::Info, format_args!("oidc_provider \"{provider}\": {words}"));
                     acknowledge(&mut r, 200, "")
                 }
                 // As the specification demands, whatever the reason.
                 Err(why) => {
-                    r.log(Level::Error, format_args!("back-channel logout failed: {why}"));
+                    r.log(Severity::Error, format_args!("back-channel logout failed: {why}"));
                     acknowledge(&mut r, 400, "{\"error\":\"invalid_request\"}\n")
                 }
             };
@@ -197,10 +199,12 @@ fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
 async fn end_by_token(
     providers: impl Iterator<Item = &Arc<Provider>>,
     body: &[u8],
-    resolving: Option<Resolving>,
+    resolving: Option<ResolveRules>,
 ) -> Result<(String, String), String> {
-    let token = argument(body, b"logout_token").ok().flatten().ok_or("the body has no single \"logout_token\"")?;
-    let claims = Unverified::parse(token.as_bytes()).and_then(|token| token.claims).ok_or("malformed logout token")?;
+    let token =
+        query_argument(body, b"logout_token").ok().flatten().ok_or("the body has no single \"logout_token\"")?;
+    let claims =
+        UnverifiedToken::parse(token.as_bytes()).and_then(|token| token.claims).ok_or("malformed logout token")?;
     let named = |provider: &&Arc<Provider>| {
         claims.get("iss").is_some_and(|issuer| *issuer == provider.issuer)
             && is_for(claims.get("aud"), &provider.client_id)
@@ -226,7 +230,7 @@ fn acknowledge(r: &mut Request, status: u16, body: &'static str) -> Flow {
     r.out.status = status;
     r.out.content_type = "application/json".into();
     r.out.content_length = Some(body.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from_static(body.as_bytes())))
+    Flow::Content(ResponseBody::Bytes(Bytes::from_static(body.as_bytes())))
 }
 
 fn show(r: &mut Request, text: &str) -> Flow {
@@ -236,5 +240,5 @@ fn show(r: &mut Request, text: &str) -> Flow {
     r.out.status = 200;
     r.out.content_type = "text/html".into();
     r.out.content_length = Some(page.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from(page)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
 }

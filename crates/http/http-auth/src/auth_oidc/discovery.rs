@@ -2,12 +2,12 @@
 //! once for all requests that wait, and again in the background when they have become old.
 
 use super::provider::Provider;
-use super::state::Fetched;
+use super::state::FetchedState;
 use http_client::{Client, Limits, Request, Response, Settings, Url};
 use jose::KeySet;
 use runtime::task::spawn_local;
 use serde_json::Value;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl std::fmt::Display for ProviderFailure {
     }
 }
 
-pub fn invalid<T>(why: impl Into<String>) -> Result<T, ProviderFailure> {
+pub fn invalid_metadata<T>(why: impl Into<String>) -> Result<T, ProviderFailure> {
     Err(ProviderFailure::Invalid(why.into()))
 }
 
@@ -124,9 +124,9 @@ fn millis() -> u64 {
 
 impl Provider {
     /// Returns a client for one or more requests to the provider.
-    pub fn client(&self, resolving: Option<Resolving>, body: usize) -> Client {
+    pub fn client(&self, resolving: Option<ResolveRules>, body: usize) -> Client {
         Client::new(Settings {
-            resolver: resolving.map(|Resolving { resolver, timeout }| (resolver, timeout)),
+            resolver: resolving.map(|ResolveRules { resolver, timeout }| (resolver, timeout)),
             rules: self.rules.clone(),
             connect: CONNECT,
             total: TOTAL,
@@ -134,7 +134,7 @@ impl Provider {
         })
     }
 
-    async fn get(&self, resolving: Option<Resolving>, url: &Url, body: usize) -> Result<Response, ProviderFailure> {
+    async fn get(&self, resolving: Option<ResolveRules>, url: &Url, body: usize) -> Result<Response, ProviderFailure> {
         let request = Request::new("GET", url.clone()).field("Accept", "application/json");
         let request = request.map_err(|_| ProviderFailure::Invalid("an invalid field".into()))?;
         let asked = self.client(resolving, body).ask(&request).await;
@@ -154,7 +154,7 @@ impl Provider {
     ///
     /// # Errors
     /// See [`ProviderFailure`].
-    pub async fn metadata(self: &Arc<Self>, resolving: Option<Resolving>) -> Result<Arc<Metadata>, ProviderFailure> {
+    pub async fn metadata(self: &Arc<Self>, resolving: Option<ResolveRules>) -> Result<Arc<Metadata>, ProviderFailure> {
         let began = millis();
         let known = self.state.metadata.load_full();
         let turn = match &known {
@@ -195,7 +195,7 @@ impl Provider {
     /// Runs in a task of its own: its client may leave while others wait for the `turn`.
     async fn fetch_metadata(
         &self,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
         began: u64,
         _turn: OwnedMutexGuard<()>,
     ) -> Result<Arc<Metadata>, ProviderFailure> {
@@ -207,7 +207,7 @@ impl Provider {
         let response = response.map_err(|why| self.note_failure(why))?;
         let parsed = Metadata::parse(&response.body, &self.issuer);
         let metadata = Arc::new(parsed.map_err(|why| self.note_failure(ProviderFailure::Invalid(why)))?);
-        self.state.metadata.store(Some(Arc::new(Fetched { thing: metadata.clone(), at: millis() })));
+        self.state.metadata.store(Some(Arc::new(FetchedState { thing: metadata.clone(), at: millis() })));
         Ok(metadata)
     }
 
@@ -218,7 +218,7 @@ impl Provider {
     /// See [`ProviderFailure`].
     pub async fn keys(
         self: &Arc<Self>,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
         metadata: &Metadata,
         anew: bool,
     ) -> Result<Option<Arc<KeySet>>, ProviderFailure> {
@@ -259,7 +259,7 @@ impl Provider {
     /// Runs in a task of its own, as [`Provider::fetch_metadata`].
     async fn fetch_keys(
         &self,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
         url: &Url,
         began: u64,
         _turn: OwnedMutexGuard<()>,
@@ -272,7 +272,7 @@ impl Provider {
         let response = response.map_err(|why| self.note_failure(why))?;
         let set = KeySet::parse(&response.body);
         let set = Arc::new(set.map_err(|why| self.note_failure(ProviderFailure::Invalid(format!("{why} of {url}"))))?);
-        self.state.keys.store(Some(Arc::new(Fetched { thing: set.clone(), at: millis() })));
+        self.state.keys.store(Some(Arc::new(FetchedState { thing: set.clone(), at: millis() })));
         Ok(set)
     }
 }

@@ -1,12 +1,12 @@
 //! `auth_oidc`: admits requests with a session, and sends others to the provider.
 
-use super::login::{begin, complain, resolving};
+use super::login::{begin_login, log_failure, request_resolver};
 use super::provider::Provider;
 use super::session::Session;
-use super::variables::Known;
+use super::variables::SessionClaims;
 use http_engine::values::Satisfy;
-use http_engine::{Flow, Handler, Request, Template, unless_gone};
-use observe::Level;
+use http_engine::{Flow, Handler, HttpTemplate, Request, unless_gone};
+use observe::Severity;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub enum Gate {
     Fixed(Arc<Provider>),
     /// By the value of a text with variables.
-    Named(Template, Arc<BTreeMap<String, Arc<Provider>>>),
+    Named(HttpTemplate, Arc<BTreeMap<String, Arc<Provider>>>),
 }
 
 impl Gate {
@@ -42,26 +42,26 @@ impl Gate {
 }
 
 /// The handler.
-pub struct Ask(pub Arc<Gate>);
+pub struct SessionCheck(pub Arc<Gate>);
 
-impl Handler for Ask {
+impl Handler for SessionCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let provider = match self.0.choose(r) {
             Ok(Some(provider)) => provider,
             Ok(None) => return Flow::Declined,
             Err(name) => {
-                r.log(Level::Error, format_args!("oidc_provider \"{name}\" is not defined"));
+                r.log(Severity::Error, format_args!("oidc_provider \"{name}\" is not defined"));
                 return Flow::Status(500);
             }
         };
         // A session of an earlier location does not apply to this one.
-        r.share(Rc::new(Known::none()));
+        r.share(Rc::new(SessionClaims::none()));
         let Some((key, session)) = provider.session_of(r) else {
             if has_alternatives(r) {
                 return Flow::Declined;
             }
             return match provider.known_metadata() {
-                Some(metadata) => begin(&provider, r, &metadata),
+                Some(metadata) => begin_login(&provider, r, &metadata),
                 None => later(provider),
             };
         };
@@ -70,7 +70,7 @@ impl Handler for Ask {
             let is_over = session.is_over(now);
             let (mut done, refresh) = provider.state.refresh(&key);
             if let Some(turn) = refresh {
-                let (provider, key, resolving) = (provider.clone(), key.clone(), resolving(r));
+                let (provider, key, resolving) = (provider.clone(), key.clone(), request_resolver(r));
                 let log = r.loc().core.error_log.clone();
                 // Detached from the request: a refresh that a leaving client cuts could lose the new refresh token.
                 drop(runtime::task::spawn_local(async move {
@@ -82,7 +82,7 @@ impl Handler for Ask {
                     if let Err(why) = provider.refresh(&key, session, resolving).await {
                         let name = &provider.name;
                         log.log(
-                            Level::Error,
+                            Severity::Error,
                             0,
                             format_args!("oidc_provider \"{name}\": {why} while refreshing a session"),
                         );
@@ -97,7 +97,7 @@ impl Handler for Ask {
                         // Ends with the sender.
                         let refreshed = async { while done.changed().await.is_ok() {} };
                         if unless_gone(r.incoming.watch.clone(), refreshed).await.is_none() {
-                            let flow = left(&mut r);
+                            let flow = client_left(&mut r);
                             return (r, flow);
                         }
                         base::clock::update();
@@ -115,15 +115,15 @@ impl Handler for Ask {
     }
 }
 
-/// Tells whether later checks may admit the request: [`Login`] comes after them.
+/// Tells whether later checks may admit the request: [`LoginStart`] comes after them.
 fn has_alternatives(r: &Request) -> bool {
     r.loc().core.conf.satisfy == Satisfy::Any
 }
 
 /// The handler that starts a login if no check admitted the request (`satisfy any`).
-pub struct Login(pub Arc<Gate>);
+pub struct LoginStart(pub Arc<Gate>);
 
-impl Handler for Login {
+impl Handler for LoginStart {
     fn run(&self, r: &mut Request) -> Flow {
         if !has_alternatives(r) {
             return Flow::Declined;
@@ -133,15 +133,15 @@ impl Handler for Login {
         // The login takes the place of another check's challenge.
         r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
         match provider.known_metadata() {
-            Some(metadata) => begin(&provider, r, &metadata),
+            Some(metadata) => begin_login(&provider, r, &metadata),
             None => later(provider),
         }
     }
 }
 
 fn admit(r: &mut Request, session: Session) -> Flow {
-    r.share(Rc::new(Known::of(session)));
-    http_engine::failed_logins::forgive(r);
+    r.share(Rc::new(SessionClaims::of(session)));
+    http_engine::failed_logins::forgive_failure(r);
     Flow::Allowed
 }
 
@@ -155,17 +155,17 @@ fn later(provider: Arc<Provider>) -> Flow {
 }
 
 /// Ends a request whose client has left.
-pub fn left(r: &mut Request) -> Flow {
-    r.log(Level::Info, format_args!("client prematurely closed connection while waiting for an OpenID provider"));
+pub fn client_left(r: &mut Request) -> Flow {
+    r.log(Severity::Info, format_args!("client prematurely closed connection while waiting for an OpenID provider"));
     Flow::Status(499)
 }
 
 async fn log_in(provider: &Arc<Provider>, r: &mut Request) -> Flow {
-    match unless_gone(r.incoming.watch.clone(), provider.metadata(resolving(r))).await {
-        None => left(r),
-        Some(Ok(metadata)) => begin(provider, r, &metadata),
+    match unless_gone(r.incoming.watch.clone(), provider.metadata(request_resolver(r))).await {
+        None => client_left(r),
+        Some(Ok(metadata)) => begin_login(provider, r, &metadata),
         Some(Err(why)) => {
-            complain(r, provider, &why);
+            log_failure(r, provider, &why);
             Flow::Status(why.status())
         }
     }

@@ -5,15 +5,15 @@
 
 use super::discovery::{Metadata, ProviderFailure};
 use super::provider::Provider;
-use super::session::{Session, cookie};
+use super::session::{Session, session_cookie};
 use super::state;
-use super::tokens::{ProviderClient, form};
+use super::tokens::{ProviderClient, write_form};
 use base::clock;
-use http_engine::path::unescape;
+use http_engine::path::unescape_path;
 use http_engine::{Flow, Request};
 use net::Address;
-use observe::Level;
-use session_engine::upstreams::Resolving;
+use observe::Severity;
+use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 
 /// Maximum seconds of a login at the provider; a longer one starts again.
@@ -27,7 +27,7 @@ const LOGIN_COOKIE_BYTES: usize = 32;
 const ID_BYTES: usize = 16;
 
 /// Returns scheme and authority under which the client sees this server.
-pub fn origin(provider: &Provider, r: &Request) -> String {
+pub fn request_origin(provider: &Provider, r: &Request) -> String {
     if let Some(origin) = &provider.redirect.origin {
         return origin.clone();
     }
@@ -45,12 +45,12 @@ pub fn origin(provider: &Provider, r: &Request) -> String {
     }
 }
 
-pub fn resolving(r: &Request) -> Option<Resolving> {
-    r.loc().ext::<Resolving>().cloned()
+pub fn request_resolver(r: &Request) -> Option<ResolveRules> {
+    r.loc().ext::<ResolveRules>().cloned()
 }
 
 /// Redirects the client.
-pub fn redirect(r: &mut Request, to: String) -> Flow {
+pub fn redirect_client(r: &mut Request, to: String) -> Flow {
     r.discard_body();
     r.out.add("Cache-Control", "no-store");
     r.out.location = to.into_bytes().into();
@@ -66,12 +66,12 @@ pub fn set_cookie(r: &mut Request, name: &str, value: Option<&str>, secure: bool
 }
 
 /// Logs the reason why a login or a session failed.
-pub fn complain(r: &Request, provider: &Provider, why: &ProviderFailure) {
-    r.log(Level::Error, format_args!("oidc_provider \"{}\": {why}", provider.name));
+pub fn log_failure(r: &Request, provider: &Provider, why: &ProviderFailure) {
+    r.log(Severity::Error, format_args!("oidc_provider \"{}\": {why}", provider.name));
 }
 
 /// A login, and the things that are derived from it.
-struct Login<'a> {
+struct LoginState<'a> {
     provider: &'a Provider,
     origin: String,
     cookie: Vec<u8>,
@@ -85,10 +85,10 @@ fn cookie_name(provider: &Provider, secure: bool) -> String {
 }
 
 fn login_cookie(provider: &Provider, r: &Request, secure: bool) -> Option<Vec<u8>> {
-    cookie(r, &cookie_name(provider, secure)).filter(|value| value.len() == LOGIN_COOKIE_BYTES)
+    session_cookie(r, &cookie_name(provider, secure)).filter(|value| value.len() == LOGIN_COOKIE_BYTES)
 }
 
-impl Login<'_> {
+impl LoginState<'_> {
     fn redirect_uri(&self) -> String {
         format!("{}{}", self.origin, String::from_utf8_lossy(&self.provider.redirect.path))
     }
@@ -105,21 +105,21 @@ impl Login<'_> {
 }
 
 /// Sends the client to the provider.
-pub fn begin(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow {
-    let origin = origin(provider, r);
+pub fn begin_login(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow {
+    let origin = request_origin(provider, r);
     let secure = origin.starts_with("https:");
     let known = login_cookie(provider, r, secure);
     let is_new = known.is_none();
-    let cookie = known.unwrap_or_else(|| state::random::<24>().into_bytes());
-    let login = Login { provider, origin, cookie, id: net::random::bytes16().to_vec() };
+    let cookie = known.unwrap_or_else(|| state::random_text::<24>().into_bytes());
+    let login = LoginState { provider, origin, cookie, id: net::random::bytes16().to_vec() };
     let uri = r.head.request_uri().of(&r.buf);
     let fits = uri.starts_with(b"/") && uri.len() <= RETURN_BYTES_MAX;
     let uri = if fits { uri } else { b"/" };
     let now = clock::unix_millis() / 1000;
     let text = [&login.id, &now.to_be_bytes()[..], uri].concat();
-    let context = Login::context(provider, &login.origin, &login.cookie);
+    let context = LoginState::context(provider, &login.origin, &login.cookie);
     let Some(sealed) = provider.login_secret().seal(&text, &context) else {
-        complain(r, provider, &ProviderFailure::Invalid("the login could not be encrypted".into()));
+        log_failure(r, provider, &ProviderFailure::Invalid("the login could not be encrypted".into()));
         return Flow::Status(500);
     };
     let (redirect_uri, nonce) = (login.redirect_uri(), login.nonce());
@@ -135,7 +135,7 @@ pub fn begin(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow 
     if let Some(challenge) = &challenge {
         arguments.extend([("code_challenge", challenge.as_str()), ("code_challenge_method", "S256")]);
     }
-    let target = with_arguments(&metadata.authorization.to_string(), &form(&arguments));
+    let target = with_arguments(&metadata.authorization.to_string(), &write_form(&arguments));
     let target = match &provider.extra_auth_args {
         Some(extra) => format!("{target}&{extra}"),
         None => target,
@@ -144,7 +144,7 @@ pub fn begin(provider: &Provider, r: &mut Request, metadata: &Metadata) -> Flow 
         let value = String::from_utf8_lossy(&login.cookie).into_owned();
         set_cookie(r, &cookie_name(provider, secure), Some(&value), secure);
     }
-    redirect(r, target)
+    redirect_client(r, target)
 }
 
 /// Appends arguments to a URL.
@@ -161,13 +161,13 @@ fn challenge(verifier: &str) -> String {
 }
 
 /// Returns the decoded value of a query argument; `Err` if there are several.
-pub fn argument(query: &[u8], name: &[u8]) -> Result<Option<String>, ()> {
+pub fn query_argument(query: &[u8], name: &[u8]) -> Result<Option<String>, ()> {
     let mut found = None;
     for pair in query.split(|byte| *byte == b'&') {
         let Some(value) = pair.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) else { continue };
         let value: Vec<u8> = value.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
         let mut decoded = Vec::new();
-        unescape(&value, &mut decoded);
+        unescape_path(&value, &mut decoded);
         if found.replace(String::from_utf8(decoded).map_err(|_| ())?).is_some() {
             return Err(());
         }
@@ -188,10 +188,10 @@ pub struct Return {
 impl Return {
     /// Recognizes the login of a request; `None`: none of this browser.
     pub fn of(provider: &Arc<Provider>, r: &Request) -> Option<Return> {
-        let origin = origin(provider, r);
+        let origin = request_origin(provider, r);
         let cookie = login_cookie(provider, r, origin.starts_with("https:"))?;
-        let sealed = argument(&r.target.args, b"state").ok()??;
-        let text = provider.login_secret().open(sealed.as_bytes(), &Login::context(provider, &origin, &cookie))?;
+        let sealed = query_argument(&r.target.args, b"state").ok()??;
+        let text = provider.login_secret().open(sealed.as_bytes(), &LoginState::context(provider, &origin, &cookie))?;
         let (id, rest) = text.split_at_checked(ID_BYTES)?;
         let (began, uri) = rest.split_first_chunk::<8>()?;
         let (id, began) = (id.to_vec(), u64::from_be_bytes(*began));
@@ -209,22 +209,22 @@ impl Return {
         let code = match self.code(r) {
             Ok(code) => code,
             Err(why) => {
-                complain(r, &self.provider, &why);
+                log_failure(r, &self.provider, &why);
                 return Flow::Status(why.status());
             }
         };
         let Some(exchange) = self.provider.state.exchange() else {
-            complain(r, &self.provider, &ProviderFailure::Unavailable("too many logins at once".into()));
+            log_failure(r, &self.provider, &ProviderFailure::Unavailable("too many logins at once".into()));
             return Flow::Status(503);
         };
-        let resolving = resolving(r);
+        let resolving = request_resolver(r);
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
                 let _exchange = exchange;
                 let flow = match self.log_in(&code, resolving, &mut r).await {
                     Ok(()) => self.go_back(&mut r),
                     Err(why) => {
-                        complain(&r, &self.provider, &why);
+                        log_failure(&r, &self.provider, &why);
                         Flow::Status(why.status())
                     }
                 };
@@ -247,7 +247,7 @@ impl Return {
         let argument = |name: &str| {
             let malformed =
                 |()| ProviderFailure::Refused(format!("malformed argument \"{name}\" of an authentication response"));
-            argument(&r.target.args, name.as_bytes()).map_err(malformed)
+            query_argument(&r.target.args, name.as_bytes()).map_err(malformed)
         };
         let metadata = self.provider.known_metadata();
         match argument("iss")? {
@@ -272,10 +272,16 @@ impl Return {
         }
     }
 
-    async fn log_in(&self, code: &str, resolving: Option<Resolving>, r: &mut Request) -> Result<(), ProviderFailure> {
+    async fn log_in(
+        &self,
+        code: &str,
+        resolving: Option<ResolveRules>,
+        r: &mut Request,
+    ) -> Result<(), ProviderFailure> {
         let provider = &self.provider;
         let metadata = provider.metadata(resolving.clone()).await?;
-        let login = Login { provider, origin: self.origin.clone(), cookie: self.cookie.clone(), id: self.id.clone() };
+        let login =
+            LoginState { provider, origin: self.origin.clone(), cookie: self.cookie.clone(), id: self.id.clone() };
         let verifier = login.verifier(&metadata);
         let talk = ProviderClient::new(provider, resolving, metadata);
         let (redirect, nonce) = (login.redirect_uri(), login.nonce());
@@ -294,7 +300,7 @@ impl Return {
             .begin(&session)
             .map_err(|refusal| ProviderFailure::Unavailable(format!("the session is not stored: {refusal}")))?;
         set_cookie(r, &provider.cookie_name, Some(&cookie), self.origin.starts_with("https:"));
-        r.log(Level::Info, format_args!("logged in by oidc_provider \"{}\"", provider.name));
+        r.log(Severity::Info, format_args!("logged in by oidc_provider \"{}\"", provider.name));
         Ok(())
     }
 }
@@ -306,10 +312,10 @@ mod tests {
     #[test]
     fn arguments_are_unique_and_decoded() {
         let query = b"code=a%20b+c&state=&iss&x=1&x=2&bad=%ff";
-        assert_eq!(argument(query, b"code"), Ok(Some("a b c".into())));
-        assert_eq!(argument(query, b"state"), Ok(Some(String::new())));
-        assert_eq!((argument(query, b"iss"), argument(query, b"none")), (Ok(None), Ok(None)));
-        assert_eq!((argument(query, b"x"), argument(query, b"bad")), (Err(()), Err(())));
+        assert_eq!(query_argument(query, b"code"), Ok(Some("a b c".into())));
+        assert_eq!(query_argument(query, b"state"), Ok(Some(String::new())));
+        assert_eq!((query_argument(query, b"iss"), query_argument(query, b"none")), (Ok(None), Ok(None)));
+        assert_eq!((query_argument(query, b"x"), query_argument(query, b"bad")), (Err(()), Err(())));
     }
 
     #[test]

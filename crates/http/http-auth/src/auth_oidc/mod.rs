@@ -15,10 +15,10 @@ mod state;
 mod tokens;
 mod variables;
 
-use conf_schema::{Area, Contexts, Problem, Table, directives};
+use conf_schema::{ContextArea, Contexts, FeatureTable, Problem, directives};
 use gate::Gate;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpTemplate};
 use provider::{ProviderBlocks, Providers};
 use std::any::Any;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 directives! {
     pub struct OidcConf from OidcInput {
         /// Requires a login at this provider; `off` disables the check. The value may have variables.
-        auth_oidc: Template = "off",
+        auth_oidc: HttpTemplate = "off",
         /// Defines an OpenID Provider and this server as its client: `issuer`, `client_id`, `client_secret`,
         /// `config_url`, `cookie_name`, `extra_auth_args`, `frontchannel_logout_uri`, `backchannel_logout_uri` (an
         /// extension of Tidegate), `pkce`, `redirect_uri`, `logout_uri`, `post_logout_uri`, `logout_token_hint`, `scope`,
@@ -39,8 +39,8 @@ directives! {
 pub struct AuthOidc;
 
 impl Feature for AuthOidc {
-    fn table(&self) -> Table {
-        OidcConf::table("auth_oidc", Area::Http)
+    fn table(&self) -> FeatureTable {
+        OidcConf::table("auth_oidc", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
@@ -69,8 +69,8 @@ impl Feature for AuthOidc {
         };
         let gate = Arc::new(gate);
         block.location.extensions.push(gate.clone());
-        block.handle(HandlerOrder::AuthOidc, Arc::new(gate::Ask(gate.clone())));
-        block.handle(HandlerOrder::OidcLogin, Arc::new(gate::Login(gate)));
+        block.handle(HandlerOrder::AuthOidc, Arc::new(gate::SessionCheck(gate.clone())));
+        block.handle(HandlerOrder::OidcLogin, Arc::new(gate::LoginStart(gate)));
         Ok(())
     }
 }

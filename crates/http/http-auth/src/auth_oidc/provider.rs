@@ -3,11 +3,11 @@
 use super::secrets::{ProviderSecrets, TextSecret};
 use super::state::State;
 use conf_schema::value::parse_msec;
-use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
 use http_client::Url;
 use http_engine::HttpArea;
-use keyval::Matching;
+use keyval::KeyMatch;
 use session_engine::authorities;
 use session_engine::keyval::{self as zones, Keyval};
 use session_engine::shared_secret::read_key_text;
@@ -34,7 +34,7 @@ pub struct Provider {
     pub extra_auth_args: Option<String>,
     /// `None`: by the provider's metadata.
     pub pkce: Option<bool>,
-    pub redirect: Target,
+    pub redirect: RedirectTarget,
     pub logout_path: Option<Vec<u8>>,
     pub post_logout: Option<String>,
     pub frontchannel_path: Option<Vec<u8>>,
@@ -56,7 +56,7 @@ pub struct Provider {
 }
 
 /// `redirect_uri`
-pub struct Target {
+pub struct RedirectTarget {
     pub path: Vec<u8>,
     /// Scheme and authority, if they are configured.
     pub origin: Option<String>,
@@ -118,8 +118,8 @@ impl Providers {
                 provider.derive_secrets()?;
                 continue;
             };
-            let found = zones::find::<HttpArea>(cx, name).map_err(|p| p.of("oidc_provider"))?;
-            if found.zone.matching() != Matching::String {
+            let found = zones::find_zone::<HttpArea>(cx, name).map_err(|p| p.of("oidc_provider"))?;
+            if found.zone.matching() != KeyMatch::String {
                 let text = format!("session_store \"{name}\" is a keyval_zone of another type than \"string\"");
                 return Err(Problem::says(text).of("oidc_provider"));
             }
@@ -128,7 +128,7 @@ impl Providers {
                     "sessions that keyval_zone \"{name}\" reads from its state file have no time of expiry there"
                 );
                 let hint = Some("write a time such as timeout=8h".into());
-                cx.warnings.push(Complaint { level: Level::Warn, text, span: None, line: 0, hint });
+                cx.warnings.push(Complaint { level: ComplaintLevel::Warn, text, span: None, line: 0, hint });
             }
             let _ = provider.store.set(found);
             provider.derive_secrets()?;
@@ -141,7 +141,7 @@ impl Providers {
 #[derive(Clone)]
 pub struct ProviderBlocks;
 
-impl Value for ProviderBlocks {
+impl ValueKind for ProviderBlocks {
     const SYNTAX: &'static str = "name { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -153,8 +153,8 @@ impl Value for ProviderBlocks {
         if cx.get::<Providers>().0.contains_key(&name) {
             return Err(Problem::says(format!("duplicate provider name \"{name}\"")).at(0));
         }
-        let mut draft = Draft::default();
-        for row in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        let mut draft = ProviderDraft::default();
+        for row in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             draft.row(cx, row).map_err(|problem| problem.on(row))?;
         }
         let provider = draft.finish(cx, d, &name)?;
@@ -165,7 +165,7 @@ impl Value for ProviderBlocks {
 
 /// A block while it is read.
 #[derive(Default)]
-struct Draft {
+struct ProviderDraft {
     seen: Vec<Vec<u8>>,
     issuer: Option<String>,
     config_url: Option<Url>,
@@ -174,7 +174,7 @@ struct Draft {
     cookie_name: Option<String>,
     extra_auth_args: Option<String>,
     pkce: Option<bool>,
-    redirect: Option<Target>,
+    redirect: Option<RedirectTarget>,
     logout_path: Option<Vec<u8>>,
     post_logout: Option<String>,
     frontchannel_path: Option<Vec<u8>>,
@@ -210,15 +210,15 @@ fn path(text: &str) -> Result<Vec<u8>, Problem> {
     Ok(text.as_bytes().to_vec())
 }
 
-fn redirect(text: &str) -> Result<Target, Problem> {
+fn redirect(text: &str) -> Result<RedirectTarget, Problem> {
     if text.starts_with('/') {
-        return Ok(Target { path: path(text)?, origin: None });
+        return Ok(RedirectTarget { path: path(text)?, origin: None });
     }
     let url = Url::parse(text).map_err(|why| Problem::says(format!("{why} in \"{text}\"")).at(0))?;
     if !url.tls {
         return Err(Problem::says(format!("\"{text}\" is neither a path nor an \"https\" URL")).at(0));
     }
-    Ok(Target { path: path(&url.target)?, origin: Some(format!("https://{}", url.authority())) })
+    Ok(RedirectTarget { path: path(&url.target)?, origin: Some(format!("https://{}", url.authority())) })
 }
 
 /// Reads the secret of a file, without white space at its ends.
@@ -237,7 +237,7 @@ fn graphic(text: &str, excluded: &[u8]) -> Result<String, Problem> {
     Ok(text.to_string())
 }
 
-impl Draft {
+impl ProviderDraft {
     fn row(&mut self, cx: &mut Cx, row: &Row) -> Result<(), Problem> {
         let name = row.name.bytes.as_slice();
         let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
@@ -346,17 +346,19 @@ impl Draft {
                     addresses: true,
                     ..ClientSettings::default()
                 };
-                settings.trusted = authorities::trusted(cx, self.trusted, &format!("oidc_provider \"{name}\""))?;
+                settings.trusted =
+                    authorities::trusted_certificates(cx, self.trusted, &format!("oidc_provider \"{name}\""))?;
                 if let Some(file) = &self.crl {
-                    settings.revocations = session_engine::tls::crls(cx, file)?;
+                    settings.revocations = session_engine::tls::load_crls(cx, file)?;
                 }
-                let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };
         let store = OnceLock::new();
         if self.store.is_none() {
-            let own = zones::declare::<HttpArea>(cx, d, &format!("oidc_default_store_{name}"), DEFAULT_STORE_BYTES)?;
+            let own =
+                zones::declare_zone::<HttpArea>(cx, d, &format!("oidc_default_store_{name}"), DEFAULT_STORE_BYTES)?;
             let _ = store.set(own);
         }
         let state = State::of(name, &[&issuer, &config_url.to_string(), &client_id]);
@@ -369,7 +371,9 @@ impl Draft {
             cookie_name: self.cookie_name.unwrap_or_else(|| "NGX_OIDC_SESSION".into()),
             extra_auth_args: self.extra_auth_args,
             pkce: self.pkce,
-            redirect: self.redirect.unwrap_or_else(|| Target { path: b"/oidc_callback".to_vec(), origin: None }),
+            redirect: self
+                .redirect
+                .unwrap_or_else(|| RedirectTarget { path: b"/oidc_callback".to_vec(), origin: None }),
             logout_path: self.logout_path,
             post_logout: self.post_logout,
             frontchannel_path: self.frontchannel_path,

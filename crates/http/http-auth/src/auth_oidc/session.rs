@@ -7,8 +7,8 @@ use super::state;
 use super::tokens::{ProviderClient, Tokens};
 use http_engine::Request;
 use http_engine::variables::find_cookie;
-use jose::Unverified;
-use keyval::{Change, Pair, Refusal, Zone};
+use jose::UnverifiedToken;
+use keyval::{KeyvalPair, KeyvalZone, PairChange, Refusal};
 use serde_json::{Map, Value, json};
 use session_engine::keyval::Keyval;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +73,7 @@ pub enum EndedSessions {
     Subject(String),
 }
 
-pub fn cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
+pub fn session_cookie(r: &Request, name: &str) -> Option<Vec<u8>> {
     let lines = r.headers().filter(|(field, _)| field.eq_ignore_ascii_case(b"cookie"));
     let found = lines.map(|(_, value)| value).find_map(|value| find_cookie(value, name.as_bytes()));
     found.filter(|value| !value.is_empty()).map(<[u8]>::to_vec)
@@ -144,7 +144,7 @@ impl Session {
 
     /// Returns the claims of the ID token.
     pub fn claims(&self) -> Option<Map<String, Value>> {
-        Unverified::parse(self.id_token.as_bytes())?.claims
+        UnverifiedToken::parse(self.id_token.as_bytes())?.claims
     }
 }
 
@@ -152,15 +152,16 @@ impl Session {
 static LISTS: Mutex<()> = Mutex::new(());
 
 /// Returns the keys of a list, the oldest first.
-fn keys_of(store: &Zone, list: &str, now: u64) -> Vec<String> {
+fn keys_of(store: &KeyvalZone, list: &str, now: u64) -> Vec<String> {
     let split = |text: &str| text.split_ascii_whitespace().map(String::from).collect();
     store.find(list.as_bytes(), now, split).unwrap_or_default()
 }
 
 /// Adds a pair, or changes it.
 pub(super) fn put(store: &Keyval, key: &str, value: &str, expires: u64, now: u64) -> Result<(), Refusal> {
-    let put = |zone: &Zone| match zone.change(key, Change { value: Some(value), expires: Some(expires) }, now) {
-        Err(Refusal::Missing) => zone.add(Pair::new(key, value, Some(expires)), now),
+    let put = |zone: &KeyvalZone| match zone.change(key, PairChange { value: Some(value), expires: Some(expires) }, now)
+    {
+        Err(Refusal::Missing) => zone.add(KeyvalPair::new(key, value, Some(expires)), now),
         changed => changed,
     };
     store.update_pair(key, now, put)
@@ -169,7 +170,13 @@ pub(super) fn put(store: &Keyval, key: &str, value: &str, expires: u64, now: u64
 impl Provider {
     /// Returns the key of a cookie's session. Sessions of other providers have other keys, also in a shared zone.
     pub fn key_of(&self, cookie: &[u8]) -> String {
-        state::digest(&[b"session", self.name.as_bytes(), self.issuer.as_bytes(), self.client_id.as_bytes(), cookie])
+        state::state_digest(&[
+            b"session",
+            self.name.as_bytes(),
+            self.issuer.as_bytes(),
+            self.client_id.as_bytes(),
+            cookie,
+        ])
     }
     /// Returns the key of the time of a back-channel logout.
     fn logout_key(&self, ended: &EndedSessions) -> String {
@@ -177,14 +184,14 @@ impl Provider {
             EndedSessions::Sid(sid) => (b"logout of sid", sid),
             EndedSessions::Subject(subject) => (b"logout of sub", subject),
         };
-        state::digest(&[kind, self.name.as_bytes(), self.issuer.as_bytes(), value.as_bytes()])
+        state::state_digest(&[kind, self.name.as_bytes(), self.issuer.as_bytes(), value.as_bytes()])
     }
     /// Returns the key of the list of a user's sessions.
     fn user_key(&self, subject: &str) -> String {
-        state::digest(&[b"sub", self.name.as_bytes(), self.issuer.as_bytes(), subject.as_bytes()])
+        state::state_digest(&[b"sub", self.name.as_bytes(), self.issuer.as_bytes(), subject.as_bytes()])
     }
     fn list_key(&self, sid: &str) -> String {
-        state::digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
+        state::state_digest(&[b"sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
     }
 
     pub fn find(&self, key: &str) -> Option<Session> {
@@ -211,7 +218,7 @@ impl Provider {
     }
     /// Finds the request's session, and its key.
     pub fn session_of(&self, r: &Request) -> Option<(String, Session)> {
-        let key = self.key_of(&cookie(r, &self.cookie_name)?);
+        let key = self.key_of(&session_cookie(r, &self.cookie_name)?);
         let session = self.find(&key)?;
         Some((key, session))
     }
@@ -222,7 +229,7 @@ impl Provider {
     /// The store is full, or the session too large for it.
     pub fn begin(&self, session: &Session) -> Result<String, Refusal> {
         let store = self.store().ok_or(Refusal::Missing)?;
-        let cookie = state::random::<32>();
+        let cookie = state::random_text::<32>();
         let (key, now) = (self.key_of(cookie.as_bytes()), base::clock::unix_millis());
         let _turn = LISTS.lock().unwrap_or_else(PoisonError::into_inner);
         let list = self.user_key(&session.subject);
@@ -234,7 +241,7 @@ impl Provider {
         }
         of_user.push(key.clone());
         let text = self.session_text(&key, session)?;
-        store.update_pair(&key, now, |zone| zone.add(Pair::new(&key, &text, Some(session.until)), now))?;
+        store.update_pair(&key, now, |zone| zone.add(KeyvalPair::new(&key, &text, Some(session.until)), now))?;
         let listed = put(store, &list, &of_user.join(" "), session.until, now).and_then(|()| match &session.sid {
             Some(sid) if self.lists_sessions() => {
                 let list = self.list_key(sid);
@@ -256,7 +263,7 @@ impl Provider {
         let Some(store) = self.store() else { return Ok(()) };
         let now = base::clock::unix_millis();
         let prolong = |list: &str| {
-            let change = Change { value: None, expires: Some(session.until) };
+            let change = PairChange { value: None, expires: Some(session.until) };
             let _ = store.update_pair(list, now, |zone| zone.change(list, change, now));
         };
         prolong(&self.user_key(&session.subject));
@@ -264,7 +271,7 @@ impl Provider {
             prolong(&self.list_key(sid));
         }
         let text = self.session_text(key, session)?;
-        let change = Change { value: Some(&text), expires: Some(session.until) };
+        let change = PairChange { value: Some(&text), expires: Some(session.until) };
         match store.update_pair(key, now, |zone| zone.change(key, change, now)) {
             Err(Refusal::Missing) => Ok(()),
             done => done,
@@ -320,7 +327,7 @@ impl Provider {
         self: &Arc<Self>,
         key: &str,
         mut session: Session,
-        resolving: Option<session_engine::upstreams::Resolving>,
+        resolving: Option<session_engine::upstreams::ResolveRules>,
     ) -> Result<(), ProviderFailure> {
         let asked = async {
             let metadata = self.metadata(resolving.clone()).await?;

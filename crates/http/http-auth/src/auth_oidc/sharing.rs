@@ -46,11 +46,11 @@ impl Provider {
     }
 
     fn end_key(&self, key: &str) -> String {
-        state::digest(&[b"end", self.name.as_bytes(), self.issuer.as_bytes(), key.as_bytes()])
+        state::state_digest(&[b"end", self.name.as_bytes(), self.issuer.as_bytes(), key.as_bytes()])
     }
 
     fn sid_end_key(&self, sid: &str) -> String {
-        state::digest(&[b"end of sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
+        state::state_digest(&[b"end of sid", self.name.as_bytes(), self.issuer.as_bytes(), sid.as_bytes()])
     }
 
     fn put_end(&self, key: &str, now: u64) {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub const EXCHANGES_MAX: usize = 256;
 
 /// A thing of the provider, and the time when it was fetched, in milliseconds of the clock.
-pub struct Fetched<T> {
+pub struct FetchedState<T> {
     pub thing: T,
     pub at: u64,
 }
@@ -27,8 +27,8 @@ pub struct State {
     /// For logins, unless the provider has [`super::secrets::ProviderSecrets`]. Random per process: a login that spans a restart
     /// starts again.
     pub logins: TextSecret,
-    pub metadata: ArcSwapOption<Fetched<Arc<Metadata>>>,
-    pub keys: ArcSwapOption<Fetched<Arc<KeySet>>>,
+    pub metadata: ArcSwapOption<FetchedState<Arc<Metadata>>>,
+    pub keys: ArcSwapOption<FetchedState<Arc<KeySet>>>,
     /// Milliseconds of the clock: the last failed fetch; the last fetch of keys for an unknown one.
     pub failed: AtomicU64,
     pub doubted: AtomicU64,
@@ -77,7 +77,7 @@ impl State {
 
     /// Returns the state of a provider with this name and these properties.
     pub fn of(name: &str, properties: &[&str]) -> Arc<State> {
-        session_engine::zones::state("oidc", name, 0, properties.join("\n").as_bytes(), State::new)
+        session_engine::zones::zone_state("oidc", name, 0, properties.join("\n").as_bytes(), State::new)
     }
 
     /// Begins a code exchange; `None`: too many are under way.
@@ -102,7 +102,7 @@ impl State {
 }
 
 /// Returns the SHA-256 of these parts, each preceded by its length, as base64url.
-pub fn digest(parts: &[&[u8]]) -> String {
+pub fn state_digest(parts: &[&[u8]]) -> String {
     let mut context = digest::Context::new(&digest::SHA256);
     for part in parts {
         context.update(&(part.len() as u64).to_be_bytes());
@@ -112,7 +112,7 @@ pub fn digest(parts: &[&[u8]]) -> String {
 }
 
 /// Returns random bytes as base64url.
-pub fn random<const N: usize>() -> String {
+pub fn random_text<const N: usize>() -> String {
     let mut bytes = [0; N];
     net::random::fill(&mut bytes);
     URL_SAFE_NO_PAD.encode(bytes)

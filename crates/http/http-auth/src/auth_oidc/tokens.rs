@@ -1,15 +1,15 @@
 //! Token requests (OpenID Connect Core 1.0, sections 3.1.3 and 12), validation of ID tokens, user information.
 
-use super::discovery::{ANSWER_BYTES_MAX, Metadata, ProviderFailure, invalid};
+use super::discovery::{ANSWER_BYTES_MAX, Metadata, ProviderFailure, invalid_metadata};
 use super::provider::Provider;
 use super::session::{EndedSessions, Moment};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http_client::{Client, Request};
 use http_engine::path::escape_component;
-use jose::{Expected, Failure, KeySet, Token, Unverified};
+use jose::{ExpectedClaims, KeySet, SignedToken, TokenFailure, UnverifiedToken};
 use serde_json::{Map, Value};
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 
 /// Seconds by which the provider's clock may differ.
@@ -26,7 +26,7 @@ pub struct Tokens {
 }
 
 /// Writes arguments as a query or a form.
-pub fn form(arguments: &[(&str, &str)]) -> String {
+pub fn write_form(arguments: &[(&str, &str)]) -> String {
     let mut out = Vec::new();
     for (name, value) in arguments {
         if !out.is_empty() {
@@ -42,13 +42,13 @@ pub fn form(arguments: &[(&str, &str)]) -> String {
 /// Everything that a request to a provider needs.
 pub struct ProviderClient {
     pub provider: Arc<Provider>,
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     pub metadata: Arc<Metadata>,
     client: Client,
 }
 
 impl ProviderClient {
-    pub fn new(provider: &Arc<Provider>, resolving: Option<Resolving>, metadata: Arc<Metadata>) -> ProviderClient {
+    pub fn new(provider: &Arc<Provider>, resolving: Option<ResolveRules>, metadata: Arc<Metadata>) -> ProviderClient {
         let client = provider.client(resolving.clone(), ANSWER_BYTES_MAX);
         ProviderClient { provider: provider.clone(), resolving, metadata, client }
     }
@@ -72,7 +72,7 @@ impl ProviderClient {
             Some(secret) => all.extend([("client_id", client_id.as_str()), ("client_secret", secret.as_str())]),
             None => all.push(("client_id", client_id)),
         }
-        let request = request.body("application/x-www-form-urlencoded", form(&all).into_bytes()).map_err(bad)?;
+        let request = request.body("application/x-www-form-urlencoded", write_form(&all).into_bytes()).map_err(bad)?;
         let response = match self.client.ask(&request).await {
             Ok(response) => response,
             Err(why) => return Err(ProviderFailure::Unavailable(format!("{why} while asking {url}"))),
@@ -81,7 +81,7 @@ impl ProviderClient {
         let parsed = serde_json::from_slice::<Value>(&response.body);
         match (status, parsed) {
             (200, Ok(Value::Object(members))) => Ok(members),
-            (200, _) => invalid(format!("answer of {url} is no JSON object")),
+            (200, _) => invalid_metadata(format!("answer of {url} is no JSON object")),
             (400 | 401, Ok(Value::Object(members))) => {
                 let error = members.get("error").and_then(Value::as_str).unwrap_or_default();
                 let why = format!("error {error:?} of {url}");
@@ -92,7 +92,7 @@ impl ProviderClient {
                 }
             }
             (500..=599 | 429, _) => Err(ProviderFailure::Unavailable(format!("status {status} of {url}"))),
-            _ => invalid(format!("status {status} of {url}")),
+            _ => invalid_metadata(format!("status {status} of {url}")),
         }
     }
 
@@ -113,10 +113,10 @@ impl ProviderClient {
         let tokens = self.check(members).await?;
         let claims = match &tokens.claims {
             Some(claims) => claims,
-            None => return invalid("token response without an ID token"),
+            None => return invalid_metadata("token response without an ID token"),
         };
         if claims.get("nonce").and_then(Value::as_str) != Some(nonce) {
-            return invalid("ID token of another login: its nonce differs");
+            return invalid_metadata("ID token of another login: its nonce differs");
         }
         Ok(tokens)
     }
@@ -130,7 +130,7 @@ impl ProviderClient {
         let tokens = self.check(members).await?;
         let own = tokens.claims.as_ref().map(|claims| claims.get("sub").and_then(Value::as_str));
         if own.is_some_and(|own| own != Some(subject)) {
-            return invalid("ID token of another user");
+            return invalid_metadata("ID token of another user");
         }
         Ok(tokens)
     }
@@ -155,22 +155,22 @@ impl ProviderClient {
     }
 
     /// Verifies a token of the provider: signature and times. Returns the algorithm, too.
-    async fn verify(&self, token: &str, kind: &str) -> Result<(String, Token), ProviderFailure> {
-        let readable =
-            Unverified::parse(token.as_bytes()).ok_or_else(|| ProviderFailure::Invalid(format!("malformed {kind}")))?;
+    async fn verify(&self, token: &str, kind: &str) -> Result<(String, SignedToken), ProviderFailure> {
+        let readable = UnverifiedToken::parse(token.as_bytes())
+            .ok_or_else(|| ProviderFailure::Invalid(format!("malformed {kind}")))?;
         let algorithm = readable.header.get("alg").and_then(Value::as_str).unwrap_or_default().to_string();
         // With a secret key in a public set any client could sign.
         if algorithm.starts_with("HS") {
-            return invalid(format!("{kind} with the algorithm {algorithm:?}"));
+            return invalid_metadata(format!("{kind} with the algorithm {algorithm:?}"));
         }
         let (provider, metadata) = (&self.provider, &self.metadata);
-        let verify = |set: Arc<KeySet>| Token::verify(token.as_bytes(), Expected::Signed, &[&set]);
+        let verify = |set: Arc<KeySet>| SignedToken::verify(token.as_bytes(), ExpectedClaims::Signed, &[&set]);
         let mut verified = match provider.keys(self.resolving.clone(), metadata, false).await? {
             Some(set) => verify(set),
-            None => Err(Failure::NoKey),
+            None => Err(TokenFailure::NoKey),
         };
         // The keys may have been replaced. A set whose keys have no names tells it by the signature.
-        if matches!(verified, Err(Failure::NoKey | Failure::Invalid))
+        if matches!(verified, Err(TokenFailure::NoKey | TokenFailure::Invalid))
             && let Some(set) = provider.keys(self.resolving.clone(), metadata, true).await?
         {
             verified = verify(set);
@@ -189,7 +189,7 @@ impl ProviderClient {
         if let (Some(hash), Some(access)) = (token.claims.get("at_hash"), access_token)
             && access_hash(&algorithm, access).is_some_and(|own| hash.as_str() != Some(&own))
         {
-            return invalid("ID token of another access token: its at_hash differs");
+            return invalid_metadata("ID token of another access token: its at_hash differs");
         }
         Ok(token.claims)
     }
@@ -212,7 +212,9 @@ impl ProviderClient {
     /// # Errors
     /// See [`ProviderFailure`].
     pub async fn userinfo(&self, access_token: &str, subject: &str) -> Result<String, ProviderFailure> {
-        let Some(url) = &self.metadata.userinfo else { return invalid("the provider has no \"userinfo_endpoint\"") };
+        let Some(url) = &self.metadata.userinfo else {
+            return invalid_metadata("the provider has no \"userinfo_endpoint\"");
+        };
         let bad = |_| ProviderFailure::Invalid("invalid access token".into());
         let accepted = "application/json, application/jwt";
         let request = Request::new("GET", url.clone()).field("Accept", accepted).map_err(bad)?;
@@ -234,12 +236,12 @@ impl ProviderClient {
         } else {
             match serde_json::from_slice::<Value>(&response.body) {
                 Ok(Value::Object(members)) => members,
-                _ => return invalid(format!("answer of {url} is no JSON object")),
+                _ => return invalid_metadata(format!("answer of {url} is no JSON object")),
             }
         };
         // Section 5.3.4: without this check another user's claims could be substituted.
         if members.get("sub").and_then(Value::as_str) != Some(subject) {
-            return invalid("user information of another user");
+            return invalid_metadata("user information of another user");
         }
         Ok(Value::Object(members).to_string())
     }
@@ -303,7 +305,12 @@ pub fn is_for(audience: Option<&Value>, client: &str) -> bool {
 }
 
 /// Checks the header and the claims of a logout token. No other token of the provider passes as one.
-fn check_logout(token: &Token, issuer: &str, client: &str, now: f64) -> Result<(EndedSessions, u64), &'static str> {
+fn check_logout(
+    token: &SignedToken,
+    issuer: &str,
+    client: &str,
+    now: f64,
+) -> Result<(EndedSessions, u64), &'static str> {
     let claims = &token.claims;
     let text = |name: &str| claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     if let Some(kind) = token.header.get("typ")
@@ -363,7 +370,7 @@ mod tests {
 
     #[test]
     fn forms_are_encoded() {
-        assert_eq!(form(&[("a", "b c&d"), ("e", "ü=/+")]), "a=b%20c%26d&e=%C3%BC%3D%2F%2B");
+        assert_eq!(write_form(&[("a", "b c&d"), ("e", "ü=/+")]), "a=b%20c%26d&e=%C3%BC%3D%2F%2B");
     }
 
     #[test]
@@ -404,7 +411,7 @@ mod tests {
             let of = |value: Value| value.as_object().cloned().expect("an object");
             let exp = claims.get("exp").and_then(Value::as_f64);
             let times = jose::Times { exp, nbf: None };
-            let token = Token { header: of(header), claims: of(claims), payload: None, times };
+            let token = SignedToken { header: of(header), claims: of(claims), payload: None, times };
             check_logout(&token, "https://a", "me", 10_000.0)
         };
         let right = json!({"iss": "https://a", "aud": "me", "iat": 9_990, "exp": 10_100, "jti": "j", "sub": "u", "sid": "s",

@@ -19,23 +19,23 @@ pub static ROWS: &[Builtin] = &[
 ];
 
 /// The session of a request and its subrequests.
-pub struct Known {
+pub struct SessionClaims {
     session: Option<Session>,
     claims: OnceCell<Option<Map<String, Value>>>,
     userinfo: OnceCell<Option<Map<String, Value>>>,
 }
 
-impl Known {
-    pub fn none() -> Known {
-        Known { session: None, claims: OnceCell::new(), userinfo: OnceCell::new() }
+impl SessionClaims {
+    pub fn none() -> SessionClaims {
+        SessionClaims { session: None, claims: OnceCell::new(), userinfo: OnceCell::new() }
     }
-    pub fn of(session: Session) -> Known {
-        Known { session: Some(session), ..Known::none() }
+    pub fn of(session: Session) -> SessionClaims {
+        SessionClaims { session: Some(session), ..SessionClaims::none() }
     }
 }
 
 fn put(r: &Request, out: &mut Vec<u8>, part: fn(&Session) -> Option<&String>) -> bool {
-    let known: Option<Rc<Known>> = r.shared();
+    let known: Option<Rc<SessionClaims>> = r.shared();
     let session = known.as_ref().and_then(|known| known.session.as_ref());
     session.and_then(part).map(|text| out.extend_from_slice(text.as_bytes())).is_some()
 }
@@ -53,7 +53,7 @@ fn userinfo(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn claim(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
-    let known: Option<Rc<Known>> = r.shared();
+    let known: Option<Rc<SessionClaims>> = r.shared();
     let Some((known, session)) = known.as_deref().and_then(|known| Some((known, known.session.as_ref()?))) else {
         return false;
     };
@@ -63,7 +63,7 @@ fn claim(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
         known.userinfo.get_or_init(parse).as_ref()
     };
     let find = |members: &Map<String, Value>, out: &mut Vec<u8>| {
-        jose::field(members, &[name], true).is_some_and(|value| jose::text(value, out))
+        jose::find_member(members, &[name], true).is_some_and(|value| jose::append_text(value, out))
     };
     claims.as_ref().is_some_and(|claims| find(claims, out)) || userinfo().is_some_and(|info| find(info, out))
 }

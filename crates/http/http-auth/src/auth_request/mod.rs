@@ -4,15 +4,15 @@
 //! `Content-Length`, whatever the client sent.
 
 use conf_schema::value::Text;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::CanonicalPath;
 use http_engine::response::OutField;
-use http_engine::variable::{VarId, Variables};
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, subrequest};
+use http_engine::variable::{HttpVariables, VarId};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, subrequest};
 use http_types::Known;
 use http_upstream::upstream_state::UpstreamState;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -27,9 +27,9 @@ directives! {
 
 /// `auth_request_set` lines.
 #[derive(Clone)]
-pub struct Assignments(Vec<(VarId, Template)>);
+pub struct Assignments(Vec<(VarId, HttpTemplate)>);
 
-impl Value for Assignments {
+impl ValueKind for Assignments {
     const SYNTAX: &'static str = "$variable value";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -40,8 +40,8 @@ impl Value for Assignments {
                 .at(0)
                 .hint("a variable name begins with \"$\""));
         };
-        let id = cx.get::<Variables>().writable(name).map_err(|p| p.at(0))?;
-        let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+        let id = cx.get::<HttpVariables>().writable(name).map_err(|p| p.at(0))?;
+        let value = HttpTemplate::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
         Ok(Assignments(vec![(id, value)]))
     }
     fn append(&mut self, later: Self) {
@@ -53,8 +53,8 @@ impl Value for Assignments {
 pub struct AuthRequest;
 
 impl Feature for AuthRequest {
-    fn table(&self) -> Table {
-        AuthRequestConf::table("auth_request", Area::Http)
+    fn table(&self) -> FeatureTable {
+        AuthRequestConf::table("auth_request", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -64,29 +64,29 @@ impl Feature for AuthRequest {
         if conf.auth_request.0 != b"off" {
             let uri = CanonicalPath::configured(&conf.auth_request.0)?;
             let sets = conf.auth_request_set.as_ref().map(|a| a.0.as_slice().into()).unwrap_or_default();
-            block.handle(HandlerOrder::AuthRequest, Arc::new(Ask { uri, sets }));
+            block.handle(HandlerOrder::AuthRequest, Arc::new(SubrequestCheck { uri, sets }));
         }
         Ok(())
     }
 }
 
-struct Ask {
+struct SubrequestCheck {
     uri: CanonicalPath,
-    sets: Arc<[(VarId, Template)]>,
+    sets: Arc<[(VarId, HttpTemplate)]>,
 }
 
-impl Handler for Ask {
+impl Handler for SubrequestCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let (uri, sets) = (self.uri.clone(), self.sets.clone());
         // A request without credentials, which is sent to a login page, is no failed login.
         if r.header(Known::Authorization).is_none() {
             return ask(r, None, uri, sets);
         }
-        failed_logins::judge(r, move |r, attempt| ask(r, Some(attempt), uri, sets))
+        failed_logins::judge_login(r, move |r, attempt| ask(r, Some(attempt), uri, sets))
     }
 }
 
-fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets: Arc<[(VarId, Template)]>) -> Flow {
+fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets: Arc<[(VarId, HttpTemplate)]>) -> Flow {
     let Ok(mut child) = r.subrequest(uri, Vec::new()) else { return Flow::Status(500) };
     child.reply.head_only = true;
     child.incoming.body_length = None;
@@ -104,7 +104,7 @@ fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets:
             }
             let (status, challenges) = (child.out.status, challenges(&child));
             let from_server = child.upstream.get::<UpstreamState>().is_some();
-            subrequest::ended(child);
+            subrequest::log_subrequest(child);
             match attempt {
                 Some(attempt) if matches!(status, 401 | 403) => attempt.fail(&mut r),
                 attempt => drop(attempt),
@@ -133,7 +133,7 @@ fn challenges(child: &Request) -> Vec<OutField> {
 fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>, from_server: bool) -> Flow {
     match status {
         200..=299 => {
-            failed_logins::forgive(r);
+            failed_logins::forgive_failure(r);
             Flow::Allowed
         }
         403 => Flow::Status(403),
@@ -144,7 +144,7 @@ fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>, from_server:
         status => {
             // nginx's connection keeps the last action of the exchange with the server.
             let action = if from_server { " while sending to client" } else { "" };
-            r.log(Level::Error, format_args!("auth request unexpected status: {status}{action}"));
+            r.log(Severity::Error, format_args!("auth request unexpected status: {status}{action}"));
             Flow::Status(500)
         }
     }

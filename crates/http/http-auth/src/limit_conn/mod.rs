@@ -1,21 +1,21 @@
 //! limit_conn (nginx: `ngx_http_limit_conn_module`): maximum concurrent requests per key; see
 //! `session_engine::limit_conn`.
 
-use conf_schema::value::{Between, Flag, List};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::{Between, Flag, ValueList};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpArea, Request};
-use session_engine::limit_conn::{self, Counted, Limit, LogLevel, Verdict};
+use session_engine::limit_conn::{self, ConnLimit, CountVerdict, CountedSession, LogLevel};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
-type Zone = limit_conn::Zone<HttpArea>;
+type HttpConnZone = limit_conn::ConnZone<HttpArea>;
 
 directives! {
     pub struct ConnConf from ConnInput {
         /// Maximum number of concurrent requests per key of the zone.
-        limit_conn: List<Limit>,
+        limit_conn: ValueList<ConnLimit>,
         /// Counts and logs requests above the limit without rejecting them.
         limit_conn_dry_run: Flag = "off",
         /// Error log level of rejected requests.
@@ -24,7 +24,7 @@ directives! {
         limit_conn_status: Between<400, 599> = "503",
         /// Defines a zone: the key to count by, and the size of its memory. With `sync` the zones of all servers of the
         /// `shared_store` count together.
-        limit_conn_zone: Zone,
+        limit_conn_zone: HttpConnZone,
     }
 }
 
@@ -32,14 +32,14 @@ static VARIABLES: &[Builtin] =
     &[Builtin::one("limit_conn_status", status, "`PASSED`, `REJECTED` or `REJECTED_DRY_RUN`, if a limit was checked.")];
 
 fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.shared::<Counted>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
+    r.shared::<CountedSession>().map(|counted| out.extend_from_slice(counted.status.as_bytes())).is_some()
 }
 
 pub struct LimitConn;
 
 impl Feature for LimitConn {
-    fn table(&self) -> Table {
-        ConnConf::table("limit_conn", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ConnConf::table("limit_conn", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -50,32 +50,32 @@ impl Feature for LimitConn {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ConnConf>() else { return Ok(()) };
         let Some(limits) = &conf.limit_conn else { return Ok(()) };
-        let check = limit_conn::Check::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
+        let check = limit_conn::ConnCheck::new(block.cx, limits, conf.limit_conn_dry_run, conf.limit_conn_log_level)?;
         block.handle(
             HandlerOrder::LimitConn,
-            Arc::new(Check(Arc::new(Limits { check, status: conf.limit_conn_status.0 as u16 }))),
+            Arc::new(HttpConnCheck(Arc::new(HttpConnLimits { check, status: conf.limit_conn_status.0 as u16 }))),
         );
         Ok(())
     }
 }
 
-struct Check(Arc<Limits>);
+struct HttpConnCheck(Arc<HttpConnLimits>);
 
-struct Limits {
-    check: limit_conn::Check<HttpArea>,
+struct HttpConnLimits {
+    check: limit_conn::ConnCheck<HttpArea>,
     status: u16,
 }
 
-impl Limits {
-    fn apply(&self, r: &mut Request, verdict: Verdict) -> Flow {
+impl HttpConnLimits {
+    fn apply(&self, r: &mut Request, verdict: CountVerdict) -> Flow {
         match verdict {
-            Verdict::NotCounted | Verdict::Crowded => Flow::Declined,
-            Verdict::Passed(counted) => {
+            CountVerdict::NotCounted | CountVerdict::Crowded => Flow::Declined,
+            CountVerdict::Passed(counted) => {
                 r.incoming.alone = true;
                 r.share(Rc::new(counted));
                 Flow::Declined
             }
-            Verdict::Refused(counted) => {
+            CountVerdict::Refused(counted) => {
                 r.share(Rc::new(counted));
                 if self.check.dry_run() { Flow::Declined } else { Flow::Status(self.status) }
             }
@@ -83,16 +83,16 @@ impl Limits {
     }
 }
 
-impl Handler for Check {
+impl Handler for HttpConnCheck {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.shared::<Counted>().is_some() {
+        if r.shared::<CountedSession>().is_some() {
             return Flow::Declined;
         }
         let limits = &self.0;
         match limits.check.try_count(r) {
             // A client may close one connection and open the next before the loop has seen the close: looks at the
             // sockets before a refusal, as nginx does between accepting and reading.
-            Verdict::Crowded => {
+            CountVerdict::Crowded => {
                 let limits = limits.clone();
                 Flow::Later(Box::new(move |mut r| {
                     Box::pin(async move {

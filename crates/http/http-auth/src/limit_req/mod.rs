@@ -4,14 +4,14 @@
 #[cfg(test)]
 mod tests;
 
-use conf_schema::value::{Between, Flag, List, decimal};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use conf_schema::value::{Between, Flag, ValueList, parse_decimal};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
-use http_upstream::zones::{self, Declared};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request};
+use http_upstream::zones::{self, HttpZone};
 use metrics::{limit_req as row, process};
-use observe::Level;
-use session_engine::bucket::{Buckets, Rate, Verdict};
+use observe::Severity;
+use session_engine::bucket::{BucketVerdict, Buckets, Rate};
 use session_engine::shared_limit::{PermitRule, SharedLimit};
 use session_engine::shared_store::StoreSlot;
 use std::any::Any;
@@ -27,7 +27,7 @@ directives! {
     pub struct ReqConf from ReqInput {
         /// Limits the request rate by a zone: up to `burst` excess requests are delayed, or served at once with
         /// `nodelay`.
-        limit_req: List<Limit>,
+        limit_req: ValueList<RateLimit>,
         /// Counts and logs excess requests without delaying or rejecting them.
         limit_req_dry_run: Flag = "off",
         /// Error log level of rejected requests; delayed requests are logged one level lower.
@@ -44,20 +44,20 @@ const KEY_BYTES_MAX: usize = 65_535;
 
 /// `limit_req`; thousandths of a request.
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub struct RateLimit {
     zone: String,
     burst: u64,
     delay: u64,
 }
 
-impl Value for Limit {
+impl ValueKind for RateLimit {
     const SYNTAX: &'static str = "zone=name [burst=number] [nodelay | delay=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut limit = Limit { zone: String::new(), burst: 0, delay: 0 };
+        let mut limit = RateLimit { zone: String::new(), burst: 0, delay: 0 };
         let mut has_zone = false;
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
-            let number = |value: &str| decimal::<u32>(value).filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
+            let number = |value: &str| parse_decimal::<u32>(value).filter(|n| *n > 0).map(|n| u64::from(n) * 1000);
             if let Some(name) = text.strip_prefix("zone=") {
                 limit.zone = name.to_string();
                 has_zone = true;
@@ -87,25 +87,25 @@ impl Value for Limit {
 pub struct Zone;
 
 /// Buckets and metrics of a zone; kept over reloads.
-struct Counted {
+struct CountedZone {
     buckets: Buckets,
-    counts: metrics::Zone<row::Of>,
+    counts: metrics::MetricZone<row::Of>,
 }
 
 /// A zone's state with this configuration's rate.
-struct Limited {
+struct LimitedRequest {
     rate: Rate,
-    zone: Arc<Counted>,
+    zone: Arc<CountedZone>,
     /// With `sync`: where the store's settings will be, and the size of the zone.
     sync: Option<(StoreSlot, u64)>,
 }
 
-impl Value for Zone {
+impl ValueKind for Zone {
     const SYNTAX: &'static str = "key zone=name:size rate=rate [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let key_text = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
-        let key = Template::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
+        let key = HttpTemplate::compile(cx, d, &key_text).map_err(|p| p.at(0))?;
         let (mut zone, mut rate, mut sync) = (None, Rate(1000), false);
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text();
@@ -123,13 +123,13 @@ impl Value for Zone {
         let Some((name, size)) = zone.filter(|(name, _)| !name.is_empty()) else {
             return Err(Problem::says("\"limit_req_zone\" must have \"zone\" parameter"));
         };
-        let buckets = zones::state(KIND, &name, size, &key_text, || Counted {
+        let buckets = zones::zone_state(KIND, &name, size, &key_text, || CountedZone {
             buckets: Buckets::new(size),
-            counts: metrics::Zone::named(&[&name]),
+            counts: metrics::MetricZone::named(&[&name]),
         });
         let sync = sync.then(|| (StoreSlot::for_sync(cx, d, &name, "the zone counts this server's requests"), size));
-        let state = Arc::new(Limited { rate, zone: buckets, sync });
-        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        let state = Arc::new(LimitedRequest { rate, zone: buckets, sync });
+        zones::declare_zone(cx, d, KIND, HttpZone { name, key, key_text, state })?;
         Ok(Zone)
     }
 }
@@ -149,8 +149,8 @@ fn status(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub struct LimitReq;
 
 impl Feature for LimitReq {
-    fn table(&self) -> Table {
-        ReqConf::table("limit_req", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ReqConf::table("limit_req", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -163,8 +163,8 @@ impl Feature for LimitReq {
         let Some(lines) = &conf.limit_req else { return Ok(()) };
         let mut limits: Vec<CheckedLimit> = Vec::new();
         for limit in &lines.0 {
-            let zone: Arc<Declared<Limited>> =
-                zones::find(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
+            let zone: Arc<HttpZone<LimitedRequest>> =
+                zones::find_zone(block.cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_req"))?;
             let shared = zone.state.sync.as_ref().map(|(slot, size)| {
                 let rule = PermitRule { rate: zone.state.rate.0, burst: limit.burst, takes_ahead: true };
                 SharedLimit::new(slot.clone(), KIND, &zone.name, rule, *size)
@@ -172,13 +172,13 @@ impl Feature for LimitReq {
             limits.push(CheckedLimit { zone, limit: limit.clone(), shared });
         }
         let (refused, delayed) = match conf.limit_req_log_level {
-            LogLevel::Info => (Level::Info, Level::Info),
-            LogLevel::Notice => (Level::Notice, Level::Info),
-            LogLevel::Warn => (Level::Warn, Level::Notice),
-            LogLevel::Error => (Level::Error, Level::Warn),
+            LogLevel::Info => (Severity::Info, Severity::Info),
+            LogLevel::Notice => (Severity::Notice, Severity::Info),
+            LogLevel::Warn => (Severity::Warn, Severity::Notice),
+            LogLevel::Error => (Severity::Error, Severity::Warn),
         };
         let status = conf.limit_req_status.0 as u16;
-        let check = Check { limits, dry_run: conf.limit_req_dry_run, refused, delayed, status };
+        let check = RateCheck { limits, dry_run: conf.limit_req_dry_run, refused, delayed, status };
         block.handle(HandlerOrder::LimitReq, Arc::new(check));
         Ok(())
     }
@@ -186,22 +186,22 @@ impl Feature for LimitReq {
 
 /// A limit of a block, with its zone.
 struct CheckedLimit {
-    zone: Arc<Declared<Limited>>,
-    limit: Limit,
+    zone: Arc<HttpZone<LimitedRequest>>,
+    limit: RateLimit,
     shared: Option<SharedLimit>,
 }
 
-struct Check {
+struct RateCheck {
     limits: Vec<CheckedLimit>,
     dry_run: bool,
-    refused: Level,
-    delayed: Level,
+    refused: Severity,
+    delayed: Severity,
     status: u16,
 }
 
-impl Check {
+impl RateCheck {
     /// Checks every zone; the last one counts the request, then the others do.
-    fn judge(&self, r: &mut Request) -> Option<(Verdict, &Declared<Limited>)> {
+    fn judge(&self, r: &mut Request) -> Option<(BucketVerdict, &HttpZone<LimitedRequest>)> {
         let now = base::clock::now().0 / 1000;
         let mut pending = Vec::new();
         let mut key = Vec::new();
@@ -214,19 +214,19 @@ impl Check {
             }
             if key.len() > KEY_BYTES_MAX {
                 let name = String::from_utf8_lossy(&zone.key_text);
-                r.log(Level::Error, format_args!("the value of the \"{name}\" key is more than 65535 bytes"));
+                r.log(Severity::Error, format_args!("the value of the \"{name}\" key is more than 65535 bytes"));
                 continue;
             }
             let count = index + 1 == self.limits.len();
             match zone.state.zone.buckets.ask(&key, zone.state.rate, limit.burst, now, count) {
                 Ok(excess) if entry.shared.as_ref().is_some_and(|shared| !shared.admits(&key)) => {
-                    return Some((Verdict::Busy { excess: excess.saturating_add(1000) }, zone));
+                    return Some((BucketVerdict::Busy { excess: excess.saturating_add(1000) }, zone));
                 }
                 Ok(excess) => pending.push((entry, (!count).then(|| key.clone()), excess)),
                 Err(verdict) => return Some((verdict, zone)),
             }
         }
-        let mut worst: Option<(u64, u64, &Declared<Limited>)> = None;
+        let mut worst: Option<(u64, u64, &HttpZone<LimitedRequest>)> = None;
         for (CheckedLimit { zone, limit, .. }, key, excess) in pending.iter().rev() {
             let excess = match key {
                 Some(key) => zone.state.zone.buckets.account(key, zone.state.rate, now),
@@ -238,33 +238,33 @@ impl Check {
             }
         }
         let (wait, excess, zone) = worst?;
-        Some((if wait == 0 { Verdict::Pass } else { Verdict::Delay { millis: wait, excess } }, zone))
+        Some((if wait == 0 { BucketVerdict::Pass } else { BucketVerdict::Delay { millis: wait, excess } }, zone))
     }
 }
 
-impl Handler for Check {
+impl Handler for RateCheck {
     fn run(&self, r: &mut Request) -> Flow {
         if r.shared::<LimitStatus>().is_some() {
             return Flow::Declined;
         }
         let Some((verdict, zone)) = self.judge(r) else { return Flow::Declined };
         let counted = match (verdict, self.dry_run) {
-            (Verdict::Pass, _) => 0,
-            (Verdict::Delay { .. }, false) => 1,
-            (Verdict::Busy { .. } | Verdict::Full, false) => 2,
-            (Verdict::Delay { .. }, true) => 3,
-            (Verdict::Busy { .. } | Verdict::Full, true) => 4,
+            (BucketVerdict::Pass, _) => 0,
+            (BucketVerdict::Delay { .. }, false) => 1,
+            (BucketVerdict::Busy { .. } | BucketVerdict::Full, false) => 2,
+            (BucketVerdict::Delay { .. }, true) => 3,
+            (BucketVerdict::Busy { .. } | BucketVerdict::Full, true) => 4,
         };
         zone.state.zone.counts.up_at(row::REQUESTS, counted);
         process::LIMIT_REQ.up_at(counted);
         let zone = &zone.name;
         let dry = if self.dry_run { ", dry run" } else { "" };
         match verdict {
-            Verdict::Pass => {
+            BucketVerdict::Pass => {
                 r.share(Rc::new(LimitStatus("PASSED")));
                 Flow::Declined
             }
-            Verdict::Busy { excess } => {
+            BucketVerdict::Busy { excess } => {
                 r.log(
                     self.refused,
                     format_args!(
@@ -275,11 +275,11 @@ impl Handler for Check {
                 );
                 self.refuse(r)
             }
-            Verdict::Full => {
-                r.log(Level::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
+            BucketVerdict::Full => {
+                r.log(Severity::Alert, format_args!("could not allocate node in limit_req zone \"{zone}\""));
                 self.refuse(r)
             }
-            Verdict::Delay { millis, excess } => {
+            BucketVerdict::Delay { millis, excess } => {
                 r.log(
                     self.delayed,
                     format_args!(
@@ -318,7 +318,7 @@ impl Handler for Check {
     }
 }
 
-impl Check {
+impl RateCheck {
     fn refuse(&self, r: &mut Request) -> Flow {
         if self.dry_run {
             r.share(Rc::new(LimitStatus("REJECTED_DRY_RUN")));

@@ -1,7 +1,7 @@
 //! Tests of buckets over time, and of errors.
 
 use super::*;
-use conf_schema::table::synthetic;
+use conf_schema::table::synthetic_directive;
 
 fn request(buckets: &Buckets, key: &[u8], rate: Rate, burst: u64, now: u64) -> Option<u64> {
     let counted = buckets.ask(key, rate, burst, now, true).ok();
@@ -43,7 +43,7 @@ fn memory_is_bounded_and_the_oldest_go() {
     assert_eq!(request(&buckets, &9_999u32.to_le_bytes(), rate, 0, 1000), None);
     assert_eq!(request(&buckets, &0u32.to_le_bytes(), rate, 0, 1000), Some(0));
     let large = vec![b'x'; 60_000];
-    assert_eq!(buckets.ask(&large, rate, 0, 1000, true), Err(Verdict::Full));
+    assert_eq!(buckets.ask(&large, rate, 0, 1000, true), Err(BucketVerdict::Full));
 }
 
 #[test]
@@ -63,14 +63,16 @@ fn complaints_in_nginx_words() {
         ("zone=a delay=x", "invalid delay value \\\"delay=x\\\""),
         ("zone=a soon", "invalid parameter \\\"soon\\\""),
     ] {
-        let got = format!("{:?}", Limit::parse(&mut cx, &synthetic("limit_req", text)).expect_err(text).words);
+        let got =
+            format!("{:?}", RateLimit::parse(&mut cx, &synthetic_directive("limit_req", text)).expect_err(text).words);
         assert!(got.contains(want), "{got}");
     }
     for (text, want) in [
         ("$a zone=z:1m rate=0r/s", "invalid rate \\\"rate=0r/s\\\""),
         ("$a rate=1r/s rate=1r/s", "\\\"limit_req_zone\\\" must have \\\"zone\\\" parameter"),
     ] {
-        let got = Zone::parse(&mut cx, &synthetic("limit_req_zone", text)).err().map(|p| format!("{:?}", p.words));
+        let got =
+            Zone::parse(&mut cx, &synthetic_directive("limit_req_zone", text)).err().map(|p| format!("{:?}", p.words));
         assert!(got.as_ref().is_some_and(|got| got.contains(want)), "{got:?}");
     }
 }

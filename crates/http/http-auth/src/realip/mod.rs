@@ -1,10 +1,10 @@
 //! realip (nginx: `ngx_http_realip_module`): replaces the client's address by the one that trusted proxies report.
 
-use conf_schema::value::{Flag, List, Text};
-use conf_schema::{Area, Problem, Table, directives};
-use http_engine::forwarded::{self, Trusted};
+use conf_schema::value::{Flag, Text, ValueList};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use http_engine::forwarded::{self, TrustedNetwork};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Connection, Feature, Flow, Handler, HandlerOrder, Request};
+use http_engine::{BlockPlan, ClientConnection, Feature, Flow, Handler, HandlerOrder, Request};
 use session_engine::real_ip::From;
 use std::any::Any;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ directives! {
         /// Takes the last address in the field that is not a trusted proxy's, instead of the last one.
         real_ip_recursive: Flag = "off",
         /// Trusted proxies: an address, a network, a host name, or `unix:`.
-        set_real_ip_from: List<From>,
+        set_real_ip_from: ValueList<From>,
     }
 }
 
@@ -37,7 +37,7 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 /// The actual connection of a request with a replaced address.
-struct Original(Rc<Connection>);
+struct Original(Rc<ClientConnection>);
 
 fn original(r: &Request) -> Option<SocketAddr> {
     match r.shared::<Original>() {
@@ -58,7 +58,7 @@ fn remote_addr(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
     if let Some(port) = original(r).map(|a| a.port()).filter(|port| *port > 0) {
-        http_engine::head_out::number(u64::from(port), out);
+        http_engine::head_out::write_number(u64::from(port), out);
     }
     true
 }
@@ -66,8 +66,8 @@ fn remote_port(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub struct Realip;
 
 impl Feature for Realip {
-    fn table(&self) -> Table {
-        RealipConf::table("realip", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RealipConf::table("realip", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -93,7 +93,7 @@ impl Feature for Realip {
 
 struct Replace {
     place: AddressSource,
-    proxies: Vec<Trusted>,
+    proxies: Vec<TrustedNetwork>,
     recursive: bool,
 }
 
@@ -109,10 +109,10 @@ impl Replace {
             AddressSource::Forwarded => named(b"x-forwarded-for").collect(),
             AddressSource::ProxyProtocol => {
                 let source = r.connection().proxy.as_ref()?.0.addresses.as_ref()?.source;
-                return forwarded::trusted(&self.proxies, peer.map(|a| a.ip())).then_some(source);
+                return forwarded::is_trusted(&self.proxies, peer.map(|a| a.ip())).then_some(source);
             }
         };
-        forwarded::client(peer, lines.into_iter(), &self.proxies, self.recursive)
+        forwarded::forwarded_client(peer, lines.into_iter(), &self.proxies, self.recursive)
     }
 }
 
@@ -122,7 +122,7 @@ impl Handler for Replace {
             && let Some(client) = self.client(r)
             && let Some(connection) = r.scope.connection.clone()
         {
-            r.scope.connection = Some(Rc::new(Connection { peer: Some(client), ..(*connection).clone() }));
+            r.scope.connection = Some(Rc::new(ClientConnection { peer: Some(client), ..(*connection).clone() }));
             r.share(Rc::new(Original(connection)));
         }
         Flow::Declined

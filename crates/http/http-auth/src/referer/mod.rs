@@ -1,14 +1,14 @@
 //! valid_referers (nginx: `ngx_http_referer_module`): `$invalid_referer` marks requests without a known referring page.
 
 use conf_schema::value::Number;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::hosts::Hosts;
-use http_engine::regex::{MatchFailed, Pattern};
+use http_engine::regex::{HttpPattern, MatchFailed};
 use http_engine::values::ServerName;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
 use http_types::Known;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -30,10 +30,10 @@ pub struct Referers {
     server_names: bool,
     /// Host, and prefix of the path.
     hosts: Vec<(Vec<u8>, Vec<u8>)>,
-    patterns: Vec<Arc<Pattern>>,
+    patterns: Vec<Arc<HttpPattern>>,
 }
 
-impl Value for Referers {
+impl ValueKind for Referers {
     const SYNTAX: &'static str = "none | blocked | server_names | string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -46,7 +46,7 @@ impl Value for Referers {
                 b"server_names" => referers.server_names = true,
                 b"~" => return Err(Problem::says("empty regex in \"~\"").at(index)),
                 [b'~', pattern @ ..] => {
-                    referers.patterns.push(Arc::new(Pattern::new(cx, pattern, true).map_err(|p| p.at(index))?));
+                    referers.patterns.push(Arc::new(HttpPattern::new(cx, pattern, true).map_err(|p| p.at(index))?));
                 }
                 text => {
                     let slash = text.iter().position(|c| *c == b'/').unwrap_or(text.len());
@@ -73,8 +73,8 @@ static VARIABLES: &[Builtin] =
 pub struct Referer;
 
 impl Feature for Referer {
-    fn table(&self) -> Table {
-        RefererConf::table("referer", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RefererConf::table("referer", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -115,9 +115,9 @@ struct Valid {
     blocked: bool,
     hosts: Hosts<Vec<u8>>,
     /// Patterns of server names, matched against the host only.
-    host_patterns: Vec<Arc<Pattern>>,
+    host_patterns: Vec<Arc<HttpPattern>>,
     /// Patterns matched against everything after the scheme.
-    patterns: Vec<Arc<Pattern>>,
+    patterns: Vec<Arc<HttpPattern>>,
 }
 
 /// Longest host in bytes that is checked.
@@ -176,7 +176,7 @@ fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
     };
     // A failed match counts as invalid (nginx: as valid).
     let welcome = valid.welcomes(r.header(Known::Referer)).unwrap_or_else(|MatchFailed(words)| {
-        r.log(Level::Error, format_args!("{words}"));
+        r.log(Severity::Error, format_args!("{words}"));
         false
     });
     if !welcome {
@@ -188,10 +188,10 @@ fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     fn valid(line: &str) -> Valid {
-        let referers = Referers::parse(&mut Cx::default(), &synthetic("valid_referers", line)).expect(line);
+        let referers = Referers::parse(&mut Cx::default(), &synthetic_directive("valid_referers", line)).expect(line);
         let mut hosts = Hosts::default();
         for (host, path) in referers.hosts {
             hosts.add(&host, path).expect(line);

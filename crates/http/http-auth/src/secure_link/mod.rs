@@ -4,9 +4,9 @@ use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use conf_schema::value::Text;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Request, Template};
+use http_engine::{BlockPlan, Feature, HttpTemplate, Request};
 use md5::{Digest, Md5};
 use std::any::Any;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 directives! {
     pub struct LinkConf from LinkInput {
         /// String with the digest of a link and, after a comma, its expiry in seconds since 1970.
-        secure_link: Template,
+        secure_link: HttpTemplate,
         /// String whose MD5 digest a valid link has.
-        secure_link_md5: Template,
+        secure_link_md5: HttpTemplate,
         /// Secret word for links of the form /prefix/digest/link.
         secure_link_secret: Text,
     }
@@ -34,8 +34,8 @@ static VARIABLES: &[Builtin] = &[
 pub struct SecureLink;
 
 impl Feature for SecureLink {
-    fn table(&self) -> Table {
-        let mut table = LinkConf::table("secure_link", Area::Http);
+    fn table(&self) -> FeatureTable {
+        let mut table = LinkConf::table("secure_link", ContextArea::Http);
         // The modes exclude each other: a block's own lines prevent inheriting the other mode.
         table.inherit = |inner, outer| {
             if let (Some(inner), Some(outer)) = (inner.downcast_mut::<LinkInput>(), outer.downcast_ref::<LinkInput>())
@@ -64,8 +64,8 @@ impl Feature for SecureLink {
                     "\"secure_link_secret\" cannot be mixed with \"secure_link\" and \"secure_link_md5\"",
                 ));
             }
-            (Some(secret), None, None) => Link::Secret(secret.0.clone()),
-            (None, Some(link), Some(md5)) => Link::Digest { link: link.clone(), md5: md5.clone() },
+            (Some(secret), None, None) => SecureLinkRule::Secret(secret.0.clone()),
+            (None, Some(link), Some(md5)) => SecureLinkRule::Digest { link: link.clone(), md5: md5.clone() },
             _ => return Ok(()),
         };
         block.location.extensions.push(Arc::new(link));
@@ -73,12 +73,12 @@ impl Feature for SecureLink {
     }
 }
 
-enum Link {
-    Digest { link: Template, md5: Template },
+enum SecureLinkRule {
+    Digest { link: HttpTemplate, md5: HttpTemplate },
     Secret(Vec<u8>),
 }
 
-struct Expires(Vec<u8>);
+struct LinkExpiry(Vec<u8>);
 
 const BASE64URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
@@ -89,9 +89,9 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    match plan.locations.get(r.scope.location).and_then(|location| location.ext::<Link>()) {
+    match plan.locations.get(r.scope.location).and_then(|location| location.ext::<SecureLinkRule>()) {
         None => false,
-        Some(Link::Secret(secret)) => {
+        Some(SecureLinkRule::Secret(secret)) => {
             let uri = r.head.request_uri().of(&r.buf);
             match link_of(uri, secret) {
                 Some(link) => {
@@ -101,7 +101,7 @@ fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
                 None => false,
             }
         }
-        Some(Link::Digest { link, md5 }) => {
+        Some(SecureLinkRule::Digest { link, md5 }) => {
             let value = link.eval(r);
             let mut expires = 0;
             let mut parts = value.splitn(2, |c| *c == b',');
@@ -112,7 +112,7 @@ fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
                     Some(seconds) => expires = seconds,
                     None => return false,
                 }
-                r.keep(Expires(end.to_vec()));
+                r.keep(LinkExpiry(end.to_vec()));
             }
             let Ok(given) = BASE64URL.decode(digest) else { return false };
             let right = Md5::digest(md5.eval(r));
@@ -147,7 +147,7 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 fn secure_link_expires(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    r.ext::<Expires>().map(|expires| out.extend_from_slice(&expires.0)).is_some()
+    r.ext::<LinkExpiry>().map(|expires| out.extend_from_slice(&expires.0)).is_some()
 }
 
 #[cfg(test)]

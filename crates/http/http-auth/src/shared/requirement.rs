@@ -1,11 +1,11 @@
 //! Conditions of `auth_require` and `auth_jwt_require`.
 
 use conf_schema::{Cx, Directive, Problem};
-use http_engine::{Request, Template};
+use http_engine::{HttpTemplate, Request};
 
 /// Values that must be neither empty nor `0`.
 pub struct Requirement {
-    values: Vec<Template>,
+    values: Vec<HttpTemplate>,
     /// Status of requests for which it does not hold.
     pub status: u16,
 }
@@ -30,7 +30,7 @@ impl Requirement {
                 let code = code.filter(|code| status.is_none() && is_allowed(*code));
                 status = Some(code.ok_or_else(|| wrong().hint(hint))?);
             } else if matches!(word.bytes.as_slice(), [b'$', _, ..]) {
-                values.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+                values.push(HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
             } else {
                 return Err(wrong().hint(format!("each value must begin with a variable; {hint}")));
             }

@@ -3,9 +3,9 @@
 use crate::shared::compress::{self, Coding};
 use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::value::{Between, Buffers, Flag, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, HandlerOrder, Request};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, HandlerOrder, Request, ResponseBody};
 use http_types::Known;
 use std::any::Any;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ directives! {
 #[derive(Clone)]
 pub struct Types(MediaTypes);
 
-impl Value for Types {
+impl ValueKind for Types {
     const SYNTAX: &'static str = "media-type ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         MediaTypes::parse(cx, d).map(Types)
@@ -44,8 +44,8 @@ impl Value for Types {
 pub struct Brotli;
 
 impl Feature for Brotli {
-    fn table(&self) -> Table {
-        BrotliConf::table("brotli", Area::Http)
+    fn table(&self) -> FeatureTable {
+        BrotliConf::table("brotli", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -69,19 +69,19 @@ impl Filter for Compress {
     fn name(&self) -> &'static str {
         "brotli"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let conf = &self.0;
-        if !compress::eligible(r, conf.brotli_min_length.0, &conf.brotli_types.0) {
+        if !compress::may_compress(r, conf.brotli_min_length.0, &conf.brotli_types.0) {
             return Ok(body);
         }
         r.out.vary_encoding = true;
         let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
-        let quality = compress::quality(accept, "br");
+        let quality = compress::coding_quality(accept, "br");
         // A client that prefers gzip gets it from the next filter, if enabled.
-        if quality == 0 || compress::quality(accept, "gzip") > quality {
+        if quality == 0 || compress::coding_quality(accept, "gzip") > quality {
             return Ok(body);
         }
-        compress::apply(
+        compress::compress_body(
             r,
             body,
             Coding::Brotli,

@@ -3,9 +3,9 @@
 use crate::shared::gzip_ok::GzipOk;
 use bytes::Bytes;
 use conf_schema::value::{Buffers, Flag};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str,
+    BlockPlan, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, ResponseBody, Str,
 };
 use net::budget;
 use std::any::Any;
@@ -26,8 +26,8 @@ directives! {
 pub struct Gunzip;
 
 impl Feature for Gunzip {
-    fn table(&self) -> Table {
-        GunzipConf::table("gunzip", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GunzipConf::table("gunzip", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -46,7 +46,7 @@ impl Filter for Inflate {
     fn name(&self) -> &'static str {
         "gunzip"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if !r.out.content_encoding.bytes().eq_ignore_ascii_case(b"gzip") {
             return Ok(body);
         }
@@ -58,16 +58,16 @@ impl Filter for Inflate {
         }
         r.out.body_changes();
         r.out.content_encoding = Str::default();
-        if matches!(body, Body::Empty) || r.is_head() {
+        if matches!(body, ResponseBody::Empty) || r.is_head() {
             return Ok(body);
         }
         let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-        Ok(Body::Source(Box::new(Inflated { body, decoder, file: None, waiting: None, done: false })))
+        Ok(ResponseBody::Source(Box::new(InflatedBody { body, decoder, file: None, waiting: None, done: false })))
     }
 }
 
-struct Inflated {
-    body: Body,
+struct InflatedBody {
+    body: ResponseBody,
     decoder: flate2::write::MultiGzDecoder<Vec<u8>>,
     file: Option<FilePart>,
     /// Compressed bytes that wait: they may expand greatly, so they are fed in small steps.
@@ -79,10 +79,10 @@ struct Inflated {
 const STEP_BYTES: usize = 512;
 const READ_BYTES: usize = 32 * 1024;
 
-impl BodySource for Inflated {
+impl BodySource for InflatedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         let failed = |r: &mut Request| {
-            r.log(observe::Level::Error, format_args!("inflate() failed"));
+            r.log(observe::Severity::Error, format_args!("inflate() failed"));
             Poll::Ready(Some(Err(BodyError)))
         };
         loop {
@@ -132,7 +132,7 @@ impl BodySource for Inflated {
                     self.done = true;
                     if self.decoder.try_finish().is_err() {
                         // zlib's code for a truncated stream.
-                        r.log(observe::Level::Error, format_args!("inflate() returned -5 on response end"));
+                        r.log(observe::Severity::Error, format_args!("inflate() returned -5 on response end"));
                         return Poll::Ready(Some(Err(BodyError)));
                     }
                     let out = std::mem::take(self.decoder.get_mut());
@@ -170,8 +170,8 @@ mod tests {
         base::clock::set_frozen(base::clock::Instant(1_000_000));
         let mut decoder = flate2::write::MultiGzDecoder::new(Vec::new());
         decoder.write_all(b"\x1f\x8b\x08\0\0\0\0\0\0\x03").expect("a head");
-        let body = Body::Source(Box::new(EmptyBlocks(30)));
-        let mut inflated = Inflated { body, decoder, file: None, waiting: None, done: false };
+        let body = ResponseBody::Source(Box::new(EmptyBlocks(30)));
+        let mut inflated = InflatedBody { body, decoder, file: None, waiting: None, done: false };
         let (mut cx, mut r) = (Context::from_waker(Waker::noop()), Request::default());
         let mut turns = 0;
         loop {
@@ -193,9 +193,9 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(&text).expect("memory");
         let coded = encoder.finish().expect("memory");
-        let body = Body::Bytes(Bytes::copy_from_slice(&coded[..coded.len() / 2]));
+        let body = ResponseBody::Bytes(Bytes::copy_from_slice(&coded[..coded.len() / 2]));
         let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-        let mut inflated = Inflated { body, decoder, file: None, waiting: None, done: false };
+        let mut inflated = InflatedBody { body, decoder, file: None, waiting: None, done: false };
         let mut cx = Context::from_waker(Waker::noop());
         let Poll::Ready(Some(Ok(Piece::Bytes(first)))) = inflated.poll_piece(&mut cx, &mut Request::default()) else {
             panic!("a piece")

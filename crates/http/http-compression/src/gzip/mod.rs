@@ -1,12 +1,12 @@
 //! gzip (nginx: `ngx_http_gzip_filter_module`).
 
 use crate::shared::compress::{self, Coding};
-use crate::shared::gzip_ok::{Disabled, GzipOk, MinVersion, Proxied};
+use crate::shared::gzip_ok::{GzipDisabled, GzipOk, MinVersion, Proxied};
 use conf_schema::value::{Between, Buffers, Flag, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ directives! {
         /// Conditions under which responses to proxied requests (with `Via`) are compressed.
         gzip_proxied: Proxied = "off",
         /// Regular expressions for `User-Agent`. Matching clients get uncompressed responses.
-        gzip_disable: Disabled,
+        gzip_disable: GzipDisabled,
         /// Adds `Vary: Accept-Encoding` to responses that can be compressed.
         gzip_vary: Flag = "off",
     }
@@ -47,7 +47,7 @@ directives! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerOfTwo<const KILO: u64>(pub u64);
 
-impl<const KILO: u64> Value for PowerOfTwo<KILO> {
+impl<const KILO: u64> ValueKind for PowerOfTwo<KILO> {
     const SYNTAX: &'static str = "size";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Size(bytes) = Size::parse(cx, d)?;
@@ -62,7 +62,7 @@ impl<const KILO: u64> Value for PowerOfTwo<KILO> {
 #[derive(Clone)]
 pub struct GzipTypes(MediaTypes);
 
-impl Value for GzipTypes {
+impl ValueKind for GzipTypes {
     const SYNTAX: &'static str = "media-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -79,15 +79,15 @@ impl Value for GzipTypes {
 
 static VARIABLES: &[Builtin] = &[Builtin::one(
     "gzip_ratio",
-    |r, out| compress::ratio(r, out),
+    |r, out| compress::write_ratio(r, out),
     "The compression ratio: original length divided by compressed length.",
 )];
 
 pub struct Gzip;
 
 impl Feature for Gzip {
-    fn table(&self) -> Table {
-        GzipConf::table("gzip", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GzipConf::table("gzip", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -120,15 +120,15 @@ impl Filter for Compress {
     fn name(&self) -> &'static str {
         "gzip"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let conf = &self.conf;
-        if !compress::eligible(r, conf.gzip_min_length.0, &conf.gzip_types.0) {
+        if !compress::may_compress(r, conf.gzip_min_length.0, &conf.gzip_types.0) {
             return Ok(body);
         }
         r.out.vary_encoding = conf.gzip_vary;
         if !self.ok.allows(r) {
             return Ok(body);
         }
-        compress::apply(r, body, Coding::Gzip, conf.gzip_comp_level.0 as u32, 15)
+        compress::compress_body(r, body, Coding::Gzip, conf.gzip_comp_level.0 as u32, 15)
     }
 }

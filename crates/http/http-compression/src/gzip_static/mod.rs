@@ -2,7 +2,7 @@
 
 use crate::shared::compress::Coding;
 use crate::shared::static_coded::{StaticCoded, StaticMode};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HandlerOrder};
 use std::any::Any;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ directives! {
 pub struct GzipStatic;
 
 impl Feature for GzipStatic {
-    fn table(&self) -> Table {
-        GzipStaticConf::table("gzip_static", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GzipStaticConf::table("gzip_static", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false

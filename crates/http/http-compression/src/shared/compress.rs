@@ -1,13 +1,13 @@
 //! Compression of responses: eligibility, and the encoders behind one interface.
 
 pub use super::encoder::Coding;
-use super::encoder::{EncoderSettings, StepEnd, StreamEncoder, whole};
+use super::encoder::{EncoderSettings, StepEnd, StreamEncoder, encode_whole};
 use bytes::Bytes;
 use http_engine::body_memory::{self, NoMemory, Reservation};
-use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request, Str};
+use http_engine::{BodyError, BodySource, FilePart, LocalFuture, Piece, Request, ResponseBody, Str};
 use net::budget;
-use net::pool::{Overflow, Pool, Wanted};
-use observe::Level;
+use net::pool::{Overflow, Pool, ResultInterest};
+use observe::Severity;
 use std::cell::RefCell;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 
 /// Client's quality of a coding in thousandths; 0: refused (RFC 9110, 12.5.3). As in nginx
 /// (`ngx_http_gzip_accept_encoding`), `*` names no coding and malformed weights refuse.
-pub fn quality(accept: &[u8], coding: &str) -> u16 {
+pub fn coding_quality(accept: &[u8], coding: &str) -> u16 {
     let name = coding.as_bytes();
     let begins =
         |at: usize| at.checked_sub(1).and_then(|before| accept.get(before)).is_none_or(|c| matches!(c, b',' | b' '));
@@ -55,7 +55,7 @@ fn thousandths(text: &[u8]) -> u16 {
 }
 
 /// Conditions of every coding on a response.
-pub fn eligible(r: &Request, min_length: u64, types: &http_engine::media_types::MediaTypes) -> bool {
+pub fn may_compress(r: &Request, min_length: u64, types: &http_engine::media_types::MediaTypes) -> bool {
     matches!(r.out.status, 200 | 403 | 404)
         && r.out.content_encoding.bytes().is_empty()
         && r.out.content_length.is_none_or(|n| n >= min_length)
@@ -67,7 +67,7 @@ struct Ratio {
     after: u64,
 }
 
-pub fn ratio(r: &Request, out: &mut Vec<u8>) -> bool {
+pub fn write_ratio(r: &Request, out: &mut Vec<u8>) -> bool {
     let Some(Ratio { before, after }) = r.ext::<Ratio>() else { return false };
     let Some(hundredths) = (u128::from(*before) * 1000).checked_div(u128::from(*after)) else { return false };
     let hundredths = (hundredths + 5) / 10;
@@ -91,14 +91,25 @@ thread_local! {
 
 /// Compresses a body: in memory at once, keeping a file's form; otherwise, or with a slow encoder, piece by piece. Fails
 /// with 500 if the encoder cannot be created.
-pub fn apply(r: &mut Request, body: Body, coding: Coding, level: u32, window: u32) -> Result<Body, u16> {
+pub fn compress_body(
+    r: &mut Request,
+    body: ResponseBody,
+    coding: Coding,
+    level: u32,
+    window: u32,
+) -> Result<ResponseBody, u16> {
     // Bytes that are no file's, such as a transformation's, never come again: a kept form would hold them.
-    let of_file = matches!(body, Body::File(_));
+    let of_file = matches!(body, ResponseBody::File(_));
     compress(r, body, EncoderSettings { coding, level, window }, of_file)
 }
 
-/// [`apply`]; `of_file`: keeps the form of bytes in memory, which the cache of files has as well.
-fn compress(r: &mut Request, body: Body, settings: EncoderSettings, of_file: bool) -> Result<Body, u16> {
+/// [`compress_body`]; `of_file`: keeps the form of bytes in memory, which the cache of files has as well.
+fn compress(
+    r: &mut Request,
+    body: ResponseBody,
+    settings: EncoderSettings,
+    of_file: bool,
+) -> Result<ResponseBody, u16> {
     let EncoderSettings { coding, level, .. } = settings;
     r.out.body_changes();
     r.out.content_encoding = Str::from(coding.name());
@@ -106,19 +117,19 @@ fn compress(r: &mut Request, body: Body, settings: EncoderSettings, of_file: boo
         return Ok(body);
     }
     let body = body.into_cached();
-    let Body::Bytes(original) = &body else {
-        return Ok(Body::Source(Box::new(Coded::new(body, settings, None))));
+    let ResponseBody::Bytes(original) = &body else {
+        return Ok(ResponseBody::Source(Box::new(CodedBody::new(body, settings, None))));
     };
     let coded = if of_file { kept(original, coding, level) } else { None };
     let coded = match coded {
         Some(coded) => coded,
         None if settings.is_slow() => {
             let form = of_file.then(|| Form { original: original.clone(), coding, level, coded: Bytes::new() });
-            return Ok(Body::Source(Box::new(Coded::new(body, settings, form))));
+            return Ok(ResponseBody::Source(Box::new(CodedBody::new(body, settings, form))));
         }
         None => {
-            let coded = whole(&settings, original, &Wanted::ALWAYS).map_err(|e| {
-                r.log(Level::Alert, format_args!("{} encoder failed ({e})", coding.name()));
+            let coded = encode_whole(&settings, original, &ResultInterest::ALWAYS).map_err(|e| {
+                r.log(Severity::Alert, format_args!("{} encoder failed ({e})", coding.name()));
                 500u16
             })?;
             if of_file {
@@ -134,7 +145,7 @@ fn compress(r: &mut Request, body: Body, settings: EncoderSettings, of_file: boo
         r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
     }
     r.out.content_length = (!r.out.undeclared_length).then_some(coded.len() as u64);
-    Ok(Body::Bytes(coded))
+    Ok(ResponseBody::Bytes(coded))
 }
 
 /// A compressed body with its original, whose memory is reserved (`http_engine::body_memory`) until the client has read.
@@ -177,16 +188,16 @@ fn keep(form: Form) {
 }
 
 /// Work for the encoder: input, and how to go on after it.
-struct Step {
+struct EncoderStep {
     input: Bytes,
     then: StepEnd,
 }
 
 /// A step on a thread of the pool, which returns the encoder with its output, and the step's memory. `None`: it panicked.
-type Pooled = LocalFuture<Option<(StreamEncoder, Step, std::io::Result<Vec<u8>>, Option<Reservation>)>>;
+type PooledEncoder = LocalFuture<Option<(StreamEncoder, EncoderStep, std::io::Result<Vec<u8>>, Option<Reservation>)>>;
 
-struct Coded {
-    body: Body,
+struct CodedBody {
+    body: ResponseBody,
     /// `None` while the pool has it.
     encoder: Option<StreamEncoder>,
     /// Memory of a state that is kept between steps.
@@ -195,11 +206,11 @@ struct Coded {
     /// Steps take longer than other connections should wait: the pool performs them, if there is one.
     pool: Option<Arc<Pool>>,
     /// Step that waits for its memory.
-    step: Option<Step>,
+    step: Option<EncoderStep>,
     /// Memory of the next step, if it is one of the pool or a segment, and the wait for it.
     step_memory: Option<Reservation>,
     waiting: Option<LocalFuture<Result<Reservation, NoMemory>>>,
-    pooled: Option<Pooled>,
+    pooled: Option<PooledEncoder>,
     /// A piece that is longer than a step.
     long: Bytes,
     /// Input for the next step.
@@ -221,9 +232,9 @@ const READ_BYTES: usize = 32 * 1024;
 /// Smaller output waits for more.
 const HELD_BYTES: usize = 1024;
 
-impl Coded {
-    fn new(body: Body, settings: EncoderSettings, form: Option<Form>) -> Coded {
-        Coded {
+impl CodedBody {
+    fn new(body: ResponseBody, settings: EncoderSettings, form: Option<Form>) -> CodedBody {
+        CodedBody {
             body,
             is_gzip: settings.coding == Coding::Gzip,
             pool: if settings.is_slow() { net::pool::named(net::pool::DEFAULT) } else { None },
@@ -247,7 +258,7 @@ impl Coded {
     fn step_bytes(&mut self, r: &Request) -> Result<usize, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Ok(STEP_BYTES) };
         if encoder.is_new() && self.collected.len() + self.long.len() >= STEP_BYTES {
-            let limits = body_memory::limits(r);
+            let limits = body_memory::memory_limits(r);
             let kept = encoder.settings().kept_within(limits.connection);
             match kept.and_then(|(window, bytes)| Some((window, body_memory::try_reserve(r, bytes)?))) {
                 Some((window, reservation)) => {
@@ -276,14 +287,14 @@ impl Coded {
         Ok(Some(buf))
     }
     /// Collects input for the next step, `None` after the last one.
-    fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Step, BodyError>>> {
+    fn poll_step(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<EncoderStep, BodyError>>> {
         if self.encoder.as_ref().is_none_or(StreamEncoder::is_ended) {
             return Poll::Ready(None);
         }
         let then = loop {
             let Ok(step_bytes) = self.step_bytes(r) else { return Poll::Ready(Some(Err(BodyError))) };
             // Waits before it collects more than others may hold.
-            let is_known = self.file.is_some() || !matches!(self.body, Body::Source(_));
+            let is_known = self.file.is_some() || !matches!(self.body, ResponseBody::Source(_));
             if (is_known || self.collected.len() + self.long.len() >= STEP_BYTES)
                 && let Err(e) = ready!(self.poll_memory(cx, r))
             {
@@ -314,7 +325,7 @@ impl Coded {
             }
             if self.collected.is_empty() && self.long.len() >= step_bytes {
                 let input = self.long.split_to(step_bytes);
-                return Poll::Ready(Some(Ok(Step { input, then: StepEnd::Continue })));
+                return Poll::Ready(Some(Ok(EncoderStep { input, then: StepEnd::Continue })));
             }
             // Short pieces are not divided: a step may have almost twice its bytes.
             let taken = match self.long.len() {
@@ -329,7 +340,7 @@ impl Coded {
             ready!(budget::poll_proceed(cx));
         };
         let input = Bytes::from(std::mem::take(&mut self.collected));
-        Poll::Ready(Some(Ok(Step { input, then })))
+        Poll::Ready(Some(Ok(EncoderStep { input, then })))
     }
     /// Waits for the memory of the next step.
     fn poll_memory(&mut self, cx: &mut Context<'_>, r: &Request) -> Poll<Result<(), BodyError>> {
@@ -339,7 +350,7 @@ impl Coded {
             return Poll::Ready(Ok(()));
         }
         let bytes = encoder.settings().step_memory();
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(body_memory::reservation(r, bytes)));
+        let waiting = self.waiting.get_or_insert_with(|| Box::pin(body_memory::await_reservation(r, bytes)));
         let reserved = ready!(waiting.as_mut().poll(cx));
         self.waiting = None;
         Poll::Ready(match reserved {
@@ -355,10 +366,10 @@ impl Coded {
         })
     }
     /// Gives a step to the pool, which ends it with this body. Fails when the pool's queue is full, which is logged.
-    fn start(&mut self, step: Step, pool: &Arc<Pool>, r: &Request) -> Result<(), BodyError> {
+    fn start(&mut self, step: EncoderStep, pool: &Arc<Pool>, r: &Request) -> Result<(), BodyError> {
         let Some(mut encoder) = self.encoder.take() else { return Err(BodyError) };
         let memory = self.step_memory.take();
-        let job = move |wanted: &Wanted<'_>| {
+        let job = move |wanted: &ResultInterest<'_>| {
             let out = encoder.step(&step.input, step.then, wanted);
             // Each thread of the pool would keep the tables of its last step, beside those that its successor reserves.
             match encoder.settings().coding {
@@ -370,14 +381,14 @@ impl Coded {
         };
         let waiting = pool.run_long(job).map_err(|Overflow { waiting }| {
             let name = net::pool::DEFAULT;
-            r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            r.log(Severity::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
             BodyError
         })?;
         self.pooled = Some(Box::pin(async move { waiting.await.ok() }));
         Ok(())
     }
     /// Returns the piece that is ready after a step.
-    fn done(&mut self, r: &mut Request, step: &Step, mut coded: Vec<u8>) -> Option<Piece> {
+    fn done(&mut self, r: &mut Request, step: &EncoderStep, mut coded: Vec<u8>) -> Option<Piece> {
         self.after += coded.len() as u64;
         if let Some((_, output)) = &mut self.form {
             output.extend_from_slice(&coded);
@@ -414,7 +425,7 @@ impl Coded {
     }
 }
 
-impl BodySource for Coded {
+impl BodySource for CodedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
             let (step, out) = match &mut self.pooled {
@@ -444,7 +455,7 @@ impl BodySource for Coded {
                         }
                     }
                     let Some(encoder) = &mut self.encoder else { return Poll::Ready(None) };
-                    let out = encoder.step(&step.input, step.then, &Wanted::ALWAYS);
+                    let out = encoder.step(&step.input, step.then, &ResultInterest::ALWAYS);
                     // Compression takes longer than its output tells: equal octets have next to none.
                     budget::charge_time();
                     (step, out)
@@ -499,7 +510,7 @@ mod tests {
             ("gzipped", "gzip", 0),
             ("", "gzip", 0),
         ] {
-            assert_eq!(quality(accept.as_bytes(), coding), want, "{accept}");
+            assert_eq!(coding_quality(accept.as_bytes(), coding), want, "{accept}");
         }
     }
 
@@ -520,7 +531,8 @@ mod tests {
         base::clock::freeze();
         base::clock::set_frozen(base::clock::Instant(1_000_000));
         let mut r = Request::default();
-        let mut body = apply(&mut r, Body::Source(Box::new(Zeros(30))), Coding::Gzip, 6, 15).expect("an encoder");
+        let mut body =
+            compress_body(&mut r, ResponseBody::Source(Box::new(Zeros(30))), Coding::Gzip, 6, 15).expect("an encoder");
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let (mut turns, mut length) = (0, 0);
         loop {
@@ -567,8 +579,8 @@ mod tests {
         for (length, steps) in [(30_000, 1), (100_000, 3)] {
             let page: Bytes = (0..length).map(octet).collect();
             let mut r = Request::default();
-            let late = Body::Source(Box::new(Late { page: page.clone(), is_there: false }));
-            let mut body = apply(&mut r, late, Coding::Gzip, 1, 15).expect("an encoder");
+            let late = ResponseBody::Source(Box::new(Late { page: page.clone(), is_there: false }));
+            let mut body = compress_body(&mut r, late, Coding::Gzip, 1, 15).expect("an encoder");
             let mut cx = Context::from_waker(std::task::Waker::noop());
             let mut pieces = Vec::new();
             loop {
@@ -596,8 +608,8 @@ mod tests {
         r.out.last_modified = Some(1);
         let mut coded = Vec::new();
         let settings = EncoderSettings { coding: Coding::Zstd, level: 19, window: 0 };
-        let mut body = compress(&mut r, Body::Bytes(original.clone()), settings, true).expect("an encoder");
-        assert!(matches!(body, Body::Source(_)));
+        let mut body = compress(&mut r, ResponseBody::Bytes(original.clone()), settings, true).expect("an encoder");
+        assert!(matches!(body, ResponseBody::Source(_)));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         loop {
             budget::renew();
@@ -609,8 +621,8 @@ mod tests {
             }
         }
         assert_eq!(zstd::decode_all(&*coded).expect("a stream"), text);
-        let again = compress(&mut r, Body::Bytes(original), settings, true).expect("an encoder");
-        assert!(matches!(again, Body::Bytes(kept) if kept == coded), "the form is kept");
+        let again = compress(&mut r, ResponseBody::Bytes(original), settings, true).expect("an encoder");
+        assert!(matches!(again, ResponseBody::Bytes(kept) if kept == coded), "the form is kept");
     }
 
     #[test]
@@ -624,7 +636,8 @@ mod tests {
                 &self.0
             }
         }
-        let coded = apply(&mut r, Body::Bytes(Bytes::from_owner(Result(held.clone()))), Coding::Gzip, 1, 0);
+        let coded =
+            compress_body(&mut r, ResponseBody::Bytes(Bytes::from_owner(Result(held.clone()))), Coding::Gzip, 1, 0);
         drop(coded.expect("an encoder"));
         assert_eq!(std::sync::Arc::strong_count(&held), 1, "its memory is free once the client has read");
     }
@@ -632,11 +645,11 @@ mod tests {
     #[test]
     fn ratios_have_two_decimals() {
         let mut r = Request::default();
-        assert!(!ratio(&r, &mut Vec::new()), "nothing was compressed");
+        assert!(!write_ratio(&r, &mut Vec::new()), "nothing was compressed");
         for (before, after, want) in [(1000, 21, "47.62"), (100, 100, "1.00"), (1, 8, "0.13"), (1, 0, "")] {
             r.keep(Ratio { before, after });
             let mut out = Vec::new();
-            ratio(&r, &mut out);
+            write_ratio(&r, &mut out);
             assert_eq!(String::from_utf8_lossy(&out), want);
         }
     }

@@ -9,7 +9,7 @@ use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
     BrotliEncoderDestroyInstance, BrotliEncoderOperation, BrotliEncoderParameter, BrotliEncoderStateStruct,
 };
-use net::pool::Wanted;
+use net::pool::ResultInterest;
 use std::io::{Error, ErrorKind, Result, Write};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,7 +183,7 @@ impl EncoderState {
         })
     }
     /// Compresses input. Fails if the result is not wanted any more.
-    fn write(&mut self, input: &[u8], wanted: &Wanted<'_>) -> Result<()> {
+    fn write(&mut self, input: &[u8], wanted: &ResultInterest<'_>) -> Result<()> {
         for part in input.chunks(LOOK_BYTES) {
             if !wanted.is_wanted() {
                 return Err(ErrorKind::Interrupted.into());
@@ -227,7 +227,7 @@ impl EncoderState {
 ///
 /// # Errors
 /// The library refuses the parameters, or the result is not wanted any more.
-pub fn whole(settings: &EncoderSettings, input: &[u8], wanted: &Wanted<'_>) -> Result<Vec<u8>> {
+pub fn encode_whole(settings: &EncoderSettings, input: &[u8], wanted: &ResultInterest<'_>) -> Result<Vec<u8>> {
     let mut state = match settings.coding {
         Coding::Brotli => {
             let window = settings.window_of(input.len());
@@ -311,10 +311,10 @@ impl StreamEncoder {
     ///
     /// # Errors
     /// The library refuses the parameters, or the result is not wanted any more.
-    pub fn step(&mut self, input: &[u8], end: StepEnd, wanted: &Wanted<'_>) -> Result<Vec<u8>> {
+    pub fn step(&mut self, input: &[u8], end: StepEnd, wanted: &ResultInterest<'_>) -> Result<Vec<u8>> {
         match (std::mem::replace(&mut self.state, StreamState::Ended), end) {
             (StreamState::Ended, _) => Ok(Vec::new()),
-            (StreamState::New, StepEnd::Finish) => whole(&self.settings, input, wanted),
+            (StreamState::New, StepEnd::Finish) => encode_whole(&self.settings, input, wanted),
             (StreamState::New, _) => self.segment(SegmentState::default(), input, end, wanted),
             (StreamState::Segments(so_far), _) => self.segment(so_far, input, end, wanted),
             (StreamState::Kept(mut state), _) => {
@@ -332,7 +332,13 @@ impl StreamEncoder {
             }
         }
     }
-    fn segment(&mut self, so_far: SegmentState, input: &[u8], end: StepEnd, wanted: &Wanted<'_>) -> Result<Vec<u8>> {
+    fn segment(
+        &mut self,
+        so_far: SegmentState,
+        input: &[u8],
+        end: StepEnd,
+        wanted: &ResultInterest<'_>,
+    ) -> Result<Vec<u8>> {
         let SegmentState { is_begun, mut sum } = so_far;
         let is_last = end == StepEnd::Finish;
         let level = self.settings.level;
@@ -532,7 +538,7 @@ mod tests {
     fn every_coding_decodes_whole_in_segments_and_kept() {
         let text = text(150_000);
         for settings in all() {
-            let coded = whole(&settings, &text, &Wanted::ALWAYS).expect("compresses");
+            let coded = encode_whole(&settings, &text, &ResultInterest::ALWAYS).expect("compresses");
             assert_eq!(plain(settings.coding, &coded), text, "{settings:?}");
             for is_kept in [false, true] {
                 let mut stream = StreamEncoder::new(settings);
@@ -541,8 +547,9 @@ mod tests {
                     None => stream.divide(),
                 }
                 let mut out = Vec::new();
-                let mut step =
-                    |input: &[u8], end| out.extend(stream.step(input, end, &Wanted::ALWAYS).expect("compresses"));
+                let mut step = |input: &[u8], end| {
+                    out.extend(stream.step(input, end, &ResultInterest::ALWAYS).expect("compresses"))
+                };
                 step(&text[..50_000], StepEnd::Continue);
                 step(&text[50_000..50_010], StepEnd::Flush);
                 step(b"", StepEnd::Flush);
@@ -563,11 +570,11 @@ mod tests {
                     Some((window, _)) => stream.keep(window).expect("parameters"),
                     None => stream.divide(),
                 }
-                let mut out = stream.step(first, StepEnd::Flush, &Wanted::ALWAYS).expect("compresses");
-                out.extend(stream.step(b"", StepEnd::Finish, &Wanted::ALWAYS).expect("ends"));
+                let mut out = stream.step(first, StepEnd::Flush, &ResultInterest::ALWAYS).expect("compresses");
+                out.extend(stream.step(b"", StepEnd::Finish, &ResultInterest::ALWAYS).expect("ends"));
                 assert_eq!(plain(settings.coding, &out), first, "{settings:?}");
             }
-            let coded = whole(&settings, b"", &Wanted::ALWAYS).expect("compresses");
+            let coded = encode_whole(&settings, b"", &ResultInterest::ALWAYS).expect("compresses");
             assert_eq!(plain(settings.coding, &coded), b"");
         }
     }
@@ -577,7 +584,7 @@ mod tests {
         for settings in all() {
             let mut stream = StreamEncoder::new(settings);
             stream.divide();
-            let shown = stream.step(b"an event", StepEnd::Flush, &Wanted::ALWAYS).expect("compresses");
+            let shown = stream.step(b"an event", StepEnd::Flush, &ResultInterest::ALWAYS).expect("compresses");
             let mut out = vec![0; 8];
             match settings.coding {
                 Coding::Gzip => flate2::read::GzDecoder::new(&*shown).read_exact(&mut out).expect("gzip"),
@@ -613,7 +620,8 @@ mod tests {
             looks.set(looks.get() + 1);
             looks.get() < 2
         };
-        let failed = whole(&settings, &text(1 << 20), &Wanted::new(&is_wanted)).expect_err("the client has left");
+        let failed =
+            encode_whole(&settings, &text(1 << 20), &ResultInterest::new(&is_wanted)).expect_err("the client has left");
         assert_eq!((failed.kind(), looks.get()), (ErrorKind::Interrupted, 2));
     }
 }

@@ -1,11 +1,11 @@
 //! Conditions under which a client gets compressed responses (nginx: `ngx_http_gzip_ok`), shared by several modules.
 
 use super::compress;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::Request;
-use http_engine::regex::{MatchFailed, Pattern};
+use http_engine::regex::{HttpPattern, MatchFailed};
 use http_types::{Known, Version};
-use observe::Level;
+use observe::Severity;
 use std::sync::Arc;
 
 conf_schema::words! {
@@ -19,14 +19,14 @@ conf_schema::word_set! {
 }
 
 #[derive(Clone)]
-pub struct Disabled(Vec<Arc<Agent>>);
+pub struct GzipDisabled(Vec<Arc<Agent>>);
 
 pub enum Agent {
     Msie6,
-    Matches(Pattern),
+    Matches(HttpPattern),
 }
 
-impl Value for Disabled {
+impl ValueKind for GzipDisabled {
     const SYNTAX: &'static str = "regex ...";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
@@ -38,16 +38,16 @@ impl Value for Disabled {
             all.push(Arc::new(match word.bytes.as_slice() {
                 b"msie6" => Agent::Msie6,
                 b"degradation" => return Err(Problem::says("gzip_disable degradation is not supported").at(index)),
-                text => Agent::Matches(Pattern::new(cx, text, true).map_err(|p| p.at(index))?),
+                text => Agent::Matches(HttpPattern::new(cx, text, true).map_err(|p| p.at(index))?),
             }));
         }
-        Ok(Disabled(all))
+        Ok(GzipDisabled(all))
     }
 }
 
 /// In `Location::extensions` unless default.
 pub struct GzipOk {
-    pub disable: Option<Disabled>,
+    pub disable: Option<GzipDisabled>,
     pub version: MinVersion,
     pub proxied: Proxied,
     pub vary: bool,
@@ -68,15 +68,15 @@ impl GzipOk {
         if r.is_subrequest() {
             return false;
         }
-        let accepts = r.header(Known::AcceptEncoding).is_some_and(|a| compress::quality(a, "gzip") > 0);
+        let accepts = r.header(Known::AcceptEncoding).is_some_and(|a| compress::coding_quality(a, "gzip") > 0);
         if !accepts {
             return false;
         }
-        if let (Some(Disabled(agents)), Some(agent)) = (&self.disable, r.header(Known::UserAgent)) {
+        if let (Some(GzipDisabled(agents)), Some(agent)) = (&self.disable, r.header(Known::UserAgent)) {
             let matched = agents.iter().any(|rule| match &**rule {
                 Agent::Msie6 => http_engine::special::is_msie6(r),
                 Agent::Matches(pattern) => pattern.is_match(agent).unwrap_or_else(|MatchFailed(words)| {
-                    r.log(Level::Error, format_args!("{words}"));
+                    r.log(Severity::Error, format_args!("{words}"));
                     true
                 }),
             });

@@ -6,7 +6,7 @@ use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::{Flow, Handler, Request, Str, special};
 use http_types::{Known, Method};
-use observe::{Level, os};
+use observe::{Severity, os_error};
 
 conf_schema::words! {
     pub enum StaticMode { Off = "off", On = "on", Always = "always" }
@@ -28,7 +28,7 @@ impl Handler for StaticCoded {
             Coding::Gzip => (GzipOk::of(r).allows(r), GzipOk::of(r).vary),
             coding => {
                 let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
-                (compress::quality(accept, coding.name()) > 0, true)
+                (compress::coding_quality(accept, coding.name()) > 0, true)
             }
         };
         let accepted = self.mode == StaticMode::Always || takes_it;
@@ -39,7 +39,7 @@ impl Handler for StaticCoded {
             Ok(path) => path.with_extension(self.coding.extension()),
             Err(status) => return Flow::Status(status),
         };
-        let found = match special::look(r, &path) {
+        let found = match special::look_up(r, &path) {
             Ok(found) => found,
             Err(e) => {
                 unopened(r, &path, &e);
@@ -70,10 +70,10 @@ impl Handler for StaticCoded {
 fn unopened(r: &Request, path: &[u8], e: &std::io::Error) {
     let level = match e.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => return,
-        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => Level::Error,
-        _ => Level::Crit,
+        Some(libc::EACCES | libc::EMLINK | libc::ELOOP) => Severity::Error,
+        _ => Severity::Crit,
     };
     let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
     let call = if linkless { "openat()" } else { "open()" };
-    r.log(level, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os(e)));
+    r.log(level, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os_error(e)));
 }

@@ -3,9 +3,9 @@
 use crate::shared::compress::{self, Coding};
 use crate::shared::static_coded::{StaticCoded, StaticMode};
 use conf_schema::value::{Between, Buffers, Flag, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, HandlerOrder, Request};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, HandlerOrder, Request, ResponseBody};
 use http_types::Known;
 use std::any::Any;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ directives! {
 #[derive(Clone)]
 pub struct Types(MediaTypes);
 
-impl Value for Types {
+impl ValueKind for Types {
     const SYNTAX: &'static str = "media-type ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         MediaTypes::parse(cx, d).map(Types)
@@ -42,8 +42,8 @@ impl Value for Types {
 pub struct Zstd;
 
 impl Feature for Zstd {
-    fn table(&self) -> Table {
-        ZstdConf::table("zstd", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ZstdConf::table("zstd", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -67,18 +67,18 @@ impl Filter for Compress {
     fn name(&self) -> &'static str {
         "zstd"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let conf = &self.0;
-        if !compress::eligible(r, conf.zstd_min_length.0, &conf.zstd_types.0) {
+        if !compress::may_compress(r, conf.zstd_min_length.0, &conf.zstd_types.0) {
             return Ok(body);
         }
         r.out.vary_encoding = true;
         let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
-        let quality = compress::quality(accept, "zstd");
+        let quality = compress::coding_quality(accept, "zstd");
         // A client that prefers gzip gets it from the next filter, if enabled.
-        if quality == 0 || compress::quality(accept, "gzip") > quality {
+        if quality == 0 || compress::coding_quality(accept, "gzip") > quality {
             return Ok(body);
         }
-        compress::apply(r, body, Coding::Zstd, conf.zstd_comp_level.0 as u32, 0)
+        compress::compress_body(r, body, Coding::Zstd, conf.zstd_comp_level.0 as u32, 0)
     }
 }

@@ -6,13 +6,13 @@ mod tests;
 
 use crate::shared::pooled;
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives, words};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives, words};
 use http_engine::body_memory::{self, NoMemory, Reservation};
 use http_engine::path::bytes_path;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Request, Str};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, ResponseBody, Str};
 use http_types::Method;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::any::Any;
 use std::fs::ReadDir;
 use std::os::unix::ffi::OsStringExt;
@@ -40,8 +40,8 @@ directives! {
 pub struct Autoindex;
 
 impl Feature for Autoindex {
-    fn table(&self) -> Table {
-        AutoindexConf::table("autoindex", Area::Http)
+    fn table(&self) -> FeatureTable {
+        AutoindexConf::table("autoindex", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -49,7 +49,7 @@ impl Feature for Autoindex {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<AutoindexConf>() else { return Ok(()) };
         if conf.autoindex {
-            let list = List {
+            let list = IndexSettings {
                 format: conf.autoindex_format,
                 exact_size: conf.autoindex_exact_size,
                 local_time: conf.autoindex_localtime,
@@ -61,7 +61,7 @@ impl Feature for Autoindex {
 }
 
 #[derive(Clone, Copy)]
-struct List {
+struct IndexSettings {
     format: Format,
     exact_size: bool,
     local_time: bool,
@@ -91,7 +91,7 @@ const ENTRIES_AT_ONCE: usize = 256;
 /// Maximum number of lines that a request logs; a directory may have many unreadable entries.
 const LINES_MAX: usize = 100;
 
-impl Handler for List {
+impl Handler for IndexSettings {
     fn run(&self, r: &mut Request) -> Flow {
         if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Declined;
@@ -106,14 +106,14 @@ impl Handler for List {
             callback = find_arg(&r.target.args, b"callback").unwrap_or_default().to_vec();
             if let Err(why) = check_callback(&callback) {
                 let shown = String::from_utf8_lossy(&callback).into_owned();
-                r.log(Level::Info, format_args!("client sent {why} callback name: \"{shown}\""));
+                r.log(Severity::Info, format_args!("client sent {why} callback name: \"{shown}\""));
                 return Flow::Status(400);
             }
             if callback.is_empty() {
                 list.format = Format::Json;
             }
         }
-        let mut folder = match Folder::open(r, &path) {
+        let mut folder = match FolderReader::open(r, &path) {
             Ok(folder) => folder,
             Err(status) => return Flow::Status(status),
         };
@@ -122,7 +122,7 @@ impl Handler for List {
             charset.eval(r).eq_ignore_ascii_case(b"utf-8")
         };
         let uri = r.target.path.to_vec();
-        let page = move |folder: Folder| list.page(folder, &uri, &callback, utf8);
+        let page = move |folder: FolderReader| list.page(folder, &uri, &callback, utf8);
         let is_whole = folder.read(ENTRIES_AT_ONCE);
         if is_whole && let Some(memory) = body_memory::try_reserve(r, PAGE_BYTES) {
             let made = page(folder);
@@ -146,10 +146,10 @@ impl Handler for List {
 async fn later(
     r: &Request,
     path: Vec<u8>,
-    page: impl FnOnce(Folder) -> Made + Send + 'static,
-) -> Result<(Made, Reservation), u16> {
-    let memory = body_memory::reserve(r, PAGE_BYTES).await.map_err(NoMemory::status)?;
-    let mut folder = Folder::open(r, &path)?;
+    page: impl FnOnce(FolderReader) -> MadePage + Send + 'static,
+) -> Result<(MadePage, Reservation), u16> {
+    let memory = body_memory::reserve_memory(r, PAGE_BYTES).await.map_err(NoMemory::status)?;
+    let mut folder = FolderReader::open(r, &path)?;
     let made = pooled::run_long(r, move |wanted| {
         while wanted.is_wanted() && !folder.read(ENTRIES_AT_ONCE) {}
         page(folder)
@@ -158,28 +158,28 @@ async fn later(
 }
 
 /// A page, or the status of a directory that could not be read; and lines for the log.
-type Made = (Result<Vec<u8>, u16>, Vec<String>);
+type MadePage = (Result<Vec<u8>, u16>, Vec<String>);
 
-impl List {
-    fn page(self, folder: Folder, uri: &[u8], callback: &[u8], utf8: bool) -> Made {
-        let Folder { mut entries, lines, failed, .. } = folder;
+impl IndexSettings {
+    fn page(self, folder: FolderReader, uri: &[u8], callback: &[u8], utf8: bool) -> MadePage {
+        let FolderReader { mut entries, lines, failed, .. } = folder;
         if failed {
             return (Err(500), lines);
         }
         entries.sort_by(|a, b| (a.kind != EntryKind::Folder, &a.name).cmp(&(b.kind != EntryKind::Folder, &b.name)));
         let page = match self.format {
-            Format::Html => render::html(&self, uri, &entries, utf8),
-            Format::Xml => render::xml(&entries),
-            Format::Json => render::json(&entries, None),
-            Format::Jsonp => render::json(&entries, Some(callback)),
+            Format::Html => render::render_html(&self, uri, &entries, utf8),
+            Format::Xml => render::render_xml(&entries),
+            Format::Json => render::render_json(&entries, None),
+            Format::Jsonp => render::render_json(&entries, Some(callback)),
         };
         (Ok(page), lines)
     }
 }
 
-fn answer(r: &mut Request, format: Format, (page, lines): Made, memory: Reservation) -> Flow {
+fn answer(r: &mut Request, format: Format, (page, lines): MadePage, memory: Reservation) -> Flow {
     for line in lines {
-        r.log(Level::Crit, format_args!("{line}"));
+        r.log(Severity::Crit, format_args!("{line}"));
     }
     let page = match page {
         Ok(page) => page,
@@ -196,7 +196,7 @@ fn answer(r: &mut Request, format: Format, (page, lines): Made, memory: Reservat
         r.out.charset = "utf-8".into();
     }
     r.out.content_length = Some(page.len() as u64);
-    Flow::Content(Body::Bytes(memory.hold(page)))
+    Flow::Content(ResponseBody::Bytes(memory.hold(page)))
 }
 
 fn check_callback(name: &[u8]) -> Result<(), &'static str> {
@@ -210,7 +210,7 @@ fn check_callback(name: &[u8]) -> Result<(), &'static str> {
 }
 
 /// A directory that is being read.
-struct Folder {
+struct FolderReader {
     path: Vec<u8>,
     rest: ReadDir,
     entries: Vec<Entry>,
@@ -219,21 +219,21 @@ struct Folder {
     failed: bool,
 }
 
-impl Folder {
+impl FolderReader {
     /// Fails with the request's status.
-    fn open(r: &Request, path: &[u8]) -> Result<Folder, u16> {
+    fn open(r: &Request, path: &[u8]) -> Result<FolderReader, u16> {
         let opened = std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }));
         let rest = opened.map_err(|e| {
             let (level, status) = match e.raw_os_error() {
-                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-                Some(libc::EACCES) => (Level::Error, 403),
-                _ => (Level::Crit, 500u16),
+                Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Severity::Error, 404),
+                Some(libc::EACCES) => (Severity::Error, 403),
+                _ => (Severity::Crit, 500u16),
             };
             let shown = String::from_utf8_lossy(path);
-            r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(&e)));
+            r.log(level, format_args!("opendir() \"{shown}\" failed {}", os_error(&e)));
             status
         })?;
-        Ok(Folder { path: path.to_vec(), rest, entries: Vec::new(), lines: Vec::new(), failed: false })
+        Ok(FolderReader { path: path.to_vec(), rest, entries: Vec::new(), lines: Vec::new(), failed: false })
     }
     fn line(&mut self, text: String) {
         if self.lines.len() < LINES_MAX {
@@ -248,7 +248,7 @@ impl Folder {
                 Some(Ok(item)) => item,
                 Some(Err(e)) => {
                     let shown = String::from_utf8_lossy(&self.path);
-                    self.line(format!("readdir() \"{shown}\" failed {}", os(&e)));
+                    self.line(format!("readdir() \"{shown}\" failed {}", os_error(&e)));
                     self.failed = true;
                     return true;
                 }
@@ -266,7 +266,7 @@ impl Folder {
                     Err(_) => continue,
                 },
                 Err(e) => {
-                    self.line(format!("stat() \"{}\" failed {}", file.display(), os(&e)));
+                    self.line(format!("stat() \"{}\" failed {}", file.display(), os_error(&e)));
                     continue;
                 }
             };

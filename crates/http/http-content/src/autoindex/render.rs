@@ -1,6 +1,6 @@
 //! Formats of a listing, byte for byte as in nginx.
 
-use super::{Entry, EntryKind, List};
+use super::{Entry, EntryKind, IndexSettings};
 use observe::clock::{civil, http_time, local_offset};
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ const NAME_CHARS: usize = 50;
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 /// Writes the page; `utf8` counts characters instead of bytes.
-pub fn html(list: &List, path: &[u8], entries: &[Entry], utf8: bool) -> Vec<u8> {
+pub fn render_html(list: &IndexSettings, path: &[u8], entries: &[Entry], utf8: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(256 + entries.len() * 160);
     out.extend_from_slice(b"<html>\r\n<head><title>Index of ");
     escape_html(path, &mut out);
@@ -23,7 +23,7 @@ pub fn html(list: &List, path: &[u8], entries: &[Entry], utf8: bool) -> Vec<u8> 
     out
 }
 
-fn line(list: &List, entry: &Entry, utf8: bool, out: &mut Vec<u8>) {
+fn line(list: &IndexSettings, entry: &Entry, utf8: bool, out: &mut Vec<u8>) {
     let folder = entry.kind == EntryKind::Folder;
     out.extend_from_slice(b"<a href=\"");
     escape_component(&entry.name, out);
@@ -93,7 +93,7 @@ fn word(kind: EntryKind) -> &'static str {
 }
 
 /// With a callback as its call.
-pub fn json(entries: &[Entry], callback: Option<&[u8]>) -> Vec<u8> {
+pub fn render_json(entries: &[Entry], callback: Option<&[u8]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + entries.len() * 120);
     if let Some(name) = callback {
         out.extend_from_slice(b"/* callback */\r\n");
@@ -119,7 +119,7 @@ pub fn json(entries: &[Entry], callback: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-pub fn xml(entries: &[Entry]) -> Vec<u8> {
+pub fn render_xml(entries: &[Entry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + entries.len() * 100);
     out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
     for entry in entries {

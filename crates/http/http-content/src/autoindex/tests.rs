@@ -9,8 +9,8 @@ fn entry(name: &str, kind: EntryKind, size: u64) -> Entry {
 }
 
 fn page(exact_size: bool, entries: &[Entry]) -> String {
-    let list = List { format: Format::Html, exact_size, local_time: false };
-    String::from_utf8(render::html(&list, b"/a&b/", entries, true)).expect("text")
+    let list = IndexSettings { format: Format::Html, exact_size, local_time: false };
+    String::from_utf8(render::render_html(&list, b"/a&b/", entries, true)).expect("text")
 }
 
 #[test]
@@ -55,14 +55,14 @@ fn rounded_sizes() {
 #[test]
 fn json_and_xml() {
     let entries = [entry("d", EntryKind::Folder, 0), entry("q\"\u{1}", EntryKind::File, 5)];
-    let json = String::from_utf8(render::json(&entries, None)).expect("text");
+    let json = String::from_utf8(render::render_json(&entries, None)).expect("text");
     assert_eq!(
         json,
         "[\r\n{ \"name\":\"d\", \"type\":\"directory\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\" },\r\n\
          { \"name\":\"q\\\"\\u0001\", \"type\":\"file\", \"mtime\":\"Sun, 06 Nov 1994 08:49:37 GMT\", \"size\":5 }\r\n]"
     );
-    assert_eq!(render::json(&[], Some(b"f")), b"/* callback */\r\nf([\r\n]);");
-    let xml = String::from_utf8(render::xml(&entries)).expect("text");
+    assert_eq!(render::render_json(&[], Some(b"f")), b"/* callback */\r\nf([\r\n]);");
+    let xml = String::from_utf8(render::render_xml(&entries)).expect("text");
     assert!(xml.contains("<directory mtime=\"1994-11-06T08:49:37Z\">d</directory>\r\n"), "{xml}");
     assert!(xml.contains("<file mtime=\"1994-11-06T08:49:37Z\" size=\"5\">q&quot;\u{1}</file>\r\n"), "{xml}");
 }

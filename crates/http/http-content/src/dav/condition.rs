@@ -1,20 +1,20 @@
 //! The `If` field (RFC 4918, 10.4): lock tokens and entity tags that a client expects.
 
-use super::locks::Token;
+use super::locks::LockToken;
 
 /// Maximum number of conditions per `If` field.
 const CONDITIONS_MAX: usize = 128;
 const SCHEME: &[u8] = b"urn:uuid:";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
+pub struct IfCondition {
     pub negated: bool,
     pub state: StateToken,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateToken {
-    Token(Token),
+    Token(LockToken),
     /// A foreign token (`<DAV:no-lock>`).
     Unknown,
     Etag(Vec<u8>),
@@ -22,15 +22,15 @@ pub enum StateToken {
 
 /// Conditions that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List {
+pub struct IfList {
     /// Resource as written; `None`: the request's.
     pub resource: Option<Vec<u8>>,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<IfCondition>,
 }
 
 /// Returns `None` for a list that is invalid or too long.
-pub fn parse(text: &[u8]) -> Option<Vec<List>> {
-    let (mut lists, mut resource) = (Vec::<List>::new(), None);
+pub fn parse_if(text: &[u8]) -> Option<Vec<IfList>> {
+    let (mut lists, mut resource) = (Vec::<IfList>::new(), None);
     let mut count = 0;
     let mut rest = text.trim_ascii();
     while !rest.is_empty() {
@@ -54,7 +54,7 @@ pub fn parse(text: &[u8]) -> Option<Vec<List>> {
                 (b'<', after) => {
                     let (token, after) = until(after, b'>')?;
                     rest = after;
-                    self::token(token).map_or(StateToken::Unknown, StateToken::Token)
+                    self::parse_token(token).map_or(StateToken::Unknown, StateToken::Token)
                 }
                 (b'[', after) => {
                     let (etag, after) = until(after, b']')?;
@@ -63,7 +63,7 @@ pub fn parse(text: &[u8]) -> Option<Vec<List>> {
                 }
                 _ => return None,
             };
-            conditions.push(Condition { negated, state });
+            conditions.push(IfCondition { negated, state });
             count += 1;
             if count > CONDITIONS_MAX {
                 return None;
@@ -72,7 +72,7 @@ pub fn parse(text: &[u8]) -> Option<Vec<List>> {
         if conditions.is_empty() {
             return None;
         }
-        lists.push(List { resource: resource.clone(), conditions });
+        lists.push(IfList { resource: resource.clone(), conditions });
     }
     (!lists.is_empty()).then_some(lists)
 }
@@ -83,7 +83,7 @@ fn until(text: &[u8], end: u8) -> Option<(&[u8], &[u8])> {
 }
 
 /// Parses a token without brackets; `None`: not of this server.
-pub fn token(text: &[u8]) -> Option<Token> {
+pub fn parse_token(text: &[u8]) -> Option<LockToken> {
     let digits = text.strip_prefix(SCHEME)?;
     let mut token = [0; 16];
     let mut at = 0;
@@ -96,7 +96,7 @@ pub fn token(text: &[u8]) -> Option<Token> {
     (at == 32).then_some(token)
 }
 
-pub fn token_text(token: &Token) -> String {
+pub fn token_text(token: &LockToken) -> String {
     let mut text = String::from_utf8_lossy(SCHEME).into_owned();
     for (index, byte) in token.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -115,11 +115,11 @@ mod tests {
     fn if_fields_are_parsed() {
         let token = [0xab; 16];
         let text = format!("<{}>", token_text(&token));
-        assert_eq!(super::token(token_text(&token).as_bytes()), Some(token));
-        let one = Condition { negated: false, state: StateToken::Token(token) };
-        let not = Condition { negated: true, state: StateToken::Unknown };
-        let tag = Condition { negated: false, state: StateToken::Etag(b"\"x\"".to_vec()) };
-        let list = |resource: Option<&str>, conditions: &[&Condition]| List {
+        assert_eq!(super::parse_token(token_text(&token).as_bytes()), Some(token));
+        let one = IfCondition { negated: false, state: StateToken::Token(token) };
+        let not = IfCondition { negated: true, state: StateToken::Unknown };
+        let tag = IfCondition { negated: false, state: StateToken::Etag(b"\"x\"".to_vec()) };
+        let list = |resource: Option<&str>, conditions: &[&IfCondition]| IfList {
             resource: resource.map(|r| r.as_bytes().to_vec()),
             conditions: conditions.iter().map(|c| (*c).clone()).collect(),
         };
@@ -129,11 +129,11 @@ mod tests {
             (format!("</a> ({text}) ( {text} )"), vec![list(Some("/a"), &[&one]), list(Some("/a"), &[&one])]),
             (format!("</a>({text})</b>([\"x\"])"), vec![list(Some("/a"), &[&one]), list(Some("/b"), &[&tag])]),
         ] {
-            assert_eq!(parse(written.as_bytes()), Some(lists), "{written}");
+            assert_eq!(parse_if(written.as_bytes()), Some(lists), "{written}");
         }
         for wrong in ["", "()", "(", "(<a", "<a>", "x", "(x)", "([a)", "(Not)", "(<a>) x"] {
-            assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(parse_if(wrong.as_bytes()), None, "{wrong}");
         }
-        assert_eq!(parse("(<a>)".repeat(CONDITIONS_MAX + 1).as_bytes()), None);
+        assert_eq!(parse_if("(<a>)".repeat(CONDITIONS_MAX + 1).as_bytes()), None);
     }
 }

@@ -1,13 +1,13 @@
 //! COPY and MOVE.
 
-use super::files::{self, DavWork, Renaming, shown};
+use super::files::{self, DavWork, RenameJob, shown_path};
 use super::{DavPlan, Depth, depth, has_body, later, refuse};
 use http_engine::path::bytes_path;
 use http_engine::path::{CanonicalPath, unsafe_uri};
 use http_engine::values::Alias;
 use http_engine::{Flow, Request, special};
 use http_types::{Known, Method};
-use observe::Level;
+use observe::Severity;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -43,12 +43,12 @@ pub fn own_path<'a>(r: &Request, text: &'a [u8]) -> Result<&'a [u8], BadDestinat
 }
 
 /// Unescaped path of a `Destination`, without dot segments.
-pub fn destination(r: &Request, text: &[u8]) -> Result<CanonicalPath, BadDestination> {
+pub fn parse_destination(r: &Request, text: &[u8]) -> Result<CanonicalPath, BadDestination> {
     let path = own_path(r, text)?;
     unsafe_uri(path).map(|(path, _)| path).map_err(|_| BadDestination::Unsafe)
 }
 
-struct Job {
+struct CopyJob {
     moving: bool,
     source: Vec<u8>,
     /// Without a final slash.
@@ -79,15 +79,15 @@ pub fn copy_move(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     )
 }
 
-fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
+fn prepare(plan: &DavPlan, r: &mut Request) -> Result<CopyJob, Flow> {
     if has_body(r) {
         return Err(refuse(r, 415, format_args!("COPY and MOVE with body are unsupported")));
     }
     let Some(wanted) = r.header(Known::Destination).map(<[u8]>::to_vec) else {
         return Err(refuse(r, 400, format_args!("client sent no \"Destination\" header")));
     };
-    let said = shown(&wanted);
-    let to = destination(r, &wanted).map_err(|bad| match bad {
+    let said = shown_path(&wanted);
+    let to = parse_destination(r, &wanted).map_err(|bad| match bad {
         BadDestination::NoHost => refuse(r, 400, format_args!("client sent no \"Host\" header")),
         BadDestination::Elsewhere => refuse(
             r,
@@ -96,8 +96,8 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
         ),
         BadDestination::Invalid | BadDestination::Unsafe => {
             if bad == BadDestination::Unsafe {
-                let path = shown(own_path(r, &wanted).unwrap_or_default());
-                r.log(Level::Error, format_args!("unsafe URI \"{path}\" was detected"));
+                let path = shown_path(own_path(r, &wanted).unwrap_or_default());
+                r.log(Severity::Error, format_args!("unsafe URI \"{path}\" was detected"));
             }
             refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\""))
         }
@@ -105,7 +105,7 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
     if r.plan().ht_names_hidden && to.has_ht_name() {
         return Err(refuse(r, 403, format_args!("names that begin with \".ht\" are not for clients")));
     }
-    let uri = shown(&r.target.path);
+    let uri = shown_path(&r.target.path);
     let slashed = r.target.path.ends_with(b"/");
     if slashed != wanted.ends_with(b"/") {
         return Err(refuse(
@@ -135,8 +135,8 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
         }
     };
     let source = special::mapped_path(r).map_err(Flow::Status)?;
-    let target = special::map(r, &to, Vec::new()).map_err(Flow::Status)?;
-    if !special::admits(r, &source) || !special::admits(r, &target) {
+    let target = special::map_file(r, &to, Vec::new()).map_err(Flow::Status)?;
+    if !special::guard_admits(r, &source) || !special::guard_admits(r, &target) {
         return Err(Flow::Status(403));
     }
     if http_engine::is_denied_elsewhere(r, &to, &target) {
@@ -148,13 +148,13 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<Job, Flow> {
         target.pop();
     }
     check_places(r, &source, &target, slashed, &said)?;
-    Ok(Job { moving, source, target, slashed, overwrite, uri, wanted: said, folders: plan.folder_access() })
+    Ok(CopyJob { moving, source, target, slashed, overwrite, uri, wanted: said, folders: plan.folder_access() })
 }
 
 /// Refuses to put a directory into itself or over its parent.
 fn check_places(r: &Request, source: &[u8], target: &[u8], slashed: bool, said: &str) -> Result<(), Flow> {
     let source = source.strip_suffix(b"/").unwrap_or(source);
-    let uri = shown(&r.target.path);
+    let uri = shown_path(&r.target.path);
     if source == target {
         return Err(refuse(
             r,
@@ -180,7 +180,7 @@ fn single_slashes(path: &[u8]) -> Vec<u8> {
     out
 }
 
-impl Job {
+impl CopyJob {
     fn run(mut self, work: &mut DavWork) -> Result<u16, u16> {
         work.refuse_ht_names(&self.source)?;
         work.refuse_ht_names(&self.target)?;
@@ -215,7 +215,7 @@ impl Job {
             return self.folder(work, found.mode());
         }
         if self.moving {
-            work.rename(&source, &target, Renaming { folders: Some(self.folders), ..Renaming::default() })?;
+            work.rename(&source, &target, RenameJob { folders: Some(self.folders), ..RenameJob::default() })?;
             return Ok(204);
         }
         // Copies the target of the link.
@@ -230,11 +230,11 @@ impl Job {
         if self.moving && std::fs::rename(source, target).is_ok() {
             return Ok(201);
         }
-        work.make_folder(files::bytes(target), mode & 0o777, 404)?;
+        work.make_folder(files::path_bytes(target), mode & 0o777, 404)?;
         work.copy_inside(source, target)?;
         work.keep_properties(source, target);
         if self.moving {
-            if work.lines.iter().any(|(level, _)| *level <= Level::Error) {
+            if work.lines.iter().any(|(level, _)| *level <= Severity::Error) {
                 // nginx would remove a directory that it failed to copy.
                 return Err(500);
             }

@@ -1,7 +1,7 @@
 //! Dead properties (RFC 4918, 4.1), stored in an extended attribute of the file or directory: NUL-terminated names and
 //! values.
 
-use super::xml::Name;
+use super::xml::PropertyName;
 use rustix::fs::{XattrFlags, getxattr, removexattr, setxattr};
 use std::io;
 use std::path::Path;
@@ -10,18 +10,18 @@ const ATTRIBUTE: &str = "user.tidegate.dav";
 /// The kernel's limit of an attribute's bytes; most file systems have a lower one.
 const BYTES_MAX: usize = 65_536;
 
-pub type Property = (Name, Vec<u8>);
+pub type Property = (PropertyName, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    Set(Name, Vec<u8>),
-    Remove(Name),
+pub enum PropertyChange {
+    Set(PropertyName, Vec<u8>),
+    Remove(PropertyName),
 }
 
-impl Change {
-    pub fn name(&self) -> &Name {
+impl PropertyChange {
+    pub fn name(&self) -> &PropertyName {
         match self {
-            Change::Set(name, _) | Change::Remove(name) => name,
+            PropertyChange::Set(name, _) | PropertyChange::Remove(name) => name,
         }
     }
 }
@@ -42,23 +42,23 @@ fn attribute(path: &Path) -> Vec<u8> {
     Vec::new()
 }
 
-pub fn read(path: &Path) -> Vec<Property> {
+pub fn read_properties(path: &Path) -> Vec<Property> {
     let bytes = attribute(path);
     let mut parts = bytes.split(|c| *c == 0);
     let mut out = Vec::new();
     while let (Some(namespace), Some(local), Some(value)) = (parts.next(), parts.next(), parts.next()) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        out.push((Name { namespace: text(namespace), local: text(local) }, value.to_vec()));
+        out.push((PropertyName { namespace: text(namespace), local: text(local) }, value.to_vec()));
     }
     out
 }
 
 /// Changes all properties or none. Fails with ENOSPC when there are too many.
-pub fn change(path: &Path, changes: Vec<Change>) -> io::Result<()> {
-    let mut all = read(path);
+pub fn change_properties(path: &Path, changes: Vec<PropertyChange>) -> io::Result<()> {
+    let mut all = read_properties(path);
     for change in changes {
         all.retain(|(name, _)| name != change.name());
-        if let Change::Set(name, value) = change {
+        if let PropertyChange::Set(name, value) = change {
             all.push((name, value));
         }
     }
@@ -85,7 +85,7 @@ fn store(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Ok(setxattr(path, ATTRIBUTE, bytes, XattrFlags::empty())?)
 }
 
-pub fn copy(from: &Path, to: &Path) -> io::Result<()> {
+pub fn copy_properties(from: &Path, to: &Path) -> io::Result<()> {
     let bytes = attribute(from);
     if bytes.is_empty() { Ok(()) } else { store(to, &bytes) }
 }

@@ -1,19 +1,19 @@
 //! PROPFIND, OPTIONS, LOCK and UNLOCK, and the effect of locks on writing methods.
 
-use super::condition::{self, List, StateToken, token_text};
-use super::copy_move::{destination, own_path};
-use super::locks::{Lock, LockRequest, Locks, NoLock, Token};
+use super::condition::{self, IfList, StateToken, token_text};
+use super::copy_move::{own_path, parse_destination};
+use super::locks::{Lock, LockRequest, LockToken, Locks, NoLock};
 use super::properties::{self, Listing};
-use super::{DavPlan, Depth, Extended, Names, Own, depth, refuse, set_location, xml};
+use super::{DavPlan, Depth, ExtendedMethods, MethodNames, Own, depth, refuse, set_location, xml};
 use super::{dead, files};
 use bytes::Bytes;
 use http_engine::engine::method_bit;
 use http_engine::path::bytes_path;
 use http_engine::path::{CanonicalPath, unsafe_uri};
-use http_engine::{Body, Flow, Handler, LocalFuture, Request, files as cached, special};
+use http_engine::{Flow, Handler, LocalFuture, Request, ResponseBody, files as cached, special};
 use http_types::{Known, Method};
 use http_upstream::body_store;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
     }
     if matches!(r.target.method, Method::Copy | Method::Move)
         && let Some(to) = r.header(Known::Destination)
-        && let Ok(to) = destination(r, to)
+        && let Ok(to) = parse_destination(r, to)
         && !locks.allow(&to, &tokens, true, true, now)
     {
         return Err(LOCKED);
@@ -65,17 +65,17 @@ fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
 }
 
 /// Evaluates the `If` fields; returns the tokens of this server in them.
-fn evaluate(locks: &Locks, r: &mut Request, now: i64) -> Result<Vec<Token>, u16> {
+fn evaluate(locks: &Locks, r: &mut Request, now: i64) -> Result<Vec<LockToken>, u16> {
     let mut fields = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"If")).map(|(_, value)| value);
     let lists = match (fields.next(), fields.next()) {
         (None, _) => return Ok(Vec::new()),
-        (Some(field), None) => condition::parse(field),
+        (Some(field), None) => condition::parse_if(field),
         // Repeated single-value fields are ignored.
         _ => None,
     };
     drop(fields);
     let Some(lists) = lists else {
-        r.log(Level::Error, format_args!("client sent invalid \"If\" header"));
+        r.log(Severity::Error, format_args!("client sent invalid \"If\" header"));
         return Err(400);
     };
     let all = lists.iter().flat_map(|list| &list.conditions);
@@ -92,7 +92,7 @@ fn evaluate(locks: &Locks, r: &mut Request, now: i64) -> Result<Vec<Token>, u16>
     Err(412)
 }
 
-fn holds(locks: &Locks, r: &mut Request, list: &List, now: i64) -> bool {
+fn holds(locks: &Locks, r: &mut Request, list: &IfList, now: i64) -> bool {
     let path = match &list.resource {
         None => Some(r.target.path.clone()),
         Some(uri) => own_path(r, uri).ok().and_then(|path| unsafe_uri(path).ok()).map(|(path, _)| path),
@@ -109,32 +109,32 @@ fn holds(locks: &Locks, r: &mut Request, list: &List, now: i64) -> bool {
 }
 
 fn has_etag(r: &mut Request, path: &CanonicalPath, etag: &[u8]) -> bool {
-    let Ok(file) = special::map(r, path, Vec::new()) else { return false };
-    special::look(r, &file).is_ok_and(|found| found.kind == cached::FileKind::File && *found.etag == *etag)
+    let Ok(file) = special::map_file(r, path, Vec::new()) else { return false };
+    special::look_up(r, &file).is_ok_and(|found| found.kind == cached::FileKind::File && *found.etag == *etag)
 }
 
 pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
     let locks = plan.locks.is_some();
     let mut allowed = vec!["GET".to_string(), "HEAD".to_string()];
-    let names = Own::NAMES.iter().chain(Extended::NAMES);
+    let names = Own::NAMES.iter().chain(ExtendedMethods::NAMES);
     let named = names.filter(|(_, method)| plan.methods & method_bit(*method) != 0);
     allowed.extend(named.map(|(name, _)| name.to_ascii_uppercase()));
     r.out.status = 200;
     r.out.add("DAV", if locks { "1, 2" } else { "1" });
     r.out.add("Allow", allowed.join(",").into_bytes());
     r.out.content_length = Some(0);
-    Flow::Content(Body::Empty)
+    Flow::Content(ResponseBody::Empty)
 }
 
 /// The body, which must fit into `client_body_buffer_size`.
 async fn body(r: &mut Request) -> Result<Vec<u8>, u16> {
-    let store = body_store::read(r).await?;
+    let store = body_store::read_body(r).await?;
     match store.in_memory() {
         Some(text) => Ok(text.to_vec()),
         None => {
             let method = r.target.method.name();
             r.log(
-                Level::Error,
+                Severity::Error,
                 format_args!("{method} client body is in file, you may want to increase client_body_buffer_size"),
             );
             Err(413)
@@ -163,8 +163,8 @@ pub fn propfind(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
 
 async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let text = body(r).await?;
-    let Some(wanted) = xml::propfind(&text) else {
-        r.log(Level::Error, format_args!("client sent invalid PROPFIND body"));
+    let Some(wanted) = xml::parse_propfind(&text) else {
+        r.log(Severity::Error, format_args!("client sent invalid PROPFIND body"));
         return Err(400);
     };
     let inside = match depth(r, Depth::Zero) {
@@ -179,7 +179,7 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let inside = match inside && found.is_dir() {
         false => None,
         true => Some(std::fs::read_dir(path).map_err(|e| {
-            r.log(Level::Crit, format_args!("opendir() \"{}\" failed {}", path.display(), os(&e)));
+            r.log(Severity::Crit, format_args!("opendir() \"{}\" failed {}", path.display(), os_error(&e)));
             500u16
         })?),
     };
@@ -189,7 +189,7 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     r.out.charset = "utf-8".into();
     let dead = plan.allows(Method::Proppatch);
     let listing = Listing::new(wanted, plan.locks.clone(), dead, r.target.path.to_vec(), path.into(), found, inside);
-    Ok(Flow::Content(Body::Source(Box::new(listing))))
+    Ok(Flow::Content(ResponseBody::Source(Box::new(listing))))
 }
 
 pub fn proppatch(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
@@ -198,35 +198,35 @@ pub fn proppatch(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
 
 async fn patch(r: &mut Request) -> Result<Flow, u16> {
     let text = body(r).await?;
-    let Some(changes) = xml::proppatch(&text) else {
-        r.log(Level::Error, format_args!("client sent invalid PROPPATCH body"));
+    let Some(changes) = xml::parse_proppatch(&text) else {
+        r.log(Severity::Error, format_args!("client sent invalid PROPPATCH body"));
         return Err(400);
     };
     let path = special::mapped_path(r)?;
     if !bytes_path(&path).exists() {
         return Err(404);
     }
-    let names: Vec<xml::Name> = changes.iter().map(|change| change.name().clone()).collect();
+    let names: Vec<xml::PropertyName> = changes.iter().map(|change| change.name().clone()).collect();
     // Live properties are read-only.
-    let live = |name: &xml::Name| name.namespace == xml::DAV;
-    let statuses: Vec<(&xml::Name, &str)> = if names.iter().any(live) {
+    let live = |name: &xml::PropertyName| name.namespace == xml::DAV;
+    let statuses: Vec<(&xml::PropertyName, &str)> = if names.iter().any(live) {
         let status = |name| if live(name) { "403 Forbidden" } else { "424 Failed Dependency" };
         names.iter().map(|name| (name, status(name))).collect()
     } else {
-        files::run(r, move |work| {
+        files::run_job(r, move |work| {
             let path = bytes_path(&path);
-            dead::change(path, changes).map_err(|e| work.failed(&e, 404, "setxattr()", path))
+            dead::change_properties(path, changes).map_err(|e| work.failed(&e, 404, "setxattr()", path))
         })
         .await?;
         names.iter().map(|name| (name, "200 OK")).collect()
     };
-    let out = properties::patched(&r.target.path, &statuses);
+    let out = properties::proppatch_response(&r.target.path, &statuses);
     r.out.status = 207;
     r.out.status_line = Some("207 Multi-Status".into());
     r.out.content_type = "text/xml".into();
     r.out.charset = "utf-8".into();
     r.out.content_length = Some(out.len() as u64);
-    Ok(Flow::Content(Body::Bytes(Bytes::from(out))))
+    Ok(Flow::Content(ResponseBody::Bytes(Bytes::from(out))))
 }
 
 pub fn lock(plan: &Arc<DavPlan>, _: &mut Request) -> Flow {
@@ -253,7 +253,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
         return Ok(tell(r, 200, &lock, now));
     }
     let Some(info) = xml::lock_info(&text) else {
-        r.log(Level::Error, format_args!("client sent invalid LOCK body"));
+        r.log(Severity::Error, format_args!("client sent invalid LOCK body"));
         return Err(400);
     };
     let path = special::mapped_path(r)?;
@@ -266,7 +266,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let lock = locks.take(&uri, net::random::bytes16(), wish, now).map_err(|why| match why {
         NoLock::Locked => LOCKED,
         NoLock::Full => {
-            r.log(Level::Error, format_args!("\"dav_ext_lock\": the zone is full, or the path has too many locks"));
+            r.log(Severity::Error, format_args!("\"dav_ext_lock\": the zone is full, or the path has too many locks"));
             507
         }
     })?;
@@ -286,7 +286,7 @@ fn create(plan: &DavPlan, r: &Request, path: &[u8]) -> Result<(), u16> {
     let path = bytes_path(path);
     let made = OpenOptions::new().write(true).create_new(true).mode(plan.access).open(path);
     made.map(drop).map_err(|e| {
-        r.log(Level::Error, format_args!("open() \"{}\" failed {}", path.display(), os(&e)));
+        r.log(Severity::Error, format_args!("open() \"{}\" failed {}", path.display(), os_error(&e)));
         409
     })
 }
@@ -300,14 +300,14 @@ fn timeout(r: &Request) -> Option<u64> {
 
 fn tell(r: &mut Request, status: u16, lock: &Lock, now: i64) -> Flow {
     let mut out = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:prop xmlns:D=\"DAV:\">\n".to_vec();
-    properties::discovery(std::slice::from_ref(lock), now, &mut out);
+    properties::lock_discovery(std::slice::from_ref(lock), now, &mut out);
     out.extend_from_slice(b"</D:prop>\n");
     r.out.status = status;
     r.out.content_type = "text/xml".into();
     r.out.charset = "utf-8".into();
     r.out.add("Lock-Token", format!("<{}>", token_text(&lock.token)).into_bytes());
     r.out.content_length = Some(out.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from(out)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(out)))
 }
 
 pub fn unlock(plan: &DavPlan, r: &mut Request) -> Flow {
@@ -318,7 +318,7 @@ pub fn unlock(plan: &DavPlan, r: &mut Request) -> Flow {
         return refuse(r, 400, format_args!("client sent no valid \"Lock-Token\" header"));
     };
     let now = base::clock::unix_seconds();
-    match condition::token(written).is_some_and(|token| locks.release(&r.target.path, &token, now)) {
+    match condition::parse_token(written).is_some_and(|token| locks.release(&r.target.path, &token, now)) {
         true => Flow::Status(204),
         // RFC 4918, 9.11.1.
         false => Flow::Status(409),

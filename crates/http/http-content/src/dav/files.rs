@@ -5,7 +5,7 @@ use crate::shared::pooled;
 use http_engine::Request;
 use http_engine::path::bytes_path;
 use http_engine::path::is_ht_name;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -19,7 +19,7 @@ const DEPTH_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub struct DavWork {
-    pub lines: Vec<(Level, String)>,
+    pub lines: Vec<(Severity, String)>,
     /// With `.htaccess` files in use, names that begin with `.ht` are neither read nor written nor removed.
     pub ht_names_hidden: bool,
 }
@@ -28,7 +28,7 @@ pub struct DavWork {
 const LINES_MAX: usize = 100;
 
 /// Runs a job on the pool and logs its messages. Fails with the request's status.
-pub async fn run<T: Send + 'static>(
+pub async fn run_job<T: Send + 'static>(
     r: &Request,
     job: impl FnOnce(&mut DavWork) -> Result<T, u16> + Send + 'static,
 ) -> Result<T, u16> {
@@ -38,19 +38,19 @@ pub async fn run<T: Send + 'static>(
         let result = job(&mut work);
         (result, work)
     };
-    let Some((result, work)) = pooled::run(r, all).await else { return Err(500) };
+    let Some((result, work)) = pooled::run_pooled(r, all).await else { return Err(500) };
     for (level, line) in work.lines {
         r.log(level, format_args!("{line}"));
     }
     result
 }
 
-pub fn shown(path: &[u8]) -> String {
+pub fn shown_path(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Renaming {
+pub struct RenameJob {
     /// Mode to set first.
     pub mode: Option<u32>,
     /// Modification time to set first, in Unix seconds.
@@ -60,25 +60,25 @@ pub struct Renaming {
 }
 
 impl DavWork {
-    fn line(&mut self, level: Level, text: String) {
+    fn line(&mut self, level: Severity, text: String) {
         if self.lines.len() < LINES_MAX {
             self.lines.push((level, text));
         }
     }
     pub fn says(&mut self, status: u16, text: String) -> u16 {
-        self.line(Level::Error, text);
+        self.line(Severity::Error, text);
         status
     }
     /// Logs a failed call and returns the status (nginx: `ngx_http_dav_error`).
     pub fn failed(&mut self, e: &io::Error, not_found: u16, call: &str, path: &Path) -> u16 {
         let (level, status) = match e.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, not_found),
-            Some(libc::EACCES | libc::EPERM) => (Level::Error, 403),
-            Some(libc::EEXIST) => (Level::Error, 405),
-            Some(libc::ENOSPC) => (Level::Crit, 507),
-            _ => (Level::Crit, 500),
+            Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Severity::Error, not_found),
+            Some(libc::EACCES | libc::EPERM) => (Severity::Error, 403),
+            Some(libc::EEXIST) => (Severity::Error, 405),
+            Some(libc::ENOSPC) => (Severity::Crit, 507),
+            _ => (Severity::Crit, 500),
         };
-        self.line(level, format!("{call} \"{}\" failed {}", path.display(), os(e)));
+        self.line(level, format!("{call} \"{}\" failed {}", path.display(), os_error(e)));
         status
     }
 
@@ -232,9 +232,9 @@ impl DavWork {
 
     /// Copies dead properties; logs failures.
     pub fn keep_properties(&mut self, from: &Path, to: &Path) {
-        if let Err(e) = dead::copy(from, to) {
+        if let Err(e) = dead::copy_properties(from, to) {
             let (from, to) = (from.display(), to.display());
-            self.line(Level::Warn, format!("properties of \"{from}\" are not those of \"{to}\" {}", os(&e)));
+            self.line(Severity::Warn, format!("properties of \"{from}\" are not those of \"{to}\" {}", os_error(&e)));
         }
     }
 
@@ -259,7 +259,7 @@ impl DavWork {
 
     /// Renames a file, across file systems if needed (nginx: `ngx_ext_rename_file`). Fails with 409 when directories
     /// are missing and not to be created.
-    pub fn rename(&mut self, from: &Path, to: &Path, how: Renaming) -> Result<(), u16> {
+    pub fn rename(&mut self, from: &Path, to: &Path, how: RenameJob) -> Result<(), u16> {
         if let Some(mode) = how.mode {
             let changed = std::fs::set_permissions(from, Permissions::from_mode(mode));
             changed.map_err(|e| self.failed(&e, 500, "chmod()", from))?;
@@ -285,7 +285,7 @@ impl DavWork {
             Err(e) => {
                 let missing = matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR));
                 let (from, to) = (from.display(), to.display());
-                self.line(Level::Crit, format!("rename() \"{from}\" to \"{to}\" failed {}", os(&e)));
+                self.line(Severity::Crit, format!("rename() \"{from}\" to \"{to}\" failed {}", os_error(&e)));
                 Err(if missing { 409 } else { 500 })
             }
         }
@@ -321,6 +321,6 @@ fn time(seconds: i64) -> SystemTime {
     if seconds < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) }.unwrap_or(epoch)
 }
 
-pub fn bytes(path: &Path) -> &[u8] {
+pub fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }

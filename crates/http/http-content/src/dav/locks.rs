@@ -8,11 +8,11 @@ const LOCK_BYTES: u64 = 256;
 /// Maximum number of shared locks of a path: responses list those of each resource, and of its parents.
 const SHARED_MAX: usize = 32;
 
-pub type Token = [u8; 16];
+pub type LockToken = [u8; 16];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    pub token: Token,
+    pub token: LockToken,
     /// With its slash, if requested with one.
     pub root: Vec<u8>,
     pub exclusive: bool,
@@ -131,7 +131,7 @@ impl Locks {
         self.state().covering(path, now).into_iter().cloned().collect()
     }
 
-    pub fn take(&self, path: &[u8], token: Token, wish: LockRequest, now: i64) -> Result<Lock, NoLock> {
+    pub fn take(&self, path: &[u8], token: LockToken, wish: LockRequest, now: i64) -> Result<Lock, NoLock> {
         let mut state = self.state();
         let conflict = |lock: &&Lock| wish.exclusive || lock.exclusive;
         let inside = if wish.infinite { state.below(path, now) } else { Vec::new() };
@@ -160,7 +160,7 @@ impl Locks {
     }
 
     /// Refreshes one of these locks, if it covers the path.
-    pub fn refresh(&self, path: &[u8], tokens: &[Token], timeout: Option<u64>, now: i64) -> Option<Lock> {
+    pub fn refresh(&self, path: &[u8], tokens: &[LockToken], timeout: Option<u64>, now: i64) -> Option<Lock> {
         let expires = self.granted(timeout, now);
         let mut state = self.state();
         let found = state.covering(path, now).into_iter().find(|lock| tokens.contains(&lock.token)).cloned()?;
@@ -171,7 +171,7 @@ impl Locks {
     }
 
     /// Removes a lock; `false` if none with this token covers the path.
-    pub fn release(&self, path: &[u8], token: &Token, now: i64) -> bool {
+    pub fn release(&self, path: &[u8], token: &LockToken, now: i64) -> bool {
         let mut state = self.state();
         let found = state.covering(path, now).into_iter().find(|lock| lock.token == *token);
         let Some(root) = found.map(|lock| plain(&lock.root).to_vec()) else { return false };
@@ -193,7 +193,7 @@ impl Locks {
 
     /// Tells whether a request with these tokens may change the path. `members`: a name appears in its directory, or
     /// disappears (RFC 4918, 7.4); `below`: all its contents disappear.
-    pub fn allow(&self, path: &[u8], tokens: &[Token], members: bool, below: bool, now: i64) -> bool {
+    pub fn allow(&self, path: &[u8], tokens: &[LockToken], members: bool, below: bool, now: i64) -> bool {
         let state = self.state();
         let mut held = state.covering(path, now);
         if members && let Some(folder) = around(path).nth(1) {

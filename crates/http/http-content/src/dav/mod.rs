@@ -17,15 +17,15 @@ mod tests;
 mod xml;
 
 use conf_schema::value::{Flag, Number, parse_sec};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use files::DavWork;
 use http_engine::engine::method_bit;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request};
 use http_types::{BodyLength, Known, Method};
-use http_upstream::caching::conf::Access;
-use http_upstream::zones::{self, Declared};
+use http_upstream::caching::conf::CacheAccess;
+use http_upstream::zones::{self, HttpZone};
 use locks::Locks;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -41,12 +41,12 @@ directives! {
         /// Minimum number of path segments that DELETE accepts.
         min_delete_depth: Number = "0",
         /// Permissions of created files and directories.
-        dav_access: Access = "user:rw",
+        dav_access: CacheAccess = "user:rw",
         /// Allows further WebDAV methods: PROPFIND, OPTIONS, LOCK, UNLOCK and PROPPATCH.
         /// Differs: `getetag` and `getcontenttype` are additional properties; missing properties are reported as such;
         /// locks may be shared, store their owner, and `If` is evaluated as in RFC 4918. PROPPATCH, which the module
         /// lacks, stores properties in the extended attribute `user.tidegate.dav` of the file.
-        dav_ext_methods: Methods<Extended> = "off",
+        dav_ext_methods: Methods<ExtendedMethods> = "off",
         /// Stores locks in this zone; methods that write respect them.
         dav_ext_lock: LockName,
         /// Defines a zone for locks, with its size and the maximum lifetime of a lock.
@@ -57,14 +57,14 @@ directives! {
 #[derive(Clone, Copy, Debug)]
 pub struct Own;
 #[derive(Clone, Copy, Debug)]
-pub struct Extended;
+pub struct ExtendedMethods;
 
-pub trait Names: Copy + 'static {
+pub trait MethodNames: Copy + 'static {
     const SYNTAX: &'static str;
     const NAMES: &'static [(&'static str, Method)];
 }
 
-impl Names for Own {
+impl MethodNames for Own {
     const SYNTAX: &'static str = "off | method ...";
     const NAMES: &'static [(&'static str, Method)] = &[
         ("put", Method::Put),
@@ -75,7 +75,7 @@ impl Names for Own {
     ];
 }
 
-impl Names for Extended {
+impl MethodNames for ExtendedMethods {
     const SYNTAX: &'static str = "off | method ...";
     const NAMES: &'static [(&'static str, Method)] = &[
         ("propfind", Method::Propfind),
@@ -93,7 +93,7 @@ pub struct Methods<N> {
     names: std::marker::PhantomData<N>,
 }
 
-impl<N: Names> Value for Methods<N> {
+impl<N: MethodNames> ValueKind for Methods<N> {
     const SYNTAX: &'static str = N::SYNTAX;
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -133,7 +133,7 @@ const KIND: &str = "dav_ext_lock";
 #[derive(Clone, Debug)]
 pub struct LockName(String);
 
-impl Value for LockName {
+impl ValueKind for LockName {
     const SYNTAX: &'static str = "zone=name";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
@@ -147,7 +147,7 @@ impl Value for LockName {
 #[derive(Clone)]
 pub struct LockZone;
 
-impl Value for LockZone {
+impl ValueKind for LockZone {
     const SYNTAX: &'static str = "zone=name:size [timeout=time]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -168,8 +168,8 @@ impl Value for LockZone {
             return Err(Problem::says("\"dav_ext_lock_zone\" must have \"zone\" parameter"));
         };
         let key_text = timeout.to_string().into_bytes();
-        let state = zones::state(KIND, &name, size, &key_text, || Locks::new(size, timeout));
-        zones::declare(cx, d, KIND, Declared { name, key: Template::literal(b""), key_text, state })?;
+        let state = zones::zone_state(KIND, &name, size, &key_text, || Locks::new(size, timeout));
+        zones::declare_zone(cx, d, KIND, HttpZone { name, key: HttpTemplate::literal(b""), key_text, state })?;
         Ok(LockZone)
     }
 }
@@ -177,14 +177,15 @@ impl Value for LockZone {
 pub struct DavFeature;
 
 impl Feature for DavFeature {
-    fn table(&self) -> Table {
-        DavConf::table("dav", Area::Http)
+    fn table(&self) -> FeatureTable {
+        DavConf::table("dav", ContextArea::Http)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<DavConf>() else { return Ok(()) };
         let locks = match &conf.dav_ext_lock {
             Some(LockName(name)) => {
-                let zone = zones::find::<Locks>(block.cx, KIND, name).map_err(|problem| problem.of("dav_ext_lock"))?;
+                let zone =
+                    zones::find_zone::<Locks>(block.cx, KIND, name).map_err(|problem| problem.of("dav_ext_lock"))?;
                 Some(zone.state.clone())
             }
             None => None,
@@ -257,7 +258,7 @@ impl Handler for Dav {
 }
 
 fn refuse(r: &Request, status: u16, words: std::fmt::Arguments<'_>) -> Flow {
-    r.log(Level::Error, words);
+    r.log(Severity::Error, words);
     Flow::Status(status)
 }
 
@@ -287,7 +288,7 @@ fn depth(r: &Request, default: Depth) -> Option<Depth> {
         Some(b"infinity") => Some(Depth::Infinity),
         Some(other) => {
             let shown = String::from_utf8_lossy(other);
-            r.log(Level::Error, format_args!("client sent invalid \"Depth\" header: \"{shown}\""));
+            r.log(Severity::Error, format_args!("client sent invalid \"Depth\" header: \"{shown}\""));
             None
         }
     }
@@ -306,7 +307,7 @@ fn later(
 ) -> Flow {
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let flow = match files::run(&r, job).await {
+            let flow = match files::run_job(&r, job).await {
                 Ok(status) => done(&mut r, status),
                 Err(status) => Flow::Status(status),
             };
@@ -335,7 +336,9 @@ fn delete(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
         move |work| {
             let folder = work.kind_to_delete(&path)?;
             if folder && !slashed {
-                return Err(work.says(409, format!("DELETE \"{}\" failed (21: Is a directory)", files::shown(&path))));
+                return Err(
+                    work.says(409, format!("DELETE \"{}\" failed (21: Is a directory)", files::shown_path(&path)))
+                );
             }
             match asked {
                 Some(Depth::Infinity) => {}

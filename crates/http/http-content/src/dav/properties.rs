@@ -4,12 +4,12 @@
 use super::condition::token_text;
 use super::dead::{self, Property};
 use super::locks::{Lock, Locks};
-use super::xml::{DAV, Name, Wanted, element, escape};
+use super::xml::{DAV, PropertyName, WantedProperties, escape_xml, write_element};
 use bytes::Bytes;
 use http_engine::path::escape_uri;
 use http_engine::{BodyError, BodySource, Piece, Request};
 use observe::clock::http_time;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::fs::{Metadata, ReadDir};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -46,7 +46,7 @@ struct Resource<'a> {
 }
 
 pub struct Listing {
-    wanted: Wanted,
+    wanted: WantedProperties,
     locks: Option<Arc<Locks>>,
     dead: bool,
     uri: Vec<u8>,
@@ -58,7 +58,7 @@ pub struct Listing {
 
 impl Listing {
     pub fn new(
-        wanted: Wanted,
+        wanted: WantedProperties,
         locks: Option<Arc<Locks>>,
         dead: bool,
         uri: Vec<u8>,
@@ -72,7 +72,7 @@ impl Listing {
         let now = base::clock::unix_seconds();
         let locks = self.locks.as_ref().map(|locks| locks.covering(uri, now));
         let media = found.is_file().then(|| media(r, uri));
-        let dead = if self.dead { dead::read(path) } else { Vec::new() };
+        let dead = if self.dead { dead::read_properties(path) } else { Vec::new() };
         Resource { uri, found, locks, media, dead, now }.write(&self.wanted, out);
     }
     /// Writes the next entries of the directory. Returns `false` at its end.
@@ -84,7 +84,7 @@ impl Listing {
             }
             let Some(entry) = inside.next() else { return Ok(false) };
             let entry = entry.map_err(|e| {
-                r.log(Level::Crit, format_args!("readdir() failed {}", os(&e)));
+                r.log(Severity::Crit, format_args!("readdir() failed {}", os_error(&e)));
                 BodyError
             })?;
             let name = entry.file_name();
@@ -143,33 +143,33 @@ fn media(r: &Request, uri: &[u8]) -> Arc<[u8]> {
 }
 
 impl Resource<'_> {
-    fn write(&self, wanted: &Wanted, out: &mut Vec<u8>) {
+    fn write(&self, wanted: &WantedProperties, out: &mut Vec<u8>) {
         out.extend_from_slice(b"<D:response>\n<D:href>");
         let mut escaped = Vec::with_capacity(self.uri.len());
         escape_uri(self.uri, &mut escaped);
-        escape(&escaped, out);
+        escape_xml(&escaped, out);
         out.extend_from_slice(b"</D:href>\n");
         match wanted {
-            Wanted::All => {
+            WantedProperties::All => {
                 let mut values = Vec::new();
                 KNOWN.iter().for_each(|name| _ = self.property(name, &mut values));
-                self.dead.iter().for_each(|(name, value)| element(name, Some(value), &mut values));
+                self.dead.iter().for_each(|(name, value)| write_element(name, Some(value), &mut values));
                 propstat(&values, "200 OK", out);
             }
-            Wanted::Names => {
+            WantedProperties::Names => {
                 let mut names = KNOWN.iter().map(|name| format!("<D:{name}/>\n")).collect::<String>().into_bytes();
-                self.dead.iter().for_each(|(name, _)| element(name, None, &mut names));
+                self.dead.iter().for_each(|(name, _)| write_element(name, None, &mut names));
                 propstat(&names, "200 OK", out);
             }
-            Wanted::These(names) => {
+            WantedProperties::These(names) => {
                 let (mut values, mut missing) = (Vec::new(), Vec::new());
                 for name in names {
                     if name.namespace == DAV && self.property(&name.local, &mut values) {
                         continue;
                     }
                     match self.dead.iter().find(|(other, _)| other == name) {
-                        Some((_, value)) => element(name, Some(value), &mut values),
-                        None => element(name, None, &mut missing),
+                        Some((_, value)) => write_element(name, Some(value), &mut values),
+                        None => write_element(name, None, &mut missing),
                     }
                 }
                 if !values.is_empty() || missing.is_empty() {
@@ -187,7 +187,7 @@ impl Resource<'_> {
     fn property(&self, name: &str, out: &mut Vec<u8>) -> bool {
         let mut text = |value: &[u8]| {
             out.extend_from_slice(format!("<D:{name}>").as_bytes());
-            escape(value, out);
+            escape_xml(value, out);
             out.extend_from_slice(format!("</D:{name}>\n").as_bytes());
         };
         match name {
@@ -206,7 +206,7 @@ impl Resource<'_> {
                 out.extend_from_slice(b"<D:resourcetype><D:collection/></D:resourcetype>\n");
             }
             "resourcetype" => out.extend_from_slice(b"<D:resourcetype></D:resourcetype>\n"),
-            "lockdiscovery" => discovery(self.locks.as_deref().unwrap_or_default(), self.now, out),
+            "lockdiscovery" => lock_discovery(self.locks.as_deref().unwrap_or_default(), self.now, out),
             "supportedlock" => {
                 out.extend_from_slice(b"<D:supportedlock>\n");
                 let scopes: &[&str] = if self.locks.is_some() { &["exclusive", "shared"] } else { &[] };
@@ -226,16 +226,16 @@ impl Resource<'_> {
 }
 
 /// Formats the response to PROPPATCH, with the status of each property.
-pub fn patched(uri: &[u8], statuses: &[(&Name, &str)]) -> Vec<u8> {
+pub fn proppatch_response(uri: &[u8], statuses: &[(&PropertyName, &str)]) -> Vec<u8> {
     let mut out = HEAD.to_vec();
     out.extend_from_slice(b"<D:response>\n<D:href>");
     let mut escaped = Vec::new();
     escape_uri(uri, &mut escaped);
-    escape(&escaped, &mut out);
+    escape_xml(&escaped, &mut out);
     out.extend_from_slice(b"</D:href>\n");
     for (name, status) in statuses {
         let mut property = Vec::new();
-        element(name, None, &mut property);
+        write_element(name, None, &mut property);
         propstat(&property, status, &mut out);
     }
     out.extend_from_slice(b"</D:response>\n");
@@ -253,7 +253,7 @@ fn propstat(properties: &[u8], status: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("</D:prop>\n<D:status>HTTP/1.1 {status}</D:status>\n</D:propstat>\n").as_bytes());
 }
 
-pub fn discovery(locks: &[Lock], now: i64, out: &mut Vec<u8>) {
+pub fn lock_discovery(locks: &[Lock], now: i64, out: &mut Vec<u8>) {
     if locks.is_empty() {
         return out.extend_from_slice(b"<D:lockdiscovery/>\n");
     }
@@ -279,7 +279,7 @@ pub fn discovery(locks: &[Lock], now: i64, out: &mut Vec<u8>) {
         out.extend_from_slice(text.as_bytes());
         let mut root = Vec::new();
         escape_uri(&lock.root, &mut root);
-        escape(&root, out);
+        escape_xml(&root, out);
         out.extend_from_slice(b"</D:href></D:lockroot>\n</D:activelock>\n");
     }
     out.extend_from_slice(b"</D:lockdiscovery>\n");

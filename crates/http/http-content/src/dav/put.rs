@@ -1,12 +1,12 @@
 //! PUT: writes the body to a temporary file, which then replaces the target.
 
-use super::files::{self, Renaming};
+use super::files::{self, RenameJob};
 use super::{DavPlan, refuse, set_location};
 use http_engine::path::bytes_path;
-use http_engine::{Body, Flow, Request, special};
+use http_engine::{Flow, Request, ResponseBody, special};
 use http_types::Known;
-use http_upstream::body_store::{self, Spooled};
-use observe::Level;
+use http_upstream::body_store::{self, SpooledBody};
+use observe::Severity;
 use observe::clock::parse_http_time;
 use std::sync::Arc;
 
@@ -30,28 +30,28 @@ pub fn put(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
 }
 
 async fn store(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
-    let spooled = body_store::spool(r).await?;
+    let spooled = body_store::spool_body(r).await?;
     let path = special::mapped_path(r)?;
-    let how = Renaming {
+    let how = RenameJob {
         mode: Some(plan.access),
         modified: r.header(Known::Date).and_then(parse_http_time),
         folders: plan.full_path.then(|| plan.folder_access()),
     };
-    let status = files::run(r, move |work| place(work, spooled, &path, how)).await?;
+    let status = files::run_job(r, move |work| place(work, spooled, &path, how)).await?;
     if status == 201 {
         set_location(r);
         r.out.content_length = Some(0);
     }
     r.out.status = status;
-    Ok(Flow::Content(Body::Empty))
+    Ok(Flow::Content(ResponseBody::Empty))
 }
 
-fn place(work: &mut files::DavWork, spooled: Spooled, path: &[u8], how: Renaming) -> Result<u16, u16> {
+fn place(work: &mut files::DavWork, spooled: SpooledBody, path: &[u8], how: RenameJob) -> Result<u16, u16> {
     let to = bytes_path(path);
     let status = match std::fs::metadata(to) {
         Ok(found) if found.is_dir() => {
             let text = format!("\"{}\" could not be created (21: Is a directory)", to.display());
-            work.lines.push((Level::Error, text));
+            work.lines.push((Severity::Error, text));
             return Err(409);
         }
         Ok(_) => 204,

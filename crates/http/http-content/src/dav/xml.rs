@@ -1,6 +1,6 @@
 //! XML bodies of requests (RFC 4918, 14) and XML output.
 
-use super::dead::Change;
+use super::dead::PropertyChange;
 use roxmltree::{Document, Node, ParsingOptions};
 
 pub const DAV: &str = "DAV:";
@@ -13,16 +13,16 @@ const VALUE_BYTES_MAX: usize = 16_384;
 const DEPTH_MAX: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct PropertyName {
     pub namespace: String,
     pub local: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum WantedProperties {
     All,
     Names,
-    These(Vec<Name>),
+    These(Vec<PropertyName>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +49,9 @@ fn is(node: &Node<'_, '_>, local: &str) -> bool {
 }
 
 /// Parses a PROPFIND body; an empty one requests all properties. `None`: invalid.
-pub fn propfind(text: &[u8]) -> Option<Wanted> {
+pub fn parse_propfind(text: &[u8]) -> Option<WantedProperties> {
     if text.is_empty() {
-        return Some(Wanted::All);
+        return Some(WantedProperties::All);
     }
     let document = document(text)?;
     let root = document.root_element();
@@ -60,22 +60,22 @@ pub fn propfind(text: &[u8]) -> Option<Wanted> {
     }
     for child in root.children() {
         if is(&child, "allprop") {
-            return Some(Wanted::All);
+            return Some(WantedProperties::All);
         }
         if is(&child, "propname") {
-            return Some(Wanted::Names);
+            return Some(WantedProperties::Names);
         }
         if is(&child, "prop") {
-            let names: Vec<Name> = child.children().filter(Node::is_element).map(|node| name(&node)).collect();
-            return (names.len() <= PROPERTIES_MAX).then_some(Wanted::These(names));
+            let names: Vec<PropertyName> = child.children().filter(Node::is_element).map(|node| name(&node)).collect();
+            return (names.len() <= PROPERTIES_MAX).then_some(WantedProperties::These(names));
         }
     }
     None
 }
 
-fn name(node: &Node<'_, '_>) -> Name {
+fn name(node: &Node<'_, '_>) -> PropertyName {
     let tag = node.tag_name();
-    Name { namespace: tag.namespace().unwrap_or_default().into(), local: tag.name().into() }
+    PropertyName { namespace: tag.namespace().unwrap_or_default().into(), local: tag.name().into() }
 }
 
 /// Parses a LOCK body. `None`: invalid, or the owner is too long.
@@ -101,7 +101,7 @@ pub fn lock_info(text: &[u8]) -> Option<LockInfo> {
 }
 
 /// Parses a PROPPATCH body, in order. `None`: invalid, or a value is too long.
-pub fn proppatch(text: &[u8]) -> Option<Vec<Change>> {
+pub fn parse_proppatch(text: &[u8]) -> Option<Vec<PropertyChange>> {
     let document = document(text)?;
     let root = document.root_element();
     if !is(&root, "propertyupdate") {
@@ -115,13 +115,13 @@ pub fn proppatch(text: &[u8]) -> Option<Vec<Change>> {
             }
             let name = name(&property);
             changes.push(match is(&part, "set") {
-                false => Change::Remove(name),
+                false => PropertyChange::Remove(name),
                 true => {
                     let mut value = Vec::new();
                     for inner in property.children() {
                         write(&inner, DEPTH_MAX, VALUE_BYTES_MAX, &mut value)?;
                     }
-                    Change::Set(name, value)
+                    PropertyChange::Set(name, value)
                 }
             });
         }
@@ -130,12 +130,12 @@ pub fn proppatch(text: &[u8]) -> Option<Vec<Change>> {
 }
 
 /// Writes a property as an empty element, or around a value.
-pub fn element(name: &Name, value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub fn write_element(name: &PropertyName, value: Option<&[u8]>, out: &mut Vec<u8>) {
     let tag = if name.namespace == DAV { format!("D:{}", name.local) } else { name.local.clone() };
     out.extend_from_slice(format!("<{tag}").as_bytes());
     if name.namespace != DAV {
         out.extend_from_slice(b" xmlns=\"");
-        escape(name.namespace.as_bytes(), out);
+        escape_xml(name.namespace.as_bytes(), out);
         out.push(b'"');
     }
     match value {
@@ -151,21 +151,21 @@ pub fn element(name: &Name, value: Option<&[u8]>, out: &mut Vec<u8>) {
 /// Writes a node with its namespaces; `None`: too long or deep.
 fn write(node: &Node<'_, '_>, depth: usize, bytes_max: usize, out: &mut Vec<u8>) -> Option<()> {
     if let Some(text) = node.text().filter(|_| node.is_text()) {
-        escape(text.as_bytes(), out);
+        escape_xml(text.as_bytes(), out);
     } else if node.is_element() {
         let depth = depth.checked_sub(1)?;
-        let Name { namespace, local } = name(node);
+        let PropertyName { namespace, local } = name(node);
         let of_dav = namespace == DAV;
         let tag = if of_dav { format!("D:{local}") } else { local };
         out.extend_from_slice(format!("<{tag}").as_bytes());
         if !of_dav {
             out.extend_from_slice(b" xmlns=\"");
-            escape(namespace.as_bytes(), out);
+            escape_xml(namespace.as_bytes(), out);
             out.push(b'"');
         }
         for attribute in node.attributes().filter(|attribute| attribute.namespace().is_none()) {
             out.extend_from_slice(format!(" {}=\"", attribute.name()).as_bytes());
-            escape(attribute.value().as_bytes(), out);
+            escape_xml(attribute.value().as_bytes(), out);
             out.push(b'"');
         }
         out.push(b'>');
@@ -177,7 +177,7 @@ fn write(node: &Node<'_, '_>, depth: usize, bytes_max: usize, out: &mut Vec<u8>)
     (out.len() <= bytes_max).then_some(())
 }
 
-pub fn escape(text: &[u8], out: &mut Vec<u8>) {
+pub fn escape_xml(text: &[u8], out: &mut Vec<u8>) {
     for &c in text {
         match c {
             b'<' => out.extend_from_slice(b"&lt;"),
@@ -195,17 +195,18 @@ pub fn escape(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn these(names: &[(&str, &str)]) -> Option<Wanted> {
-        let name = |(namespace, local): &(&str, &str)| Name { namespace: (*namespace).into(), local: (*local).into() };
-        Some(Wanted::These(names.iter().map(name).collect()))
+    fn these(names: &[(&str, &str)]) -> Option<WantedProperties> {
+        let name =
+            |(namespace, local): &(&str, &str)| PropertyName { namespace: (*namespace).into(), local: (*local).into() };
+        Some(WantedProperties::These(names.iter().map(name).collect()))
     }
 
     #[test]
     fn propfind_bodies() {
-        let of = |text: &str| propfind(text.as_bytes());
-        assert_eq!(of(""), Some(Wanted::All));
-        assert_eq!(of("<propfind xmlns='DAV:'><allprop/></propfind>"), Some(Wanted::All));
-        assert_eq!(of("<a:propfind xmlns:a='DAV:'><a:propname/></a:propfind>"), Some(Wanted::Names));
+        let of = |text: &str| parse_propfind(text.as_bytes());
+        assert_eq!(of(""), Some(WantedProperties::All));
+        assert_eq!(of("<propfind xmlns='DAV:'><allprop/></propfind>"), Some(WantedProperties::All));
+        assert_eq!(of("<a:propfind xmlns:a='DAV:'><a:propname/></a:propfind>"), Some(WantedProperties::Names));
         assert_eq!(
             of(
                 "<?xml version='1.0'?><a:propfind xmlns:a='DAV:'><a:prop><a:getetag/><x xmlns='urn:y'/><z/></a:prop></a:propfind>"
@@ -229,18 +230,20 @@ mod tests {
     #[test]
     fn proppatch_bodies() {
         let of = |inside: &str| {
-            proppatch(format!("<propertyupdate xmlns='DAV:' xmlns:a='urn:a'>{inside}</propertyupdate>").as_bytes())
+            parse_proppatch(
+                format!("<propertyupdate xmlns='DAV:' xmlns:a='urn:a'>{inside}</propertyupdate>").as_bytes(),
+            )
         };
-        let name = |namespace: &str, local: &str| Name { namespace: namespace.into(), local: local.into() };
+        let name = |namespace: &str, local: &str| PropertyName { namespace: namespace.into(), local: local.into() };
         assert_eq!(
             of("<set><prop><a:b>x&lt;<a:c/></a:b><d xmlns=''/></prop></set><remove><prop><a:e/></prop></remove>"),
             Some(vec![
-                Change::Set(name("urn:a", "b"), b"x&lt;<c xmlns=\"urn:a\"></c>".to_vec()),
-                Change::Set(name("", "d"), Vec::new()),
-                Change::Remove(name("urn:a", "e")),
+                PropertyChange::Set(name("urn:a", "b"), b"x&lt;<c xmlns=\"urn:a\"></c>".to_vec()),
+                PropertyChange::Set(name("", "d"), Vec::new()),
+                PropertyChange::Remove(name("urn:a", "e")),
             ])
         );
-        assert_eq!((of(""), proppatch(b"<a/>"), proppatch(b"")), (None, None, None));
+        assert_eq!((of(""), parse_proppatch(b"<a/>"), parse_proppatch(b"")), (None, None, None));
         let long = "x".repeat(VALUE_BYTES_MAX + 1);
         assert_eq!(of(&format!("<set><prop><a:b>{long}</a:b></prop></set>")), None);
     }

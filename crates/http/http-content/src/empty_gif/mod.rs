@@ -1,10 +1,10 @@
 //! empty_gif (nginx: `ngx_http_empty_gif_module`): one transparent pixel.
 
 use bytes::Bytes;
-use conf_schema::value::{List, Own};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::{Own, ValueList};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::core_table::Marker;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody};
 use http_types::Method;
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 directives! {
     pub struct GifConf from GifInput {
         /// Responds with a transparent GIF of one pixel.
-        empty_gif: Own<List<Marker>>,
+        empty_gif: Own<ValueList<Marker>>,
     }
 }
 
@@ -25,8 +25,8 @@ const MODIFIED: i64 = 23_349_600;
 pub struct EmptyGif;
 
 impl Feature for EmptyGif {
-    fn table(&self) -> Table {
-        GifConf::table("empty_gif", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GifConf::table("empty_gif", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -50,7 +50,7 @@ impl Handler for Pixel {
         r.out.content_type = "image/gif".into();
         r.out.content_length = Some(PIXEL.len() as u64);
         r.out.last_modified = Some(MODIFIED);
-        Flow::Content(Body::Bytes(Bytes::from_static(PIXEL)))
+        Flow::Content(ResponseBody::Bytes(Bytes::from_static(PIXEL)))
     }
 }
 

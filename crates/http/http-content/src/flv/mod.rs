@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use conf_schema::value::{Latest, Own};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::core_table::Marker;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
+use http_engine::{BlockPlan, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, ResponseBody, Str};
 use http_upstream::opening;
 use std::any::Any;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ const HEAD: &[u8] = b"FLV\x01\x05\0\0\0\x09\0\0\0\0";
 pub struct FlvFeature;
 
 impl Feature for FlvFeature {
-    fn table(&self) -> Table {
-        FlvConf::table("flv", Area::Http)
+    fn table(&self) -> FeatureTable {
+        FlvConf::table("flv", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -62,7 +62,7 @@ impl Handler for Flv {
         }
         r.set_content_type();
         r.out.ranges_allowed = true;
-        Flow::Content(Body::Pieces(head.into_iter().chain([rest]).collect()))
+        Flow::Content(ResponseBody::Pieces(head.into_iter().chain([rest]).collect()))
     }
 }
 

@@ -1,28 +1,28 @@
 //! The body of a fragment: the pool writes a piece when the client has room for it.
 
-use super::fragment::Fragment;
+use super::fragment::HlsFragment;
 use crate::shared::film::boxes::Wrong;
 use bytes::Bytes;
 use http_engine::body_memory::Reservation;
 use http_engine::{BodyError, BodySource, LocalFuture, Piece, Request};
-use observe::Level;
+use observe::Severity;
 use std::task::{Context, Poll, ready};
 
 /// Bytes of a piece; a shorter fragment is written at once.
 pub const PIECE_BYTES: usize = 128 * 1024;
 
 /// A piece that the pool writes, with the rest of its fragment. `None`: the job panicked.
-type Writing = LocalFuture<Option<(Box<Fragment>, Result<Vec<u8>, Wrong>)>>;
+type FragmentWriter = LocalFuture<Option<(Box<HlsFragment>, Result<Vec<u8>, Wrong>)>>;
 
 pub struct FragmentBody {
     /// `None` while the pool has it, and after the end.
-    fragment: Option<Box<Fragment>>,
-    writing: Option<Writing>,
+    fragment: Option<Box<HlsFragment>>,
+    writing: Option<FragmentWriter>,
     _memory: Reservation,
 }
 
 impl FragmentBody {
-    pub fn new(fragment: Box<Fragment>, memory: Reservation) -> FragmentBody {
+    pub fn new(fragment: Box<HlsFragment>, memory: Reservation) -> FragmentBody {
         FragmentBody { fragment: Some(fragment), writing: None, _memory: memory }
     }
 }
@@ -38,7 +38,10 @@ impl BodySource for FragmentBody {
                 Some(Ok(written)) => Box::pin(async move { written.await.ok() }),
                 Some(Err(full)) => {
                     let (name, waiting) = (net::pool::DEFAULT, full.waiting);
-                    r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+                    r.log(
+                        Severity::Error,
+                        format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"),
+                    );
                     return Poll::Ready(Some(Err(BodyError)));
                 }
                 None => Box::pin(std::future::ready(None)),
@@ -54,7 +57,7 @@ impl BodySource for FragmentBody {
                 Some(Ok(Piece::Bytes(Bytes::from(bytes))))
             }
             Some((_, Err(words))) => {
-                r.log(Level::Error, format_args!("{words}"));
+                r.log(Severity::Error, format_args!("{words}"));
                 Some(Err(BodyError))
             }
             None => Some(Err(BodyError)),

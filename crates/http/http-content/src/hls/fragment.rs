@@ -1,8 +1,8 @@
 //! A fragment: the samples of an interval as a transport stream, which is written piece by piece.
 
 use super::movie::{Aac, Codec, Movie, Track};
-use super::timeline::{Sample, samples};
-use super::ts::{self, Stream, Unit, Writer};
+use super::timeline::{FilmSample, fragment_samples};
+use super::ts::{self, ElementaryStream, PacketWriter, Unit};
 use crate::shared::film::Film;
 use crate::shared::film::boxes::Wrong;
 use std::sync::Arc;
@@ -31,36 +31,43 @@ pub struct Range {
 }
 
 /// A fragment, or the rest of one.
-pub struct Fragment {
+pub struct HlsFragment {
     film: Arc<Film>,
-    sources: Vec<Source>,
-    writer: Writer,
+    sources: Vec<SampleSource>,
+    writer: PacketWriter,
 }
 
-impl Fragment {
+impl HlsFragment {
     /// Selects the samples of a fragment.
     ///
     /// # Errors
     /// A fragment beyond the limit.
-    pub fn new(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<Fragment, Wrong> {
+    pub fn new(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<HlsFragment, Wrong> {
         let mut left = range.bytes_max;
         let tracks: Vec<&Track> = [&movie.video, &movie.audio].into_iter().flatten().collect();
         let mut sources = Vec::new();
         for (index, track) in tracks.iter().enumerate() {
-            let samples = samples(track, range.start, range.end, &mut left).ok_or_else(|| {
+            let samples = fragment_samples(track, range.start, range.end, &mut left).ok_or_else(|| {
                 let (name, start, end, max) = (&film.name, range.start, range.end, range.bytes_max);
                 format!("\"{name}\" hls fragment of {start}ms to {end}ms needs more than {max} bytes, you may want to increase hls_buffers")
             })?;
             let (codec, scale) = (track.codec.clone(), track.scale);
-            sources.push(Source { index, codec, scale, samples: samples.into(), next: 0, reader: Reader::default() });
+            sources.push(SampleSource {
+                index,
+                codec,
+                scale,
+                samples: samples.into(),
+                next: 0,
+                reader: Reader::default(),
+            });
         }
-        let writer = Writer::new(tracks.iter().map(|track| stream(track)).collect());
-        Ok(Fragment { film: film.clone(), sources, writer })
+        let writer = PacketWriter::new(tracks.iter().map(|track| stream(track)).collect());
+        Ok(HlsFragment { film: film.clone(), sources, writer })
     }
 
     /// Copies a fragment that has not begun.
-    pub fn again(&self) -> Fragment {
-        let sources = self.sources.iter().map(|source| Source {
+    pub fn again(&self) -> HlsFragment {
+        let sources = self.sources.iter().map(|source| SampleSource {
             index: source.index,
             codec: source.codec.clone(),
             scale: source.scale,
@@ -68,12 +75,12 @@ impl Fragment {
             next: 0,
             reader: Reader::default(),
         });
-        Fragment { film: self.film.clone(), sources: sources.collect(), writer: self.writer.clone() }
+        HlsFragment { film: self.film.clone(), sources: sources.collect(), writer: self.writer.clone() }
     }
 
     /// Bytes of memory that a fragment holds between two pieces.
     pub fn memory(&self) -> u64 {
-        let samples: usize = self.sources.iter().map(|source| source.samples.len() * size_of::<Sample>()).sum();
+        let samples: usize = self.sources.iter().map(|source| source.samples.len() * size_of::<FilmSample>()).sum();
         samples as u64 + self.sources.len() as u64 * READ_BYTES
     }
 
@@ -98,11 +105,11 @@ impl Fragment {
 ///
 /// # Errors
 /// The file's fault, or a fragment beyond the limit.
-pub fn fragment(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<Vec<u8>, Wrong> {
-    Fragment::new(film, movie, range)?.write(usize::MAX)
+pub fn write_fragment(film: &Arc<Film>, movie: &Movie, range: Range) -> Result<Vec<u8>, Wrong> {
+    HlsFragment::new(film, movie, range)?.write(usize::MAX)
 }
 
-fn stream(track: &Track) -> Stream {
+fn stream(track: &Track) -> ElementaryStream {
     match track.codec {
         Codec::H264 { .. } => ts::H264,
         Codec::Aac(_) => ts::AAC,
@@ -111,24 +118,24 @@ fn stream(track: &Track) -> Stream {
     }
 }
 
-struct Source {
+struct SampleSource {
     index: usize,
     codec: Codec,
     scale: u32,
-    samples: Arc<[Sample]>,
+    samples: Arc<[FilmSample]>,
     /// Index of the next sample.
     next: usize,
     reader: Reader,
 }
 
-impl Source {
+impl SampleSource {
     /// Returns the decoding time of the next sample, in ticks.
     fn next(&self) -> Option<i64> {
         Some(ticks(self.samples.get(self.next)?.dts, self.scale))
     }
 
     /// Writes the next sample, with those of sound that follow it shortly.
-    fn write(&mut self, film: &Film, writer: &mut Writer, data: &mut Vec<u8>) -> Result<(), Wrong> {
+    fn write(&mut self, film: &Film, writer: &mut PacketWriter, data: &mut Vec<u8>) -> Result<(), Wrong> {
         let Some(first) = self.samples.get(self.next) else { return Ok(()) };
         self.next += 1;
         data.clear();
@@ -176,7 +183,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, film: &Film, sample: &Sample) -> Result<&[u8], Wrong> {
+    fn read(&mut self, film: &Film, sample: &FilmSample) -> Result<&[u8], Wrong> {
         let size = u64::from(sample.size);
         let end = sample.at.checked_add(size).filter(|end| *end <= film.size);
         let end = end.ok_or_else(|| format!("\"{}\" mp4 file truncated", film.name))?;
@@ -189,7 +196,7 @@ impl Reader {
         Ok(self.bytes.get(start..start + size as usize).unwrap_or_default())
     }
 
-    fn sound(&mut self, film: &Film, sample: &Sample, codec: &Codec, out: &mut Vec<u8>) -> Result<(), Wrong> {
+    fn sound(&mut self, film: &Film, sample: &FilmSample, codec: &Codec, out: &mut Vec<u8>) -> Result<(), Wrong> {
         if let Codec::Aac(aac) = codec {
             let head = adts(aac, sample.size as usize)
                 .ok_or_else(|| format!("too large sample of AAC at {} in \"{}\"", sample.at, film.name))?;

@@ -12,21 +12,21 @@ mod timeline;
 mod ts;
 
 use crate::shared::film::boxes::Wrong;
-use crate::shared::film::{Film, milliseconds};
+use crate::shared::film::{Film, parse_milliseconds};
 use crate::shared::pooled;
 use body::FragmentBody;
 use conf_schema::value::{Buffers, Flag, Latest, Msec, Own, Size};
-use conf_schema::{Area, Problem, Table, directives};
-use fragment::{Fragment, Range};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use fragment::{HlsFragment, Range};
 use http_engine::body_memory;
 use http_engine::core_table::Marker;
 use http_engine::path::{CanonicalPath, escape_uri};
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, Piece, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Piece, Request, ResponseBody};
 use http_upstream::opening;
 use movie::Movie;
-use net::pool::Wanted;
-use observe::Level;
+use net::pool::ResultInterest;
+use observe::Severity;
 use std::any::Any;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ const FRAGMENT_BYTES_MAX: u64 = 128 * 1024 * 1024;
 pub struct HlsFeature;
 
 impl Feature for HlsFeature {
-    fn table(&self) -> Table {
-        HlsConf::table("hls", Area::Http)
+    fn table(&self) -> FeatureTable {
+        HlsConf::table("hls", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -87,7 +87,7 @@ struct Hls {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum HlsQuery {
     Playlist(Playlist),
     Fragment(Range),
 }
@@ -119,8 +119,11 @@ impl Handler for Hls {
             return Flow::Declined;
         }
         let Ok(file_path) = CanonicalPath::made(file.to_vec()) else { return Flow::Status(404) };
-        let asked =
-            if is_playlist { Asked::Playlist(self.playlist(name, &r.target.args)) } else { self.range(&r.target.args) };
+        let asked = if is_playlist {
+            HlsQuery::Playlist(self.playlist(name, &r.target.args))
+        } else {
+            self.range(&r.target.args)
+        };
         let own = std::mem::replace(&mut r.target.path, file_path);
         let found = opening::wanted_file(r);
         r.target.path = own;
@@ -137,11 +140,11 @@ impl Handler for Hls {
         let tables_max = self.tables_max;
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let mut memory = match body_memory::reserve(&r, found.size.min(tables_max)).await {
+                let mut memory = match body_memory::reserve_memory(&r, found.size.min(tables_max)).await {
                     Ok(memory) => memory,
                     Err(none) => return (r, Flow::Status(none.status())),
                 };
-                let job = move |wanted: &Wanted<'_>| answer(&film, tables_max, &asked, wanted);
+                let job = move |wanted: &ResultInterest<'_>| answer(&film, tables_max, &asked, wanted);
                 let flow = match pooled::run_long(&r, job).await {
                     Some(Ok(made)) => {
                         r.out.status = 200;
@@ -152,18 +155,18 @@ impl Handler for Hls {
                         Flow::Content(match made {
                             HlsContent::Whole(bytes) => {
                                 r.out.content_length = Some(bytes.len() as u64);
-                                Body::Pieces([Piece::Bytes(memory.hold(bytes))].into_iter().collect())
+                                ResponseBody::Pieces([Piece::Bytes(memory.hold(bytes))].into_iter().collect())
                             }
                             HlsContent::Long(fragment, length) => {
                                 r.out.content_length = Some(length);
                                 r.out.single_range = true;
                                 memory.resize(fragment.memory());
-                                Body::Source(Box::new(FragmentBody::new(fragment, memory)))
+                                ResponseBody::Source(Box::new(FragmentBody::new(fragment, memory)))
                             }
                         })
                     }
                     Some(Err(words)) => {
-                        r.log(Level::Error, format_args!("{words}"));
+                        r.log(Severity::Error, format_args!("{words}"));
                         Flow::Status(500)
                     }
                     None => Flow::Status(500),
@@ -175,14 +178,14 @@ impl Handler for Hls {
 }
 
 impl Hls {
-    fn range(&self, args: &[u8]) -> Asked {
-        let time = |name: &[u8]| find_arg(args, name).and_then(milliseconds);
+    fn range(&self, args: &[u8]) -> HlsQuery {
+        let time = |name: &[u8]| find_arg(args, name).and_then(parse_milliseconds);
         let (start, end) = (time(b"start").unwrap_or(0), time(b"end").unwrap_or(u64::MAX));
-        Asked::Fragment(Range { start, end, bytes_max: self.bytes_max })
+        HlsQuery::Fragment(Range { start, end, bytes_max: self.bytes_max })
     }
 
     fn playlist(&self, name: &[u8], args: &[u8]) -> Playlist {
-        let time = |name: &[u8]| find_arg(args, name).and_then(milliseconds);
+        let time = |name: &[u8]| find_arg(args, name).and_then(parse_milliseconds);
         let mut escaped = Vec::new();
         escape_uri(name, &mut escaped);
         let mut further = String::new();
@@ -196,7 +199,7 @@ impl Hls {
         }
         let offset = find_arg(args, b"offset").and_then(|text| {
             let (sign, number) = text.strip_prefix(b"-").map_or(("", text), |number| ("-", number));
-            milliseconds(number).map(|ms| format!("{sign}{}", seconds(ms)))
+            parse_milliseconds(number).map(|ms| format!("{sign}{}", seconds(ms)))
         });
         Playlist {
             start: time(b"start").unwrap_or(0),
@@ -213,19 +216,24 @@ impl Hls {
 enum HlsContent {
     Whole(Vec<u8>),
     /// A fragment that is written while it is sent, and its length.
-    Long(Box<Fragment>, u64),
+    Long(Box<HlsFragment>, u64),
 }
 
 /// Returns the response's content. Fails with the file's fault, and if the client has left.
-fn answer(film: &Arc<Film>, tables_max: u64, asked: &Asked, wanted: &Wanted<'_>) -> Result<HlsContent, Wrong> {
+fn answer(
+    film: &Arc<Film>,
+    tables_max: u64,
+    asked: &HlsQuery,
+    wanted: &ResultInterest<'_>,
+) -> Result<HlsContent, Wrong> {
     let movie = Movie::of(film, tables_max)?;
     let range = match asked {
-        Asked::Fragment(range) => *range,
-        Asked::Playlist(playlist) => {
+        HlsQuery::Fragment(range) => *range,
+        HlsQuery::Playlist(playlist) => {
             return write_playlist(film, &movie, playlist).map(|text| HlsContent::Whole(text.into_bytes()));
         }
     };
-    let mut fragment = Fragment::new(film, &movie, range)?;
+    let mut fragment = HlsFragment::new(film, &movie, range)?;
     let again = fragment.again();
     let first = fragment.write(body::PIECE_BYTES)?;
     let mut length = first.len() as u64;
@@ -247,7 +255,7 @@ fn answer(film: &Arc<Film>, tables_max: u64, asked: &Asked, wanted: &Wanted<'_>)
 
 fn write_playlist(film: &Film, movie: &Movie, playlist: &Playlist) -> Result<String, Wrong> {
     let Playlist { start, end, length, offset, name, args } = playlist;
-    let borders = timeline::borders(movie, *start, *end, *length, &film.name)?;
+    let borders = timeline::fragment_borders(movie, *start, *end, *length, &film.name)?;
     let parts = || borders.iter().zip(borders.iter().skip(1)).map(|(start, end)| (*start, *end));
     let longest = parts().map(|(start, end)| (end - start).div_ceil(1000)).max().unwrap_or(1);
     let mut out = format!("#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:{longest}\n#EXT-X-PLAYLIST-TYPE:VOD\n");

@@ -1,6 +1,6 @@
 //! Tracks of a film that HLS carries: H.264, AAC and MP3 (ISO/IEC 14496-12, -14 and -15; QuickTime).
 
-use crate::shared::film::boxes::{Wrong, be32, be64, inside};
+use crate::shared::film::boxes::{Wrong, be32, be64, inner_boxes};
 use crate::shared::film::tables::{ChunkTable, Chunks, NumberTable, RunTable, Sizes};
 use crate::shared::film::{Clock, Film};
 
@@ -76,7 +76,7 @@ impl Movie {
             ));
         }
         let boxes = film.read(at, length)?;
-        let boxes = inside(&boxes, name)?;
+        let boxes = inner_boxes(&boxes, name)?;
         let header = find(&boxes, b"mvhd").ok_or_else(|| format!("no mp4 mvhd atom was found in \"{name}\""))?;
         let scale = Clock::read(header, b"mvhd", name)?.scale;
         let mut movie = Movie::default();
@@ -104,11 +104,15 @@ fn find<'a>(boxes: &Boxes<'a>, name: &[u8; 4]) -> Option<&'a [u8]> {
 impl Track {
     /// `None`: its codec is not supported, or it has no samples. `movie`: scale of edit lists.
     fn read(trak: &[u8], movie: u32, file: &str) -> Result<Option<Track>, Wrong> {
-        let boxes = inside(trak, file)?;
+        let boxes = inner_boxes(trak, file)?;
         let Some(media) = find(&boxes, b"mdia") else { return Ok(None) };
-        let media = inside(media, file)?;
-        let Some(tables) = find(&media, b"minf").map(|data| inside(data, file)).transpose()? else { return Ok(None) };
-        let Some(tables) = find(&tables, b"stbl").map(|data| inside(data, file)).transpose()? else { return Ok(None) };
+        let media = inner_boxes(media, file)?;
+        let Some(tables) = find(&media, b"minf").map(|data| inner_boxes(data, file)).transpose()? else {
+            return Ok(None);
+        };
+        let Some(tables) = find(&tables, b"stbl").map(|data| inner_boxes(data, file)).transpose()? else {
+            return Ok(None);
+        };
         let Some(codec) = find(&tables, b"stsd").map(|data| codec(data, file)).transpose()?.flatten() else {
             return Ok(None);
         };
@@ -117,7 +121,7 @@ impl Track {
         if clock.scale == 0 {
             return Err(format!("zero time scale in \"{file}\""));
         }
-        let edits = find(&boxes, b"edts").map(|data| inside(data, file)).transpose()?.unwrap_or_default();
+        let edits = find(&boxes, b"edts").map(|data| inner_boxes(data, file)).transpose()?.unwrap_or_default();
         let (shift, limit) = find(&edits, b"elst").map_or((0, None), |data| edit(data, movie, clock.scale));
         let times = RunTable::read(find(&tables, b"stts").ok_or_else(|| missing("stts"))?, b"stts", file)?;
         let offsets = find(&tables, b"ctts").map(|data| RunTable::read(data, b"ctts", file)).transpose()?;
@@ -171,11 +175,11 @@ fn edit(data: &[u8], movie: u32, scale: u32) -> (i64, Option<i64>) {
 
 /// Reads the first sample description. `None`: not supported.
 fn codec(stsd: &[u8], file: &str) -> Result<Option<Codec>, Wrong> {
-    let entries = inside(stsd.get(8..).unwrap_or_default(), file)?;
+    let entries = inner_boxes(stsd.get(8..).unwrap_or_default(), file)?;
     let Some((kind, entry)) = entries.first() else { return Ok(None) };
     Ok(match kind {
         b"avc1" | b"avc3" => {
-            let boxes = inside(entry.get(VISUAL_BYTES..).unwrap_or_default(), file)?;
+            let boxes = inner_boxes(entry.get(VISUAL_BYTES..).unwrap_or_default(), file)?;
             find(&boxes, b"avcC").and_then(avc)
         }
         b".mp3" => Some(Codec::Mp3 { low: false }),
@@ -185,8 +189,8 @@ fn codec(stsd: &[u8], file: &str) -> Result<Option<Codec>, Wrong> {
                 Some([0, 2]) => 36,
                 _ => 0,
             };
-            let boxes = inside(entry.get(SOUND_BYTES + more..).unwrap_or_default(), file)?;
-            let wave = find(&boxes, b"wave").map(|data| inside(data, file)).transpose()?.unwrap_or_default();
+            let boxes = inner_boxes(entry.get(SOUND_BYTES + more..).unwrap_or_default(), file)?;
+            let wave = find(&boxes, b"wave").map(|data| inner_boxes(data, file)).transpose()?.unwrap_or_default();
             find(&boxes, b"esds").or_else(|| find(&wave, b"esds")).and_then(|data| sound(data.get(4..)?))
         }
         _ => None,

@@ -1,13 +1,13 @@
 //! Tests with generated films of a video and a sound track.
 
-use super::fragment::{Fragment, Range, fragment};
+use super::fragment::{HlsFragment, Range, write_fragment};
 use super::fuzzing::hls;
 use super::movie::Movie;
-use super::timeline::borders;
+use super::timeline::fragment_borders;
 use super::ts::PACKET_BYTES;
-use super::{Asked, Hls, HlsContent, Wanted, answer};
+use super::{Hls, HlsContent, HlsQuery, ResultInterest, answer};
 use crate::shared::film::Film;
-use crate::shared::film::boxes::write;
+use crate::shared::film::boxes::write_box;
 use std::sync::Arc;
 
 fn numbers(out: &mut Vec<u8>, numbers: &[u32]) {
@@ -26,21 +26,21 @@ fn film(wanted: &[&str]) -> Vec<u8> {
     let pictures: Vec<Vec<u8>> = (0..10).map(picture).collect();
     let frames: Vec<Vec<u8>> = (0..25).map(|n| vec![b'A' + n; usize::from(n) + 1]).collect();
     let mut out = Vec::new();
-    write(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));
+    write_box(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));
     let at = out.len() as u32 + 8;
-    write(&mut out, b"mdat", |out| out.extend_from_slice(&[pictures.concat(), frames.concat()].concat()));
+    write_box(&mut out, b"mdat", |out| out.extend_from_slice(&[pictures.concat(), frames.concat()].concat()));
     let sound_at = at + pictures.concat().len() as u32;
-    write(&mut out, b"moov", |out| {
-        write(out, b"mvhd", |out| {
+    write_box(&mut out, b"moov", |out| {
+        write_box(out, b"mvhd", |out| {
             numbers(out, &[0, 0, 0, 1000, 10_000]);
             out.extend_from_slice(&[0; 80]);
         });
         if wanted.contains(&"video") {
             let offsets: Vec<u32> = (0..10).flat_map(|n| [1, if n % 3 == 2 { 200 } else { 50 }]).collect();
             track(out, at, &pictures, [100, 100], &[1, 5, 9], &offsets, 50, |out| {
-                write(out, b"avc1", |out| {
+                write_box(out, b"avc1", |out| {
                     out.extend_from_slice(&[0; 78]);
-                    write(out, b"avcC", |out| {
+                    write_box(out, b"avcC", |out| {
                         out.extend_from_slice(&[1, 66, 0, 10, 0xff, 0xe1, 0, 2, 0x67, 7, 1, 0, 2, 0x68, 8]);
                     });
                 });
@@ -48,9 +48,9 @@ fn film(wanted: &[&str]) -> Vec<u8> {
         }
         if wanted.contains(&"sound") {
             track(out, sound_at, &frames, [1000, 400], &[], &[], 0, |out| {
-                write(out, b"mp4a", |out| {
+                write_box(out, b"mp4a", |out| {
                     out.extend_from_slice(&[0; 28]);
-                    write(out, b"esds", |out| {
+                    write_box(out, b"esds", |out| {
                         let config = [5, 2, 0x12, 0x10];
                         let decoder = [&[4, 17, 0x40, 0x15][..], &[0; 11], &config].concat();
                         out.extend_from_slice(&[&[0, 0, 0, 0, 3, 22, 0, 1, 0][..], &decoder].concat());
@@ -74,39 +74,39 @@ fn track(
     start: u32,
     entry: impl FnOnce(&mut Vec<u8>),
 ) {
-    write(out, b"trak", |out| {
-        write(out, b"edts", |out| write(out, b"elst", |out| numbers(out, &[0, 1, 0, start, 0x1_0000])));
-        write(out, b"mdia", |out| {
-            write(out, b"mdhd", |out| numbers(out, &[0, 0, 0, scale, 0, 0]));
-            write(out, b"minf", |out| {
-                write(out, b"stbl", |out| {
-                    write(out, b"stsd", |out| {
+    write_box(out, b"trak", |out| {
+        write_box(out, b"edts", |out| write_box(out, b"elst", |out| numbers(out, &[0, 1, 0, start, 0x1_0000])));
+        write_box(out, b"mdia", |out| {
+            write_box(out, b"mdhd", |out| numbers(out, &[0, 0, 0, scale, 0, 0]));
+            write_box(out, b"minf", |out| {
+                write_box(out, b"stbl", |out| {
+                    write_box(out, b"stsd", |out| {
                         numbers(out, &[0, 1]);
                         entry(out);
                     });
-                    write(out, b"stts", |out| numbers(out, &[0, 1, samples.len() as u32, duration]));
+                    write_box(out, b"stts", |out| numbers(out, &[0, 1, samples.len() as u32, duration]));
                     if !offsets.is_empty() {
-                        write(out, b"ctts", |out| {
+                        write_box(out, b"ctts", |out| {
                             numbers(out, &[0, offsets.len() as u32 / 2]);
                             numbers(out, offsets);
                         });
                     }
                     if !keys.is_empty() {
-                        write(out, b"stss", |out| {
+                        write_box(out, b"stss", |out| {
                             numbers(out, &[0, keys.len() as u32]);
                             numbers(out, keys);
                         });
                     }
                     let last = samples.len() as u32 / 2 + 1;
-                    write(out, b"stsc", |out| match samples.len() % 2 {
+                    write_box(out, b"stsc", |out| match samples.len() % 2 {
                         0 => numbers(out, &[0, 1, 1, 2, 1]),
                         _ => numbers(out, &[0, 2, 1, 2, 1, last, 1, 1]),
                     });
-                    write(out, b"stsz", |out| {
+                    write_box(out, b"stsz", |out| {
                         numbers(out, &[0, 0, samples.len() as u32]);
                         samples.iter().for_each(|sample| numbers(out, &[sample.len() as u32]));
                     });
-                    write(out, b"stco", |out| {
+                    write_box(out, b"stco", |out| {
                         numbers(out, &[0, samples.len().div_ceil(2) as u32]);
                         for pair in samples.chunks(2) {
                             numbers(out, &[at]);
@@ -126,8 +126,8 @@ fn opened(bytes: Vec<u8>) -> Arc<Film> {
 const KIND: Hls = Hls { bytes_max: 1 << 20, forward_args: true, length: 3000, tables_max: 1 << 20 };
 
 fn playlist(film: &Arc<Film>, args: &str) -> String {
-    let asked = Asked::Playlist(KIND.playlist(b"a b.mp4", args.as_bytes()));
-    match answer(film, 1 << 20, &asked, &Wanted::ALWAYS) {
+    let asked = HlsQuery::Playlist(KIND.playlist(b"a b.mp4", args.as_bytes()));
+    match answer(film, 1 << 20, &asked, &ResultInterest::ALWAYS) {
         Ok(HlsContent::Whole(bytes)) => String::from_utf8(bytes).expect("text"),
         Ok(HlsContent::Long(..)) => panic!("a fragment"),
         Err(fault) => panic!("{fault}"),
@@ -135,10 +135,10 @@ fn playlist(film: &Arc<Film>, args: &str) -> String {
 }
 
 /// A part of a stream: presentation and decoding in milliseconds of the film, and the data.
-type Part = (i64, i64, Vec<u8>);
+type StreamPart = (i64, i64, Vec<u8>);
 
 /// Reads the parts of a stream from transport packets, whose counters continue from `count`.
-fn parts(packets: &[u8], pid: u16, count: &mut u8) -> Vec<Part> {
+fn parts(packets: &[u8], pid: u16, count: &mut u8) -> Vec<StreamPart> {
     let mut units: Vec<Vec<u8>> = Vec::new();
     for packet in packets.chunks(PACKET_BYTES) {
         assert_eq!((packet[0], packet.len()), (0x47, PACKET_BYTES));
@@ -205,13 +205,13 @@ fn fragments_have_each_sample_once() {
         let film = opened(film(wanted));
         let movie = Movie::of(&film, 1 << 20).expect("a film");
         for length in [1000, 1300, 3000, 5000, 20_000] {
-            let borders = borders(&movie, 0, None, length, "film").expect("borders");
+            let borders = fragment_borders(&movie, 0, None, length, "film").expect("borders");
             let (mut pictures, mut frames, mut counts) = (Vec::new(), Vec::new(), [0; 2]);
             for pair in borders.windows(2) {
                 let range = Range { start: pair[0], end: pair[1], bytes_max: 1 << 20 };
-                let packets = fragment(&film, &movie, range).expect("a fragment");
+                let packets = write_fragment(&film, &movie, range).expect("a fragment");
                 // Pieces of any length are the same stream, also the second time.
-                let mut first = Fragment::new(&film, &movie, range).expect("a fragment");
+                let mut first = HlsFragment::new(&film, &movie, range).expect("a fragment");
                 let mut second = first.again();
                 for (one, bytes) in [(&mut first, 1), (&mut second, 500)] {
                     let pieces =
@@ -252,9 +252,10 @@ fn fragments_have_each_sample_once() {
 
 #[test]
 fn faults_are_named() {
-    let asked = || Asked::Fragment(Range { start: 0, end: 5000, bytes_max: 1000 });
-    let fails =
-        |bytes: Vec<u8>, max: u64| answer(&opened(bytes), max, &asked(), &Wanted::ALWAYS).err().expect("a fault");
+    let asked = || HlsQuery::Fragment(Range { start: 0, end: 5000, bytes_max: 1000 });
+    let fails = |bytes: Vec<u8>, max: u64| {
+        answer(&opened(bytes), max, &asked(), &ResultInterest::ALWAYS).err().expect("a fault")
+    };
     let both = film(&["video", "sound"]);
     assert!(fails(both.clone(), 1 << 20).contains("you may want to increase hls_buffers"));
     assert!(fails(both.clone(), 100).contains("you may want to increase hls_mp4_max_buffer_size"));

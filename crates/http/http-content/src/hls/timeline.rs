@@ -8,7 +8,7 @@ use crate::shared::film::boxes::Wrong;
 const FRAGMENTS_MAX: usize = 20_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct FilmSample {
     pub at: u64,
     pub size: u32,
     /// Times of decoding and presentation in the film, in units of the track.
@@ -68,8 +68,8 @@ fn take(runs: &[(u32, u32)], place: &mut (usize, u32)) -> Option<u32> {
 }
 
 impl Iterator for Samples<'_> {
-    type Item = Sample;
-    fn next(&mut self) -> Option<Sample> {
+    type Item = FilmSample;
+    fn next(&mut self) -> Option<FilmSample> {
         let track = self.track;
         if self.index >= track.sizes.count {
             return None;
@@ -94,7 +94,7 @@ impl Iterator for Samples<'_> {
         let pts = dts.saturating_add(i64::from(offset as i32));
         self.time = self.time.saturating_add(i64::from(duration));
         self.taken = (self.taken.0 + 1, self.taken.1.saturating_add(u64::from(size)));
-        Some(Sample { at, size, dts, pts, duration, key })
+        Some(FilmSample { at, size, dts, pts, duration, key })
     }
 }
 
@@ -107,7 +107,7 @@ impl Track {
     fn milliseconds(&self, units: i64) -> u64 {
         u64::try_from(i128::from(units) * 1000 / i128::from(self.scale.max(1))).unwrap_or(0)
     }
-    fn is_shown(&self, sample: &Sample) -> bool {
+    fn is_shown(&self, sample: &FilmSample) -> bool {
         sample.size > 0 && self.limit.is_none_or(|limit| sample.pts < limit)
     }
     /// Milliseconds that include the start of each sample, and the duration of the last one.
@@ -125,7 +125,13 @@ impl Track {
 ///
 /// # Errors
 /// The film has too many fragments.
-pub fn borders(movie: &Movie, start: u64, end: Option<u64>, length: u64, file: &str) -> Result<Vec<u64>, Wrong> {
+pub fn fragment_borders(
+    movie: &Movie,
+    start: u64,
+    end: Option<u64>,
+    length: u64,
+    file: &str,
+) -> Result<Vec<u64>, Wrong> {
     let length = length.max(1);
     let mut borders = vec![start];
     let mut last = 0;
@@ -173,7 +179,7 @@ pub fn borders(movie: &Movie, start: u64, end: Option<u64>, length: u64, file: &
 
 /// Returns the samples of a fragment: from the first key frame that is not before `start` to before the one that is not before `end`,
 /// so that adjacent fragments share and miss none. `left`: bytes that remain for samples with what surrounds them.
-pub fn samples(track: &Track, start: u64, end: u64, left: &mut u64) -> Option<Vec<Sample>> {
+pub fn fragment_samples(track: &Track, start: u64, end: u64, left: &mut u64) -> Option<Vec<FilmSample>> {
     let (is_video, sets) = match &track.codec {
         Codec::H264 { sets, .. } => (true, sets.len()),
         _ => (false, 0),

@@ -13,17 +13,17 @@ const TIME_MASK: u64 = (1 << 33) - 1;
 
 /// An elementary stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
+pub struct ElementaryStream {
     /// `stream_type` of the program map.
     pub kind: u8,
     /// `stream_id` of packets.
     pub id: u8,
 }
 
-pub const H264: Stream = Stream { kind: 0x1b, id: 0xe0 };
-pub const AAC: Stream = Stream { kind: 0x0f, id: 0xc0 };
-pub const MPEG1_AUDIO: Stream = Stream { kind: 0x03, id: 0xc0 };
-pub const MPEG2_AUDIO: Stream = Stream { kind: 0x04, id: 0xc0 };
+pub const H264: ElementaryStream = ElementaryStream { kind: 0x1b, id: 0xe0 };
+pub const AAC: ElementaryStream = ElementaryStream { kind: 0x0f, id: 0xc0 };
+pub const MPEG1_AUDIO: ElementaryStream = ElementaryStream { kind: 0x03, id: 0xc0 };
+pub const MPEG2_AUDIO: ElementaryStream = ElementaryStream { kind: 0x04, id: 0xc0 };
 
 /// A part of an elementary stream, with times of 90 kHz.
 pub struct Unit<'a> {
@@ -42,17 +42,17 @@ pub struct Unit<'a> {
 }
 
 #[derive(Clone)]
-pub struct Writer {
+pub struct PacketWriter {
     out: Vec<u8>,
-    streams: Vec<Stream>,
+    streams: Vec<ElementaryStream>,
     /// Packets of each stream.
     counts: Vec<usize>,
 }
 
-impl Writer {
+impl PacketWriter {
     /// Writes the tables of a program whose clock is in the stream of index 0.
-    pub fn new(streams: Vec<Stream>) -> Writer {
-        let mut writer = Writer { out: Vec::new(), counts: vec![0; streams.len()], streams };
+    pub fn new(streams: Vec<ElementaryStream>) -> PacketWriter {
+        let mut writer = PacketWriter { out: Vec::new(), counts: vec![0; streams.len()], streams };
         let [high, low] = (0xe000 | PMT_PID).to_be_bytes();
         writer.table(0, 0, &[0, 1, high, low]);
         let [high, low] = (0xe000 | pid(0)).to_be_bytes();
@@ -65,7 +65,7 @@ impl Writer {
         writer
     }
 
-    /// Bytes that wait for [`Writer::take`].
+    /// Bytes that wait for [`PacketWriter::take`].
     pub fn length(&self) -> usize {
         self.out.len()
     }
@@ -144,7 +144,7 @@ fn pid(stream: usize) -> u16 {
 }
 
 /// Head of a packetized elementary stream's packet.
-fn pes_head(stream: Stream, unit: &Unit<'_>) -> Vec<u8> {
+fn pes_head(stream: ElementaryStream, unit: &Unit<'_>) -> Vec<u8> {
     let times = if unit.dts.is_some() { 10 } else { 5 };
     // 0 for video: not said.
     let length = u16::try_from(unit.data.len() + 3 + times).ok().filter(|_| stream != H264).unwrap_or(0);
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn tables_have_a_checksum() {
         assert_eq!(crc(b"123456789"), 0x0376_e6e7);
-        let out = Writer::new(vec![H264, AAC]).take();
+        let out = PacketWriter::new(vec![H264, AAC]).take();
         assert_eq!(out.len(), 2 * PACKET_BYTES);
         assert_eq!(
             out[..21],
@@ -206,7 +206,7 @@ mod tests {
         for size in (1..400).chain([2900, 5000]) {
             for (key, clock, dts) in [(true, Some(TIME_MASK), Some(5)), (true, None, None), (false, None, None)] {
                 let data: Vec<u8> = (0..size).map(|n| n as u8).collect();
-                let mut writer = Writer::new(vec![AAC]);
+                let mut writer = PacketWriter::new(vec![AAC]);
                 for last in [false, true] {
                     writer.unit(&Unit { stream: 0, pts: 7, dts, clock, key, last, data: &data });
                 }

@@ -1,31 +1,31 @@
 //! Everything before the content: the server's own rules, access, rewriting, redirects, indexes of directories.
 
-use super::login::{self, Judgment, Login};
-use super::merged::{self, MergeError, Merged};
-use super::request::{self, Env, EnvPhase, Machine, Values};
+use super::login::{self, Judgment, RuleLogin};
+use super::merged::{self, MergeError, MergedSettings};
+use super::request::{self, Env, EnvPhase, RequestValues, RewriteMachine};
 use super::response;
-use super::walk::Walk;
+use super::walk::FolderWalk;
 use super::{ApplyHtaccess, HtaccessState};
 use crate::shared::NamedIndex;
 use htaccess::Settings;
-use htaccess::fields::Redirect;
-use htaccess::rewrite::{Inherit, RewriteOutcome, Rule, Run};
+use htaccess::fields::RedirectRule;
+use htaccess::rewrite::{Inherit, RewriteOutcome, RewriteRule, Run};
 use htaccess::settings::{ErrorDocument, LinkRule};
 use http_engine::files::FileKind;
 use http_engine::path::{FilePath, is_ht_name};
 use http_engine::request::FolderPage;
 use http_engine::{Flow, Request, special};
 use http_types::Method;
-use observe::Level;
+use observe::Severity;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// Facts about a request that is about to be answered, for [`HtaccessState`].
-struct Kept {
+struct RequestFacts {
     state: HtaccessState,
 }
 
-impl Kept {
+impl RequestFacts {
     fn keep(self, r: &mut Request) {
         r.keep(self.state);
     }
@@ -35,7 +35,7 @@ impl ApplyHtaccess {
     /// Applies all rules to a request. Errors are logged, with a 500.
     pub(super) fn apply(&self, r: &mut Request) -> Result<Flow, String> {
         // A connection accepted in this turn may precede the event of a change: access rules must not be stale.
-        http_engine::files::changed();
+        http_engine::files::drop_changed();
         let before = r.ext::<HtaccessState>().cloned();
         let continues = before.as_ref().is_some_and(|state| state.continues);
         let old = before.clone().unwrap_or_default();
@@ -64,9 +64,9 @@ impl ApplyHtaccess {
         if !self.has_files {
             return request.without_files(r);
         }
-        let Some(walk) = Walk::of(r)? else { return request.without_files(r) };
+        let Some(walk) = FolderWalk::of(r)? else { return request.without_files(r) };
         let hidden = is_ht_name(walk.name());
-        let merged = match Merged::of(r, self.rules.as_deref(), &walk) {
+        let merged = match MergedSettings::of(r, self.rules.as_deref(), &walk) {
             Ok(merged) => merged,
             Err(e) => {
                 // Only rules for paths are known.
@@ -78,7 +78,7 @@ impl ApplyHtaccess {
                 return match e {
                     MergeError::Wrong(words) => Err(words),
                     MergeError::Forbidden => {
-                        r.log(Level::Error, format_args!("access forbidden by the rules for links and files"));
+                        r.log(Severity::Error, format_args!("access forbidden by the rules for links and files"));
                         Ok(Flow::Status(403))
                     }
                 };
@@ -91,7 +91,7 @@ impl ApplyHtaccess {
         request.is_judged = r.progress.error_page && old.identity.as_ref() == Some(&identity);
         request.state.identity = Some(identity);
         if self.rules.is_none() && merged.has_no_places() && before.is_none() && !hidden {
-            Kept { state: request.state }.keep(r);
+            RequestFacts { state: request.state }.keep(r);
             return Ok(Flow::Declined);
         }
         request.with_file(r, &walk, &merged, hidden)
@@ -109,7 +109,7 @@ struct RequestRules<'a> {
 }
 
 impl RequestRules<'_> {
-    fn login(&self, settings: &Settings) -> Option<&Login> {
+    fn login(&self, settings: &Settings) -> Option<&RuleLogin> {
         self.state.login.as_ref().filter(|login| login.is_for(settings))
     }
 
@@ -125,12 +125,12 @@ impl RequestRules<'_> {
             return Ok(None);
         }
         let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
-        let mut values = Values::new(r, self.env.clone());
+        let mut values = RequestValues::new(r, self.env.clone());
         values.set(&rules.base.base.env, EnvPhase::BeforeAccess)?;
         let mut outcome = RewriteOutcome::Pass;
         if let Some(rewrite) = rewrite.filter(|_| !self.state.ended) {
-            let list: Vec<&Rule> = rewrite.rules.iter().collect();
-            let place = Place { directory: Vec::new(), base: None, shown: b"htaccess_rules".to_vec(), walk: None };
+            let list: Vec<&RewriteRule> = rewrite.rules.iter().collect();
+            let place = RuleOrigin { directory: Vec::new(), base: None, shown: b"htaccess_rules".to_vec(), walk: None };
             outcome = self.run(r, &mut values, &list, &place)?;
         }
         self.env.clone_from(&values.env);
@@ -163,7 +163,7 @@ impl RequestRules<'_> {
             }
             (RewriteOutcome::Pass, None) => return Ok(None),
         };
-        Kept { state }.keep(r);
+        RequestFacts { state }.keep(r);
         Ok(Some(flow))
     }
 
@@ -171,7 +171,7 @@ impl RequestRules<'_> {
     fn without_files(mut self, r: &mut Request) -> Result<Flow, String> {
         let Some(rules) = self.own.rules.clone() else { return Ok(Flow::Declined) };
         let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
-        let mut values = Values::new(r, std::mem::take(&mut self.env));
+        let mut values = RequestValues::new(r, std::mem::take(&mut self.env));
         values.set(&settings.env, EnvPhase::BeforeAccess)?;
         r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
         let judgment = self.own.judge(&settings, &values, self.login(&settings), r);
@@ -190,9 +190,15 @@ impl RequestRules<'_> {
     }
 
     /// Applies everything to a request for a file.
-    fn with_file(mut self, r: &mut Request, walk: &Walk, merged: &Merged<'_>, hidden: bool) -> Result<Flow, String> {
+    fn with_file(
+        mut self,
+        r: &mut Request,
+        walk: &FolderWalk,
+        merged: &MergedSettings<'_>,
+        hidden: bool,
+    ) -> Result<Flow, String> {
         let settings = Rc::new(merged.settings.clone());
-        let mut values = Values::new(r, std::mem::take(&mut self.env));
+        let mut values = RequestValues::new(r, std::mem::take(&mut self.env));
         values.set(&settings.env, EnvPhase::BeforeAccess)?;
         self.state.access_env.clone_from(&values.env);
         self.state.modified = walk.modified;
@@ -210,12 +216,12 @@ impl RequestRules<'_> {
         }
         if settings.scripts_off == Some(true) && !walk.is_folder && r.loc().content.is_some() {
             self.keep(r, settings, values.env);
-            r.log(Level::Error, format_args!("scripts are switched off here by .htaccess"));
+            r.log(Severity::Error, format_args!("scripts are switched off here by .htaccess"));
             return Ok(Flow::Status(403));
         }
         if settings.is_script(walk.name()) && !walk.is_folder && walk.modified.is_some() && r.loc().content.is_none() {
             self.keep(r, settings, values.env);
-            r.log(Level::Error, format_args!("no location runs this script, and its text is not served"));
+            r.log(Severity::Error, format_args!("no location runs this script, and its text is not served"));
             return Ok(Flow::Status(403));
         }
         let outcome = match self.state.ended {
@@ -272,7 +278,7 @@ impl RequestRules<'_> {
     }
 
     /// Keeps the path: applies types and directory indexes.
-    fn found(mut self, r: &mut Request, walk: &Walk, settings: Rc<Settings>, env: Env) -> Flow {
+    fn found(mut self, r: &mut Request, walk: &FolderWalk, settings: Rc<Settings>, env: Env) -> Flow {
         let is_index = walk.is_folder
             && r.target.path.ends_with(b"/")
             && matches!(r.target.method, Method::Get | Method::Head | Method::Post);
@@ -296,9 +302,9 @@ impl RequestRules<'_> {
     fn rewrite(
         &mut self,
         r: &mut Request,
-        walk: &Walk,
-        merged: &Merged<'_>,
-        values: &mut Values,
+        walk: &FolderWalk,
+        merged: &MergedSettings<'_>,
+        values: &mut RequestValues,
     ) -> Result<RewriteOutcome, String> {
         let all = merged.rewrites();
         let Some((directory, shown, own)) = all.last() else { return Ok(RewriteOutcome::Pass) };
@@ -311,14 +317,14 @@ impl RequestRules<'_> {
         }
         if merged.settings.links() == LinkRule::Refuse {
             r.log(
-                Level::Error,
+                Severity::Error,
                 format_args!(
                     "Options FollowSymLinks and SymLinksIfOwnerMatch are both off, so the RewriteRule directive is also forbidden"
                 ),
             );
             return Ok(RewriteOutcome::Status(403));
         }
-        let mut rules: Vec<&Rule> = own.rules.iter().collect();
+        let mut rules: Vec<&RewriteRule> = own.rules.iter().collect();
         for (_, _, outer) in all.iter().rev().skip(1) {
             match own.inherit {
                 Some(Inherit::After) => rules.extend(&outer.rules),
@@ -334,7 +340,7 @@ impl RequestRules<'_> {
             (rewrite.base.clone().or(outer.filter(|_| merges)), merges)
         });
         let base = base.0;
-        let place = Place { directory: directory.clone(), base, shown: shown.clone(), walk: Some(walk) };
+        let place = RuleOrigin { directory: directory.clone(), base, shown: shown.clone(), walk: Some(walk) };
         self.run(r, values, &rules, &place)
     }
 
@@ -342,9 +348,9 @@ impl RequestRules<'_> {
     fn run(
         &mut self,
         r: &mut Request,
-        values: &mut Values,
-        rules: &[&Rule],
-        place: &Place<'_>,
+        values: &mut RequestValues,
+        rules: &[&RewriteRule],
+        place: &RuleOrigin<'_>,
     ) -> Result<RewriteOutcome, String> {
         let uri = r.target.path.clone();
         let user = self.state.login.as_ref().map(|login| login.user.clone());
@@ -357,14 +363,14 @@ impl RequestRules<'_> {
             args: r.target.args.clone(),
             root: root.map_or(b"", |root: &FilePath| &root[..]),
             root_uri: place.walk.map_or(b"", |walk| &walk.root_uri),
-            origin: request::origin(r),
+            origin: request::request_origin(r),
             is_subrequest: self.is_lookup || r.is_subrequest(),
             env: std::mem::take(&mut values.env),
             media_type: None,
             vary: std::mem::take(&mut self.state.vary),
         };
         let is_lookup = self.is_lookup;
-        let mut machine = Machine { r, values, root, place: place.shown.clone(), is_lookup, user };
+        let mut machine = RewriteMachine { r, values, root, place: place.shown.clone(), is_lookup, user };
         let outcome = run.apply(rules, place.base.as_deref(), &mut machine);
         let (args, media) = (std::mem::take(&mut run.args), run.media_type.take());
         self.state.vary = std::mem::take(&mut run.vary);
@@ -383,13 +389,13 @@ impl RequestRules<'_> {
 }
 
 /// Origin of rewriting rules.
-struct Place<'a> {
+struct RuleOrigin<'a> {
     /// Directory that patterns do not see, with a final slash; empty for the server's rules.
     directory: Vec<u8>,
     base: Option<String>,
     shown: Vec<u8>,
     /// `None`: the rules precede the choice of a file.
-    walk: Option<&'a Walk>,
+    walk: Option<&'a FolderWalk>,
 }
 
 /// Answers a request that the access rules do not grant; `None`: granted.
@@ -402,8 +408,8 @@ fn refused(
     Ok(match judgment {
         Judgment::Granted => None,
         Judgment::Refused(status) => {
-            r.log(Level::Error, format_args!("access forbidden by .htaccess"));
-            Some(login::refuse(r, settings, status))
+            r.log(Severity::Error, format_args!("access forbidden by .htaccess"));
+            Some(login::refuse_login(r, settings, status))
         }
         Judgment::NeedsLogin => Some(own.log_in(r, settings)?),
         Judgment::Wrong(words) => return Err(words),
@@ -419,7 +425,7 @@ fn answer(r: &mut Request, status: u16, location: Vec<u8>) -> Flow {
 
 /// Restarts with a path of a .htaccess file. Its author is not the operator: `internal` locations do not answer.
 fn elsewhere(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
-    match special::canonical(r, path) {
+    match special::canonical_path(r, path) {
         Ok(path) => Flow::Redirect { path, args, internal: false },
         Err(status) => Flow::Status(status),
     }
@@ -433,12 +439,12 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
         if name.starts_with('/') {
             return elsewhere(r, name.clone().into_bytes(), r.target.args.clone());
         }
-        let path = match special::canonical(r, [&r.target.path, name.as_bytes()].concat()) {
+        let path = match special::canonical_path(r, [&r.target.path, name.as_bytes()].concat()) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
-        let Ok(file) = special::map(r, &path, Vec::new()) else { continue };
-        let exists = special::kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
+        let Ok(file) = special::map_file(r, &path, Vec::new()) else { continue };
+        let exists = special::file_kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
         // As in Apache, a later name is tried, and the refusal counts if there is none, even that of a missing file. One that asks
         // for a password says so if it is the last one.
         if exists && (names.last() == Some(name) || own.grants(r, &file)) {
@@ -458,7 +464,7 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
 }
 
 /// Status and target of `Redirect` and `RedirectMatch`.
-fn redirected(redirects: &[Arc<Redirect>], r: &Request, args: &[u8]) -> Result<Option<(u16, Vec<u8>)>, String> {
+fn redirected(redirects: &[Arc<RedirectRule>], r: &Request, args: &[u8]) -> Result<Option<(u16, Vec<u8>)>, String> {
     for redirect in redirects {
         if let Some((status, mut target)) = redirect.of(&r.target.path)? {
             if !args.is_empty() && !target.contains(&b'?') {
@@ -466,7 +472,7 @@ fn redirected(redirects: &[Arc<Redirect>], r: &Request, args: &[u8]) -> Result<O
                 target.extend_from_slice(args);
             }
             if target.starts_with(b"/") {
-                target = [request::origin(r).as_bytes(), &target].concat();
+                target = [request::request_origin(r).as_bytes(), &target].concat();
             }
             return Ok(Some((status, target)));
         }

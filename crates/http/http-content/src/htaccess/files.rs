@@ -6,7 +6,7 @@ use htaccess::reader;
 use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -22,16 +22,16 @@ pub enum FileAnswer {
     Wrong(String),
 }
 
-struct Known {
+struct ReadFiles {
     found: Rc<FileEntry>,
     read: Result<Rc<File>, String>,
 }
 
 thread_local! {
-    static KNOWN: RefCell<HashMap<Vec<u8>, Known>> = RefCell::default();
+    static KNOWN: RefCell<HashMap<Vec<u8>, ReadFiles>> = RefCell::default();
 }
 
-pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
+pub fn read_files(r: &mut Request, folder: &FilePath) -> FileAnswer {
     let Ok(path) = folder.inside(b".htaccess") else { return FileAnswer::None };
     let found = match special::folder_file(r, &path) {
         Ok(found) if found.kind == FileKind::File => found,
@@ -40,7 +40,7 @@ pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
             Some(libc::ENOENT | libc::ENOTDIR) => return FileAnswer::None,
             _ => {
                 let shown = String::from_utf8_lossy(&path).into_owned();
-                r.log(Level::Error, format_args!("unable to check htaccess file \"{shown}\" {}", os(&e)));
+                r.log(Severity::Error, format_args!("unable to check htaccess file \"{shown}\" {}", os_error(&e)));
                 return FileAnswer::Forbidden;
             }
         },
@@ -58,7 +58,7 @@ pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
         if known.len() >= FILES_MAX {
             known.clear();
         }
-        known.insert(path.into_bytes(), Known { found, read });
+        known.insert(path.into_bytes(), ReadFiles { found, read });
         out
     })
 }
@@ -66,7 +66,7 @@ pub fn read(r: &mut Request, folder: &FilePath) -> FileAnswer {
 fn parse(path: &[u8], found: &FileEntry) -> Result<Rc<File>, String> {
     let shown = String::from_utf8_lossy(path);
     let text = bytes(found).map_err(|e| format!("{shown}: {e}"))?;
-    let file = reader::read(&String::from_utf8_lossy(&text));
+    let file = reader::read_htaccess(&String::from_utf8_lossy(&text));
     file.map(Rc::new).map_err(|e| format!("{shown}: {} in {shown}:{}", e.text, e.line))
 }
 

@@ -1,7 +1,7 @@
 //! Access: rules by address and variable, and names with passwords (Apache: `ap_process_request_internal`, mod_auth_basic,
 //! mod_authn_file, mod_authz_groupfile).
 
-use super::request::{Values, find};
+use super::request::{RequestValues, find_variable};
 use super::{ApplyHtaccess, HtaccessState};
 use htaccess::Settings;
 use htaccess::access::{AccessClient, Authorization};
@@ -9,18 +9,18 @@ use http_engine::failed_logins::{self, LoginAttempt};
 use http_engine::path::bytes_path;
 use http_engine::variables::basic_credentials;
 use http_engine::{Flow, Request};
-use observe::{Level, os};
-use passwords::{PASSWORDS_WAITING_MAX, Verdict};
+use observe::{Severity, os_error};
+use passwords::{PASSWORDS_WAITING_MAX, PasswordVerdict};
 
 /// User whose password was right.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Login {
+pub struct RuleLogin {
     pub user: String,
     /// File that holds the password, as its directive names it.
     file: String,
 }
 
-impl Login {
+impl RuleLogin {
     /// Tells whether settings ask for the same file.
     pub fn is_for(&self, settings: &Settings) -> bool {
         settings.auth.user_file.as_deref() == Some(&self.file)
@@ -40,11 +40,18 @@ pub enum Judgment {
 
 impl ApplyHtaccess {
     /// Judges the client of a request. `login`: the user whose password was right.
-    pub(super) fn judge(&self, settings: &Settings, values: &Values, login: Option<&Login>, r: &Request) -> Judgment {
+    pub(super) fn judge(
+        &self,
+        settings: &Settings,
+        values: &RequestValues,
+        login: Option<&RuleLogin>,
+        r: &Request,
+    ) -> Judgment {
         if settings.tls_required && r.connection().tls.is_none() {
             return Judgment::Refused(403);
         }
-        let env = |name: &str| find(&values.env, name).map(|value| String::from_utf8_lossy(&value).into_owned());
+        let env =
+            |name: &str| find_variable(&values.env, name).map(|value| String::from_utf8_lossy(&value).into_owned());
         let groups = || self.groups(settings, login, r);
         let client = AccessClient {
             address: values.peer,
@@ -84,12 +91,12 @@ impl ApplyHtaccess {
     }
 
     /// Groups of the user, by `AuthGroupFile`; none if the file cannot be read.
-    fn groups(&self, settings: &Settings, login: Option<&Login>, r: &Request) -> Vec<String> {
+    fn groups(&self, settings: &Settings, login: Option<&RuleLogin>, r: &Request) -> Vec<String> {
         let (Some(login), Some(name)) = (login, &settings.auth.group_file) else { return Vec::new() };
         match std::fs::read(self.prefix.join(name)) {
             Ok(groups) => passwords::groups_of(&groups, login.user.as_bytes()),
             Err(e) => {
-                r.log(Level::Error, format_args!("open() \"{name}\" failed {}", os(&e)));
+                r.log(Severity::Error, format_args!("open() \"{name}\" failed {}", os_error(&e)));
                 Vec::new()
             }
         }
@@ -98,14 +105,14 @@ impl ApplyHtaccess {
     /// Checks the client's name and password, and applies the rules again for a user who is right. `auth_failure_limit`
     /// counts wrong ones.
     pub(super) fn log_in(&self, r: &mut Request, settings: &Settings) -> Result<Flow, String> {
-        let Some((user, password)) = basic_credentials(r) else { return Ok(refuse(r, settings, 401)) };
+        let Some((user, password)) = basic_credentials(r) else { return Ok(refuse_login(r, settings, 401)) };
         let Some(name) = settings.auth.user_file.clone() else {
             return Err("AuthUserFile not specified in the configuration".into());
         };
-        let login = Login { user: String::from_utf8_lossy(&user).into_owned(), file: name };
+        let login = RuleLogin { user: String::from_utf8_lossy(&user).into_owned(), file: name };
         let own = ApplyHtaccess { has_files: self.has_files, rules: self.rules.clone(), prefix: self.prefix.clone() };
         let settings = settings.clone();
-        Ok(failed_logins::judge(r, move |r, attempt| own.check(r, attempt, settings, login, &user, password)))
+        Ok(failed_logins::judge_login(r, move |r, attempt| own.check(r, attempt, settings, login, &user, password)))
     }
 
     fn check(
@@ -113,7 +120,7 @@ impl ApplyHtaccess {
         r: &mut Request,
         attempt: LoginAttempt,
         settings: Settings,
-        login: Login,
+        login: RuleLogin,
         user: &[u8],
         password: Vec<u8>,
     ) -> Flow {
@@ -121,17 +128,17 @@ impl ApplyHtaccess {
         let users = match std::fs::read(&file) {
             Ok(users) => users,
             Err(e) => {
-                r.log(Level::Error, format_args!("open() \"{}\" failed {}", file.display(), os(&e)));
+                r.log(Severity::Error, format_args!("open() \"{}\" failed {}", file.display(), os_error(&e)));
                 return Flow::Status(500);
             }
         };
-        let Some(stored) = passwords::find(&users, user).map(<[u8]>::to_vec) else {
-            r.log(Level::Error, format_args!("user \"{}\" was not found in \"{}\"", login.user, file.display()));
+        let Some(stored) = passwords::find_hash(&users, user).map(<[u8]>::to_vec) else {
+            r.log(Severity::Error, format_args!("user \"{}\" was not found in \"{}\"", login.user, file.display()));
             attempt.fail_for_good();
-            return refuse(r, &settings, 401);
+            return refuse_login(r, &settings, 401);
         };
         if !passwords::is_slow(&stored) {
-            let verdict = passwords::check(&password, &stored);
+            let verdict = passwords::check_password(&password, &stored);
             return self.judged(r, attempt, &settings, login, verdict);
         }
         Flow::Later(Box::new(move |mut r| {
@@ -140,13 +147,13 @@ impl ApplyHtaccess {
                     Ok(verdict) => self.judged(&mut r, attempt, &settings, login, verdict),
                     Err(passwords::CheckError::Busy) => {
                         r.log(
-                            Level::Error,
+                            Severity::Error,
                             format_args!("{PASSWORDS_WAITING_MAX} passwords wait to be checked already"),
                         );
                         Flow::Status(503)
                     }
                     Err(passwords::CheckError::NoPool) => {
-                        r.log(Level::Crit, format_args!("the thread pool checked no password"));
+                        r.log(Severity::Crit, format_args!("the thread pool checked no password"));
                         Flow::Status(500)
                     }
                 };
@@ -160,27 +167,27 @@ impl ApplyHtaccess {
         r: &mut Request,
         attempt: LoginAttempt,
         settings: &Settings,
-        login: Login,
-        verdict: Verdict,
+        login: RuleLogin,
+        verdict: PasswordVerdict,
     ) -> Flow {
-        if verdict != Verdict::Right {
-            r.log(Level::Error, format_args!("user \"{}\": password mismatch", login.user));
+        if verdict != PasswordVerdict::Right {
+            r.log(Severity::Error, format_args!("user \"{}\": password mismatch", login.user));
             attempt.fail_for_good();
-            return refuse(r, settings, 401);
+            return refuse_login(r, settings, 401);
         }
         drop(attempt);
         let mut state = r.take_ext::<HtaccessState>().map(|state| *state).unwrap_or_default();
         (state.continues, state.login) = (true, Some(login));
         r.keep(state);
         self.apply(r).unwrap_or_else(|words| {
-            r.log(Level::Error, format_args!("{words}"));
+            r.log(Severity::Error, format_args!("{words}"));
             Flow::Status(500)
         })
     }
 }
 
 /// Refuses a request; with 401, asks for another name.
-pub fn refuse(r: &mut Request, settings: &Settings, status: u16) -> Flow {
+pub fn refuse_login(r: &mut Request, settings: &Settings, status: u16) -> Flow {
     if status == 401 {
         let realm = settings.auth.realm.as_deref().unwrap_or_default().replace('\\', "\\\\").replace('"', "\\\"");
         let field = "WWW-Authenticate";

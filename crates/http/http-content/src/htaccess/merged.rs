@@ -2,7 +2,7 @@
 //! `ap_file_walk`, `ap_location_walk`).
 
 use super::files::{self, FileAnswer};
-use super::walk::Walk;
+use super::walk::FolderWalk;
 use htaccess::reader::Override;
 use htaccess::rewrite::Rewrite;
 use htaccess::settings::LinkRule;
@@ -37,7 +37,7 @@ enum PlaceIndex {
 }
 
 /// Settings of a request, with the rules that they come from.
-pub struct Merged<'a> {
+pub struct MergedSettings<'a> {
     pub settings: Settings,
     rules: Option<&'a ServerRules>,
     read: Vec<(FilePath, Rc<File>)>,
@@ -71,11 +71,15 @@ fn locations(rules: &ServerRules, uri: &[u8], settings: &mut Settings) -> Result
     Ok(())
 }
 
-impl<'a> Merged<'a> {
+impl<'a> MergedSettings<'a> {
     /// Merges everything that applies to the file of a walk.
-    pub fn of(r: &mut Request, rules: Option<&'a ServerRules>, walk: &Walk) -> Result<Merged<'a>, MergeError> {
+    pub fn of(
+        r: &mut Request,
+        rules: Option<&'a ServerRules>,
+        walk: &FolderWalk,
+    ) -> Result<MergedSettings<'a>, MergeError> {
         let settings = rules.map(server_level).unwrap_or_default();
-        let mut merged = Merged { settings, rules, read: Vec::new(), places: Vec::new(), sections: Vec::new() };
+        let mut merged = MergedSettings { settings, rules, read: Vec::new(), places: Vec::new(), sections: Vec::new() };
         merged.directories(r, walk)?;
         if let Some(rules) = rules {
             for (index, directory) in rules.directories.iter().enumerate() {
@@ -101,7 +105,7 @@ impl<'a> Merged<'a> {
     }
 
     /// `<Directory>` sections and .htaccess files, from the outermost directory on.
-    fn directories(&mut self, r: &mut Request, walk: &Walk) -> Result<(), MergeError> {
+    fn directories(&mut self, r: &mut Request, walk: &FolderWalk) -> Result<(), MergeError> {
         let mut overrides = Override::All;
         for directory in walk.ancestors() {
             if directory.len() > walk.root.len() {
@@ -118,7 +122,7 @@ impl<'a> Merged<'a> {
             if overrides == Override::None {
                 continue;
             }
-            match files::read(r, folder) {
+            match files::read_files(r, folder) {
                 FileAnswer::None => {}
                 FileAnswer::File(file) => {
                     let shown = String::from_utf8_lossy(folder);
@@ -140,7 +144,7 @@ impl<'a> Merged<'a> {
     }
 
     /// `<Files>` sections of the server and of all directories, in the order of merging.
-    fn names(&mut self, walk: &Walk) -> Result<(), String> {
+    fn names(&mut self, walk: &FolderWalk) -> Result<(), String> {
         let base = self.rules.map(|rules| &rules.base);
         let mut settings = self.settings.clone();
         let mut number = 0;

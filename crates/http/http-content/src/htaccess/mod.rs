@@ -12,19 +12,21 @@ mod response;
 mod walk;
 
 use conf_schema::value::Flag;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use htaccess::{ServerRules, Settings, rules};
 use http_engine::path::FilePath;
 use http_engine::values::Alias;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, FileGuard, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request};
-use merged::{MergeError, Merged};
-use observe::Level;
+use http_engine::{
+    BlockPlan, Feature, FileGuard, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request, ResponseBody,
+};
+use merged::{MergeError, MergedSettings};
+use observe::Severity;
 use std::any::Any;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use walk::Walk;
+use walk::FolderWalk;
 
 directives! {
     pub struct HtaccessConf from HtaccessInput {
@@ -43,11 +45,11 @@ directives! {
 #[derive(Clone)]
 pub struct RulesText(Arc<ServerRules>);
 
-impl Value for RulesText {
+impl ValueKind for RulesText {
     const SYNTAX: &'static str = "line ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let lines: Vec<_> = d.args.iter().map(|word| word.text().into_owned()).collect();
-        let rules = rules::read(&lines.join("\n")).map_err(|e| {
+        let rules = rules::read_rules(&lines.join("\n")).map_err(|e| {
             let line = e.line.saturating_sub(1) as usize;
             Problem::says(format!("{} in line {} of \"htaccess_rules\"", e.text, e.line)).at(line)
         })?;
@@ -58,8 +60,8 @@ impl Value for RulesText {
 pub struct HtaccessFeature;
 
 impl Feature for HtaccessFeature {
-    fn table(&self) -> Table {
-        HtaccessConf::table("htaccess", Area::Http)
+    fn table(&self) -> FeatureTable {
+        HtaccessConf::table("htaccess", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         const VARIABLES: &[Builtin] = &[
@@ -105,7 +107,7 @@ impl Feature for HtaccessFeature {
         }
         block.handle(HandlerOrder::Htaccess, apply);
         block.handle(HandlerOrder::HtaccessListing, Arc::new(Listing));
-        block.location.filters.push((FilterOrder::Htaccess, Arc::new(response::Fields)));
+        block.location.filters.push((FilterOrder::Htaccess, Arc::new(response::RuleFields)));
         Ok(())
     }
 }
@@ -135,7 +137,7 @@ struct HtaccessState {
     index_of: Option<Vec<u8>>,
     /// File that the settings belong to.
     checked: Vec<u8>,
-    login: Option<login::Login>,
+    login: Option<login::RuleLogin>,
     /// The response is that of an `ErrorDocument`.
     is_page: bool,
     /// Fields of the request on which rewriting depended.
@@ -146,7 +148,7 @@ struct HtaccessState {
 
 impl HtaccessState {
     fn value(&self, name: &str) -> Option<Vec<u8>> {
-        request::find(&self.env, name)
+        request::find_variable(&self.env, name)
     }
 }
 
@@ -168,7 +170,10 @@ impl FileGuard for ApplyHtaccess {
         }
         let admitted = self.serves(r, file);
         if !admitted {
-            r.log(Level::Error, format_args!("access to \"{}\" forbidden by .htaccess", String::from_utf8_lossy(file)));
+            r.log(
+                Severity::Error,
+                format_args!("access to \"{}\" forbidden by .htaccess", String::from_utf8_lossy(file)),
+            );
         }
         admitted
     }
@@ -195,7 +200,7 @@ impl ApplyHtaccess {
         match self.try_judge(r, file, login, env) {
             Ok(judged) => Some(judged),
             Err(words) => {
-                r.log(Level::Error, format_args!("{words}"));
+                r.log(Severity::Error, format_args!("{words}"));
                 None
             }
         }
@@ -205,16 +210,16 @@ impl ApplyHtaccess {
         &self,
         r: &mut Request,
         file: &FilePath,
-        login: Option<login::Login>,
+        login: Option<login::RuleLogin>,
         env: request::Env,
     ) -> Result<(bool, bool), String> {
-        let Some(walk) = Walk::to(r, file)? else { return Ok((false, false)) };
-        let merged = match Merged::of(r, self.rules.as_deref(), &walk) {
+        let Some(walk) = FolderWalk::to(r, file)? else { return Ok((false, false)) };
+        let merged = match MergedSettings::of(r, self.rules.as_deref(), &walk) {
             Ok(merged) => merged,
             Err(MergeError::Forbidden) => return Ok((false, false)),
             Err(MergeError::Wrong(words)) => return Err(words),
         };
-        let mut values = request::Values::new(r, env);
+        let mut values = request::RequestValues::new(r, env);
         values.set(&merged.settings.env, request::EnvPhase::BeforeAccess)?;
         let is_script = merged.settings.is_script(walk.name()) && !walk.is_folder;
         let known = login.as_ref().filter(|login| login.is_for(&merged.settings));
@@ -230,7 +235,7 @@ impl Handler for ApplyHtaccess {
         let flow = match self.apply(r) {
             Ok(flow) => flow,
             Err(words) => {
-                r.log(Level::Error, format_args!("{words}"));
+                r.log(Severity::Error, format_args!("{words}"));
                 Flow::Status(500)
             }
         };
@@ -267,9 +272,9 @@ impl Handler for Listing {
     }
 }
 
-impl Filter for response::Fields {
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
-        response::fields(r);
+impl Filter for response::RuleFields {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
+        response::set_fields(r);
         Ok(body)
     }
     fn name(&self) -> &'static str {

@@ -1,13 +1,13 @@
 //! The request in terms of Apache's variables.
 
-use super::walk::Walk;
+use super::walk::FolderWalk;
 use htaccess::rewrite::{ENV_BYTES_MAX, PathKind, RuleEnvironment};
 use htaccess::settings::{Attribute, EnvCondition, EnvRule};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::{Request, special};
 use net::Address;
-use observe::Level;
+use observe::Severity;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -21,7 +21,7 @@ const ENV_MAX: usize = 1_000;
 pub type Env = Vec<(String, Option<Vec<u8>>)>;
 
 /// Latest value of a variable, first case-sensitively, then without case.
-pub fn find(env: &Env, name: &str) -> Option<Vec<u8>> {
+pub fn find_variable(env: &Env, name: &str) -> Option<Vec<u8>> {
     let latest = env.iter().rev();
     let found = latest.clone().find(|(own, _)| own == name);
     found
@@ -48,7 +48,7 @@ pub fn after_redirect(r: &Request, here: bool, old: Env) -> Env {
     env
 }
 
-pub fn origin(r: &Request) -> String {
+pub fn request_origin(r: &Request) -> String {
     let connection = r.connection();
     let scheme = if connection.tls.is_some() { "https" } else { "http" };
     let default = if connection.tls.is_some() { 443 } else { 80 };
@@ -68,7 +68,7 @@ pub enum EnvPhase {
     AfterRewriting,
 }
 
-pub struct Values {
+pub struct RequestValues {
     pub env: Env,
     pub peer: Option<IpAddr>,
     pub local: Option<IpAddr>,
@@ -101,14 +101,14 @@ fn fields(r: &Request) -> Vec<(String, Vec<u8>)> {
     fields
 }
 
-impl Values {
-    pub fn new(r: &Request, env: Env) -> Values {
+impl RequestValues {
+    pub fn new(r: &Request, env: Env) -> RequestValues {
         let connection = r.connection();
         let local = match &*connection.local {
             Address::Ip(address) => Some(address.ip()),
             Address::Unix(_) => None,
         };
-        Values {
+        RequestValues {
             env,
             peer: connection.peer.map(|peer| peer.ip().to_canonical()),
             local,
@@ -168,7 +168,7 @@ impl Values {
             "request_uri" => self.uri.clone(),
             _ => match self.field(name) {
                 Some(value) => value.to_vec(),
-                None => find(&self.env, name).unwrap_or_default(),
+                None => find_variable(&self.env, name).unwrap_or_default(),
             },
         }
     }
@@ -195,9 +195,9 @@ fn replace_groups(text: &str, groups: &[Vec<u8>], most: usize) -> Vec<u8> {
     out
 }
 
-pub struct Machine<'a> {
+pub struct RewriteMachine<'a> {
     pub r: &'a mut Request,
-    pub values: &'a Values,
+    pub values: &'a RequestValues,
     /// `None`: the rules precede the choice of a file.
     pub root: Option<&'a FilePath>,
     /// Name of the rules, for the log.
@@ -207,10 +207,10 @@ pub struct Machine<'a> {
     pub user: Option<String>,
 }
 
-impl RuleEnvironment for Machine<'_> {
+impl RuleEnvironment for RewriteMachine<'_> {
     fn variable(&mut self, name: &str) -> Vec<u8> {
         let text = |text: &str| text.as_bytes().to_vec();
-        let field = |values: &Values, name: &str| values.field(name).unwrap_or_default().to_vec();
+        let field = |values: &RequestValues, name: &str| values.field(name).unwrap_or_default().to_vec();
         let connection = self.r.connection();
         let port =
             |address: Option<std::net::SocketAddr>| address.map_or(Vec::new(), |a| a.port().to_string().into_bytes());
@@ -240,14 +240,14 @@ impl RuleEnvironment for Machine<'_> {
             "SERVER_PROTOCOL" => text(&self.values.protocol),
             "SERVER_SOFTWARE" => text("tidegate"),
             "THE_REQUEST" => self.r.head.line.of(&self.r.buf).to_vec(),
-            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => match Walk::of(self.r) {
+            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => match FolderWalk::of(self.r) {
                 Ok(Some(walk)) => walk.root.into_bytes(),
                 _ => Vec::new(),
             },
             "IS_SUBREQ" => text(if self.is_lookup || self.r.is_subrequest() { "true" } else { "false" }),
             "REMOTE_USER" => self.user.clone().unwrap_or_default().into_bytes(),
             name => match name.strip_prefix("ENV:") {
-                Some(name) => find(&self.values.env, name).unwrap_or_default(),
+                Some(name) => find_variable(&self.values.env, name).unwrap_or_default(),
                 None => Vec::new(),
             },
         }
@@ -258,7 +258,7 @@ impl RuleEnvironment for Machine<'_> {
             return PathKind::default();
         }
         let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty()).unwrap_or(path);
-        let Ok((kind, size)) = special::probe(self.r, bare) else { return PathKind::default() };
+        let Ok((kind, size)) = special::probe_path(self.r, bare) else { return PathKind::default() };
         // A file has no final slash.
         let is_file = kind == FileKind::File && !path.ends_with(b"/");
         let named = std::path::Path::new(std::ffi::OsStr::from_bytes(bare));
@@ -278,9 +278,9 @@ impl RuleEnvironment for Machine<'_> {
                 format!("{place}:{line}: {}", words())
             });
         }
-        if self.r.loc().core.error_log.wants(Level::Debug) {
+        if self.r.loc().core.error_log.wants(Severity::Debug) {
             let place = String::from_utf8_lossy(&self.place).into_owned();
-            self.r.log(Level::Debug, format_args!("{place}:{line}: {}", words()));
+            self.r.log(Severity::Debug, format_args!("{place}:{line}: {}", words()));
         }
     }
 }

@@ -1,16 +1,16 @@
 //! Response settings of directories: fields, types, expiry (mod_headers, mod_mime, mod_expires).
 
 use super::HtaccessState;
-use super::request::{MEDIA, find};
+use super::request::{MEDIA, find_variable};
 use htaccess::Settings;
 use htaccess::fields::{HeaderAction, HeaderRule};
 use http_engine::{Request, Str};
-use observe::Level;
+use observe::Severity;
 
 /// Octets of all values that `Header` directives set in a response.
 const FIELD_BYTES_MAX: usize = 64 * 1024;
 
-pub struct Fields;
+pub struct RuleFields;
 
 pub fn media_type(settings: &Settings, name: &[u8]) -> Option<String> {
     if let Some(forced) = &settings.force_type {
@@ -25,7 +25,7 @@ fn extension(name: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name.get(dot + 1..)?).to_ascii_lowercase())
 }
 
-pub fn fields(r: &mut Request) {
+pub fn set_fields(r: &mut Request) {
     let Some(state) = r.ext::<HtaccessState>() else { return };
     let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);
     let vary = state.vary.clone();
@@ -38,7 +38,7 @@ pub fn fields(r: &mut Request) {
         if settings.etag == Some(false) {
             r.out.etag = Str::default();
         }
-        if let Some(media) = find(&env, MEDIA) {
+        if let Some(media) = find_variable(&env, MEDIA) {
             r.out.content_type = media.into();
         }
         charset(r, &settings);
@@ -49,12 +49,12 @@ pub fn fields(r: &mut Request) {
     let mut left = FIELD_BYTES_MAX;
     for rule in settings.headers.iter().filter(|rule| success || rule.always) {
         let wanted = rule.env.as_ref().is_none_or(|name| match name.strip_prefix('!') {
-            Some(name) => find(&env, name).is_none(),
-            None => find(&env, name).is_some(),
+            Some(name) => find_variable(&env, name).is_none(),
+            None => find_variable(&env, name).is_some(),
         });
         if wanted {
             let Some(value) = value(r, &rule.value, &env, left) else {
-                r.log(Level::Error, format_args!("Header directives set more than {FIELD_BYTES_MAX} bytes"));
+                r.log(Severity::Error, format_args!("Header directives set more than {FIELD_BYTES_MAX} bytes"));
                 return;
             };
             left -= value.len();
@@ -109,7 +109,7 @@ fn value(r: &Request, text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: us
             out.push(b'%');
             rest = after;
         } else if let Some((name, after)) = rest.strip_prefix("%{").and_then(|inner| inner.split_once("}e")) {
-            out.extend(find(env, name).unwrap_or_else(|| b"(null)".to_vec()));
+            out.extend(find_variable(env, name).unwrap_or_else(|| b"(null)".to_vec()));
             rest = after;
         } else if let Some(after) = rest.strip_prefix("%t") {
             out.extend_from_slice(format!("t={}", base::clock::unix_micros_at(r.accounting.started)).as_bytes());

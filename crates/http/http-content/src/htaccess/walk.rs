@@ -8,7 +8,7 @@ use http_engine::{Request, special};
 /// On a path.
 const FOLDERS_MAX: usize = 128;
 
-pub struct Walk {
+pub struct FolderWalk {
     /// Document root without a final slash, and its URI.
     pub root: FilePath,
     pub root_uri: Vec<u8>,
@@ -21,18 +21,18 @@ pub struct Walk {
     pub modified: Option<i64>,
 }
 
-impl Walk {
+impl FolderWalk {
     /// Walks to the file of the request's path; `None`: the location has no directory of files. Fails on a path that is too
     /// deep.
-    pub fn of(r: &mut Request) -> Result<Option<Walk>, String> {
+    pub fn of(r: &mut Request) -> Result<Option<FolderWalk>, String> {
         match special::mapped_path(r) {
-            Ok(file) => Walk::to(r, &file),
+            Ok(file) => FolderWalk::to(r, &file),
             Err(_) => Ok(None),
         }
     }
 
     /// Walks to any file of the request's location; `None`: outside of the location's directory.
-    pub fn to(r: &mut Request, file: &FilePath) -> Result<Option<Walk>, String> {
+    pub fn to(r: &mut Request, file: &FilePath) -> Result<Option<FolderWalk>, String> {
         let plan = r.plan_rc();
         let root = &plan.loc(r.scope.location).core.root;
         let mut folder = Vec::with_capacity(128);
@@ -67,7 +67,7 @@ impl Walk {
         if !is_folder(r, &root) {
             return Ok(None);
         }
-        let mut walk = Walk {
+        let mut walk = FolderWalk {
             folders: vec![root.clone()],
             filename: root.clone(),
             root,

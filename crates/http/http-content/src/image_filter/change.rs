@@ -73,28 +73,28 @@ impl ResizeOptions {
 }
 
 /// Weights of neighbours for a new pixel.
-struct Span {
+struct PixelSpan {
     start: usize,
     weights: Vec<f32>,
 }
 
 /// Old pixels covered by each of `new` pixels.
-fn spans(old: usize, new: usize) -> Vec<Span> {
+fn spans(old: usize, new: usize) -> Vec<PixelSpan> {
     let scale = old as f64 / new as f64;
     (0..new)
         .map(|index| {
             let (from, to) = (index as f64 * scale, ((index + 1) as f64 * scale).min(old as f64));
             let (start, end) = (from.floor() as usize, (to.ceil() as usize).min(old));
             let covered = |at: usize| ((to.min(at as f64 + 1.0) - from.max(at as f64)) / (to - from)) as f32;
-            Span { start, weights: (start..end).map(covered).collect() }
+            PixelSpan { start, weights: (start..end).map(covered).collect() }
         })
         .collect()
 }
 
 /// Reduces an image row by row ([`Pixels::smaller`]), without keeping the original.
 pub struct Smaller {
-    across: Vec<Span>,
-    down: std::iter::Peekable<std::vec::IntoIter<Span>>,
+    across: Vec<PixelSpan>,
+    down: std::iter::Peekable<std::vec::IntoIter<PixelSpan>>,
     y: usize,
     sums: Vec<[f32; 4]>,
     line: Vec<[f32; 4]>,
@@ -150,7 +150,7 @@ impl Smaller {
     }
 }
 
-fn mean_line(row: &[u8], across: &[Span], out: &mut [[f32; 4]]) {
+fn mean_line(row: &[u8], across: &[PixelSpan], out: &mut [[f32; 4]]) {
     let (row, _) = row.as_chunks::<4>();
     for (span, out) in across.iter().zip(out) {
         *out = [0.0; 4];

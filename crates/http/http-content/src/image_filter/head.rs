@@ -44,7 +44,7 @@ pub struct Measure {
 }
 
 /// Dimensions in the file's head; `None` without any.
-pub fn measure(kind: ImageFormat, bytes: &[u8]) -> Option<Measure> {
+pub fn measure_image(kind: ImageFormat, bytes: &[u8]) -> Option<Measure> {
     let at = |index: usize| bytes.get(index).map(|byte| u32::from(*byte));
     let big = |index: usize| Some(at(index)? << 8 | at(index + 1)?);
     let little = |index: usize| Some(at(index + 1)? << 8 | at(index)?);

@@ -13,15 +13,15 @@ use crate::shared::pooled;
 use bytes::{Bytes, BytesMut};
 use change::ResizeOptions;
 use conf_schema::value::{Flag, Latest, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use head::{ImageFormat, Measure};
 use http_engine::body_memory;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, Flow, LocalFuture, Piece, Request, Template, Transform,
+    BlockPlan, BodyError, BodySource, Feature, Flow, HttpTemplate, LocalFuture, Piece, Request, ResponseBody, Transform,
 };
-use net::pool::Wanted;
-use observe::Level;
-use picture::Output;
+use net::pool::ResultInterest;
+use observe::Severity;
+use picture::ImageOutput;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ directives! {
 #[derive(Clone, Debug)]
 enum Number {
     Fixed(u64),
-    Computed(Template),
+    Computed(HttpTemplate),
 }
 
 /// "Any": `-`.
@@ -74,7 +74,7 @@ fn number(text: &[u8]) -> u64 {
 impl Number {
     fn parse(cx: &mut Cx, d: &Directive, index: usize) -> Result<Number, Problem> {
         let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
-        let template = Template::compile(cx, d, &text).map_err(|p| p.at(index))?;
+        let template = HttpTemplate::compile(cx, d, &text).map_err(|p| p.at(index))?;
         Ok(match template.as_literal() {
             Some(text) => Number::Fixed(number(text)),
             None => Number::Computed(template),
@@ -105,7 +105,7 @@ pub struct FilterSetting {
     angle: Option<Number>,
 }
 
-impl Value for FilterSetting {
+impl ValueKind for FilterSetting {
     const SYNTAX: &'static str = "off | test | size | rotate 90 | 180 | 270 | resize width height | crop width height";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -155,7 +155,7 @@ impl Value for FilterSetting {
 #[derive(Clone, Debug)]
 pub struct Quality(Number);
 
-impl Value for Quality {
+impl ValueKind for Quality {
     const SYNTAX: &'static str = "number";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -178,7 +178,7 @@ impl Value for Quality {
 #[derive(Clone, Debug)]
 pub struct Amount(Number);
 
-impl Value for Amount {
+impl ValueKind for Amount {
     const SYNTAX: &'static str = "percent";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         Number::parse(cx, d, 0).map(Amount)
@@ -188,8 +188,8 @@ impl Value for Amount {
 pub struct ImageFilter;
 
 impl Feature for ImageFilter {
-    fn table(&self) -> Table {
-        ImageConf::table("image_filter", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ImageConf::table("image_filter", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -209,27 +209,27 @@ struct Pictures {
 }
 
 /// Marks a filtered response by its remaining redirects: the resulting error page is not filtered.
-struct Seen(u8);
+struct FilterMark(u8);
 
 impl Transform for Pictures {
     fn wants(&self, r: &mut Request) -> bool {
         let left = r.progress.uri_changes_left;
-        if r.out.status == 304 || r.ext::<Seen>().is_some_and(|seen| seen.0 == left) {
+        if r.out.status == 304 || r.ext::<FilterMark>().is_some_and(|seen| seen.0 == left) {
             return false;
         }
-        r.keep(Seen(left));
+        r.keep(FilterMark(left));
         true
     }
-    fn run(self: Arc<Self>, mut r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)> {
+    fn run(self: Arc<Self>, mut r: Box<Request>, body: ResponseBody) -> LocalFuture<(Box<Request>, Flow)> {
         Box::pin(async move {
             let flow = match self.change(&mut r, body).await {
                 Ok(flow) => flow,
-                Err(Failed::NoPicture) => {
+                Err(ImageFailure::NoPicture) => {
                     r.out.clear();
                     Flow::Status(415)
                 }
-                Err(Failed::Broken) => Flow::Close,
-                Err(Failed::NoMemory(status)) => {
+                Err(ImageFailure::Broken) => Flow::Close,
+                Err(ImageFailure::NoMemory(status)) => {
                     r.out.clear();
                     Flow::Status(status)
                 }
@@ -239,7 +239,7 @@ impl Transform for Pictures {
     }
 }
 
-enum Failed {
+enum ImageFailure {
     NoPicture,
     Broken,
     /// Status of a response without memory.
@@ -247,21 +247,21 @@ enum Failed {
 }
 
 impl Pictures {
-    async fn change(&self, r: &mut Request, body: Body) -> Result<Flow, Failed> {
+    async fn change(&self, r: &mut Request, body: ResponseBody) -> Result<Flow, ImageFailure> {
         let media = r.out.content_type.bytes();
         if media.get(..25).is_some_and(|media| media.eq_ignore_ascii_case(b"multipart/x-mixed-replace")) {
-            r.log(Level::Error, format_args!("image filter: multipart/x-mixed-replace response"));
-            return Err(Failed::Broken);
+            r.log(Severity::Error, format_args!("image filter: multipart/x-mixed-replace response"));
+            return Err(ImageFailure::Broken);
         }
         let most = self.conf.image_filter_buffer.0;
         if let Some(length) = r.out.content_length.filter(|length| *length > most) {
-            r.log(Level::Error, format_args!("image filter: too big response: {length}"));
-            return Err(Failed::NoPicture);
+            r.log(Severity::Error, format_args!("image filter: too big response: {length}"));
+            return Err(ImageFailure::NoPicture);
         }
-        let mut taken = Taken { body, first: BytesMut::new(), ended: false };
+        let mut taken = TakenBody { body, first: BytesMut::new(), ended: false };
         taken.read(r, head::BYTES as u64).await?;
         let Some(kind) = ImageFormat::of(&taken.first) else {
-            return if self.asked.mode == Mode::Size { Ok(json(r, None)) } else { Err(Failed::NoPicture) };
+            return if self.asked.mode == Mode::Size { Ok(json(r, None)) } else { Err(ImageFailure::NoPicture) };
         };
         r.out.content_type = kind.media().into();
         (r.out.ranges_allowed, r.out.accept_ranges) = (false, None);
@@ -270,22 +270,23 @@ impl Pictures {
             return Ok(Flow::Content(taken.whole()));
         }
         let expected = r.out.content_length.unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
-        let mut memory = body_memory::reserve(r, expected).await.map_err(|none| Failed::NoMemory(none.status()))?;
+        let mut memory =
+            body_memory::reserve_memory(r, expected).await.map_err(|none| ImageFailure::NoMemory(none.status()))?;
         taken.read(r, most + 1).await?;
         if taken.first.len() as u64 > most {
-            r.log(Level::Error, format_args!("image filter: too big response"));
-            return Err(Failed::NoPicture);
+            r.log(Severity::Error, format_args!("image filter: too big response"));
+            return Err(ImageFailure::NoPicture);
         }
         let bytes = taken.first.freeze();
-        let measure = head::measure(kind, &bytes);
+        let measure = head::measure_image(kind, &bytes);
         if self.asked.mode == Mode::Size {
             return Ok(json(r, measure.map(|measure| (kind, measure))));
         }
         let Some(wish) = self.wish(r, measure)? else {
             r.out.content_length = Some(bytes.len() as u64);
-            return Ok(Flow::Content(Body::Bytes(memory.hold(bytes))));
+            return Ok(Flow::Content(ResponseBody::Bytes(memory.hold(bytes))));
         };
-        let output = Output {
+        let output = ImageOutput {
             kind,
             jpeg_quality: self.conf.image_filter_jpeg_quality.0.get(r),
             webp_quality: self.conf.image_filter_webp_quality.0.get(r),
@@ -299,25 +300,25 @@ impl Pictures {
             Ok(Some(made)) => made,
             Ok(None) => {
                 r.out.content_length = Some(bytes.len() as u64);
-                return Ok(Flow::Content(Body::Bytes(memory.hold(bytes))));
+                return Ok(Flow::Content(ResponseBody::Bytes(memory.hold(bytes))));
             }
             Err(why) => {
-                r.log(Level::Error, format_args!("image filter: {why}"));
-                return Err(Failed::NoPicture);
+                r.log(Severity::Error, format_args!("image filter: {why}"));
+                return Err(ImageFailure::NoPicture);
             }
         };
         r.out.weaken_etag();
         r.out.content_length = Some(made.len() as u64);
-        Ok(Flow::Content(Body::Bytes(memory.hold(made))))
+        Ok(Flow::Content(ResponseBody::Bytes(memory.hold(made))))
     }
 
     /// Returns the requested changes; `None` if the image is small enough.
-    fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<ResizeOptions>, Failed> {
+    fn wish(&self, r: &mut Request, measure: Option<Measure>) -> Result<Option<ResizeOptions>, ImageFailure> {
         let angle = self.asked.angle.as_ref().map_or(0, |angle| angle.get(r));
         let sharpen = self.conf.image_filter_sharpen.0.0.get(r);
         if self.asked.mode == Mode::Rotate {
             if !matches!(angle, 90 | 180 | 270) {
-                return Err(Failed::NoPicture);
+                return Err(ImageFailure::NoPicture);
             }
             return Ok(Some(ResizeOptions { bounds: None, crop: false, angle, sharpen, force: true }));
         }
@@ -326,7 +327,7 @@ impl Pictures {
             None => (0, 0),
         };
         if width == 0 || height == 0 {
-            return Err(Failed::NoPicture);
+            return Err(ImageFailure::NoPicture);
         }
         if let Some(measure) = measure
             && u64::from(measure.width) <= width
@@ -342,50 +343,52 @@ impl Pictures {
 }
 
 /// The read part of a body, and the rest.
-struct Taken {
-    body: Body,
+struct TakenBody {
+    body: ResponseBody,
     first: BytesMut,
     ended: bool,
 }
 
-impl Taken {
-    async fn read(&mut self, r: &mut Request, least: u64) -> Result<(), Failed> {
+impl TakenBody {
+    async fn read(&mut self, r: &mut Request, least: u64) -> Result<(), ImageFailure> {
         while !self.ended && (self.first.len() as u64) < least {
             match std::future::poll_fn(|cx| self.body.poll_piece(cx, r)).await {
                 None => self.ended = true,
-                Some(Err(BodyError)) => return Err(Failed::Broken),
+                Some(Err(BodyError)) => return Err(ImageFailure::Broken),
                 Some(Ok(Piece::Flush)) => {}
                 Some(Ok(Piece::Bytes(bytes))) => self.first.extend_from_slice(&bytes),
                 Some(Ok(Piece::File(mut part))) => {
                     while part.length > 0 && (self.first.len() as u64) < least {
-                        let bytes = part.read().map_err(|_| Failed::Broken)?;
+                        let bytes = part.read().map_err(|_| ImageFailure::Broken)?;
                         self.first.extend_from_slice(&bytes);
                     }
                     if part.length > 0 {
                         let rest = std::mem::take(&mut self.body);
-                        self.body =
-                            Body::Source(Box::new(Rejoined { first: VecDeque::from([Piece::File(part)]), rest }));
+                        self.body = ResponseBody::Source(Box::new(RejoinedBody {
+                            first: VecDeque::from([Piece::File(part)]),
+                            rest,
+                        }));
                     }
                 }
             }
         }
         Ok(())
     }
-    fn whole(self) -> Body {
+    fn whole(self) -> ResponseBody {
         if self.ended {
-            return Body::Bytes(self.first.freeze());
+            return ResponseBody::Bytes(self.first.freeze());
         }
         let first = VecDeque::from([Piece::Bytes(self.first.freeze())]);
-        Body::Source(Box::new(Rejoined { first, rest: self.body }))
+        ResponseBody::Source(Box::new(RejoinedBody { first, rest: self.body }))
     }
 }
 
-struct Rejoined {
+struct RejoinedBody {
     first: VecDeque<Piece>,
-    rest: Body,
+    rest: ResponseBody,
 }
 
-impl BodySource for Rejoined {
+impl BodySource for RejoinedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         match self.first.pop_front() {
             Some(piece) => Poll::Ready(Some(Ok(piece))),
@@ -406,7 +409,7 @@ fn json(r: &mut Request, found: Option<(ImageFormat, Measure)>) -> Flow {
     r.out.status = 200;
     r.out.content_type = "application/json".into();
     r.out.content_length = Some(text.len() as u64);
-    Flow::Content(Body::Bytes(Bytes::from(text)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
 }
 
 /// Memory that a picture needs at least while it is changed.
@@ -418,12 +421,12 @@ const MEGABYTES_MAX: usize = 512;
 static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);
 
 /// Processes an image on the pool. `None`: unchanged.
-async fn work(r: &Request, bytes: Bytes, wish: ResizeOptions, output: Output) -> Result<Option<Vec<u8>>, String> {
-    let pixels = picture::pixels(output.kind, &bytes)?;
+async fn work(r: &Request, bytes: Bytes, wish: ResizeOptions, output: ImageOutput) -> Result<Option<Vec<u8>>, String> {
+    let pixels = picture::count_pixels(output.kind, &bytes)?;
     let megabytes = ((pixels * PIXEL_BYTES) >> 20).clamp(1, MEGABYTES_MAX as u64) as u32;
     let permit = MEMORY.acquire_many(megabytes).await.map_err(|_| "no memory".to_string())?;
-    let job = move |wanted: &Wanted<'_>| {
-        let made = picture::change(&bytes, &wish, &output, wanted);
+    let job = move |wanted: &ResultInterest<'_>| {
+        let made = picture::change_image(&bytes, &wish, &output, wanted);
         drop(permit);
         made
     };

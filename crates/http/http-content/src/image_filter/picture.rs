@@ -5,7 +5,7 @@ use super::head::ImageFormat;
 use gif::{ColorOutput, DecodeOptions, Frame, MemoryLimit};
 use image_webp::{WebPDecoder, WebPEncoder};
 use jpeg_encoder::ColorType as JpegColour;
-use net::pool::Wanted;
+use net::pool::ResultInterest;
 use std::fmt::Display;
 use std::io::Cursor;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ const DECODER_BYTES_MAX: usize = 256 << 20;
 const PALETTE_SPEED: i32 = 10;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Output {
+pub struct ImageOutput {
     pub kind: ImageFormat,
     pub jpeg_quality: u64,
     pub webp_quality: u64,
@@ -41,7 +41,7 @@ fn failed(kind: ImageFormat) -> impl Fn(&dyn Display) -> String {
 }
 
 /// As the decoder will. Fails on a broken head, or beyond [`PIXELS_MAX`].
-pub fn pixels(kind: ImageFormat, bytes: &[u8]) -> Result<u64, String> {
+pub fn count_pixels(kind: ImageFormat, bytes: &[u8]) -> Result<u64, String> {
     size(kind, bytes).map(|(width, height)| width as u64 * height as u64)
 }
 
@@ -72,11 +72,11 @@ fn size(kind: ImageFormat, bytes: &[u8]) -> Result<(usize, usize), String> {
 }
 
 /// Decodes, changes and encodes an image. `None`: unchanged. Fails with a log message, also if the client has left between two steps.
-pub fn change(
+pub fn change_image(
     bytes: &[u8],
     wish: &ResizeOptions,
-    output: &Output,
-    wanted: &Wanted<'_>,
+    output: &ImageOutput,
+    wanted: &ResultInterest<'_>,
 ) -> Result<Option<Vec<u8>>, String> {
     let look = || if wanted.is_wanted() { Ok(()) } else { Err("the client has left".to_string()) };
     let (width, height) = size(output.kind, bytes)?;
@@ -97,7 +97,12 @@ pub fn change(
     write(picture, output).map(Some)
 }
 
-fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output, wanted: &Wanted<'_>) -> Result<Picture, String> {
+fn read(
+    bytes: &[u8],
+    wish: &ResizeOptions,
+    output: &ImageOutput,
+    wanted: &ResultInterest<'_>,
+) -> Result<Picture, String> {
     let failed = failed(output.kind);
     match output.kind {
         ImageFormat::Jpeg => {
@@ -135,7 +140,12 @@ fn read(bytes: &[u8], wish: &ResizeOptions, output: &Output, wanted: &Wanted<'_>
 }
 
 /// Decodes a PNG; reduces it row by row, unless interlaced.
-fn png(bytes: &[u8], wish: &ResizeOptions, output: &Output, wanted: &Wanted<'_>) -> Result<Picture, String> {
+fn png(
+    bytes: &[u8],
+    wish: &ResizeOptions,
+    output: &ImageOutput,
+    wanted: &ResultInterest<'_>,
+) -> Result<Picture, String> {
     let cut = || "it is cut short".to_string();
     let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: DECODER_BYTES_MAX });
     decoder.set_transformations(png::Transformations::normalize_to_color8() | png::Transformations::ALPHA);
@@ -221,7 +231,7 @@ fn gif(bytes: &[u8]) -> Result<Picture, String> {
     Ok(Picture { pixels: Pixels { width, height, bytes: canvas }, palette: true, alpha: true })
 }
 
-fn write(picture: Picture, output: &Output) -> Result<Vec<u8>, String> {
+fn write(picture: Picture, output: &ImageOutput) -> Result<Vec<u8>, String> {
     let failed = |e: &dyn Display| format!("writing {} failed: {e}", output.kind.name());
     let Picture { pixels: Pixels { width, height, mut bytes }, palette, alpha } = picture;
     let quality = |quality: u64| match quality {

@@ -2,21 +2,21 @@
 
 use super::change::{Pixels, ResizeOptions};
 use super::head::{self, ImageFormat, Measure};
-use super::picture::{Output, change};
+use super::picture::{ImageOutput, change_image};
 use super::*;
 
 const KINDS: [ImageFormat; 4] = [ImageFormat::Jpeg, ImageFormat::Gif, ImageFormat::Png, ImageFormat::Webp];
 
-fn changed(bytes: &[u8], wish: &ResizeOptions, output: &Output) -> Result<Option<Vec<u8>>, String> {
-    change(bytes, wish, output, &Wanted::ALWAYS)
+fn changed(bytes: &[u8], wish: &ResizeOptions, output: &ImageOutput) -> Result<Option<Vec<u8>>, String> {
+    change_image(bytes, wish, output, &ResultInterest::ALWAYS)
 }
 
 fn wish() -> ResizeOptions {
     ResizeOptions { bounds: None, crop: false, angle: 0, sharpen: 0, force: true }
 }
 
-fn output(kind: ImageFormat) -> Output {
-    Output { kind, jpeg_quality: 90, webp_quality: 80, interlace: false, transparency: true }
+fn output(kind: ImageFormat) -> ImageOutput {
+    ImageOutput { kind, jpeg_quality: 90, webp_quality: 80, interlace: false, transparency: true }
 }
 
 /// PNG with a colour per quarter.
@@ -79,7 +79,7 @@ fn decoded(png: &[u8]) -> (Vec<u8>, usize) {
 }
 
 fn size(kind: ImageFormat, bytes: &[u8]) -> (u32, u32) {
-    let Measure { width, height, .. } = head::measure(kind, bytes).expect("a size");
+    let Measure { width, height, .. } = head::measure_image(kind, bytes).expect("a size");
     (width, height)
 }
 
@@ -157,7 +157,7 @@ fn transparency_stays_unless_switched_off() {
     drop(encoder);
     for (transparency, interlace) in [(true, false), (false, true)] {
         let wish = ResizeOptions { bounds: Some((4, 4)), ..wish() };
-        let output = Output { transparency, interlace, ..output(ImageFormat::Gif) };
+        let output = ImageOutput { transparency, interlace, ..output(ImageFormat::Gif) };
         let made = changed(&bytes, &wish, &output).expect("a picture").expect("made");
         let mut decoder = gif::DecodeOptions::new().read_info(made.as_slice()).expect("a picture");
         let frame = decoder.next_frame_info().expect("a picture").expect("a picture");
@@ -173,16 +173,16 @@ fn transparency_stays_unless_switched_off() {
 fn jpeg_says_its_quality() {
     let bytes = picture(ImageFormat::Jpeg, 16, 16);
     for interlace in [false, true] {
-        let output = Output { jpeg_quality: 40, interlace, ..output(ImageFormat::Jpeg) };
+        let output = ImageOutput { jpeg_quality: 40, interlace, ..output(ImageFormat::Jpeg) };
         let made = changed(&bytes, &ResizeOptions { angle: 180, ..wish() }, &output).expect("a picture").expect("made");
         assert!(memchr::memmem::find(&made, b"quality = 40\n").is_some());
         assert_eq!(size(ImageFormat::Jpeg, &made), (16, 16));
         assert!(changed(&made, &wish(), &output).is_ok(), "it can be read again");
-        assert!(changed(&bytes, &wish(), &Output { jpeg_quality: 0, ..output }).is_err());
+        assert!(changed(&bytes, &wish(), &ImageOutput { jpeg_quality: 0, ..output }).is_err());
     }
     let heavy = [&bytes[..2], &[0xff, 0xe1, 0x01, 0x00], &[0; 254], &bytes[2..]].concat();
-    assert!(head::measure(ImageFormat::Jpeg, &heavy).is_some_and(|m| m.heavy));
-    assert!(head::measure(ImageFormat::Jpeg, &bytes).is_some_and(|m| !m.heavy));
+    assert!(head::measure_image(ImageFormat::Jpeg, &heavy).is_some_and(|m| m.heavy));
+    assert!(head::measure_image(ImageFormat::Jpeg, &bytes).is_some_and(|m| !m.heavy));
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn means_of_what_is_covered() {
 
 #[test]
 fn lines_of_a_block() {
-    use conf_schema::table::synthetic;
-    let parse = |text: &str| FilterSetting::parse(&mut Cx::default(), &synthetic("image_filter", text));
+    use conf_schema::table::synthetic_directive;
+    let parse = |text: &str| FilterSetting::parse(&mut Cx::default(), &synthetic_directive("image_filter", text));
     for wrong in ["x", "resize", "resize 10", "resize 0 1", "resize x 1", "rotate 45", "rotate", "test 1", "crop - 0"] {
         assert!(parse(wrong).is_err(), "{wrong}");
     }

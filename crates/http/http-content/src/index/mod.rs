@@ -1,26 +1,26 @@
 //! index (nginx: `ngx_http_index_module`): looks URIs with a final slash up as files of that directory.
 
 use crate::shared::NamedIndex;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, special};
 use http_types::Method;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::any::Any;
 use std::sync::Arc;
 
 directives! {
     pub struct IndexConf from IndexInput {
         /// File names to try, in order, for a directory.
-        index: Names = "index.html",
+        index: IndexNames = "index.html",
     }
 }
 
 #[derive(Clone)]
-pub struct Names(Arc<Vec<Template>>);
+pub struct IndexNames(Arc<Vec<HttpTemplate>>);
 
-impl Value for Names {
+impl ValueKind for IndexNames {
     const SYNTAX: &'static str = "file ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -32,9 +32,9 @@ impl Value for Names {
             if word.bytes.starts_with(b"/") && index + 1 != d.args.len() {
                 cx.warn(d, "only the last index in \"index\" directive should be absolute");
             }
-            names.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+            names.push(HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
         }
-        Ok(Names(Arc::new(names)))
+        Ok(IndexNames(Arc::new(names)))
     }
     fn append(&mut self, later: Self) {
         Arc::make_mut(&mut self.0).extend(later.0.iter().cloned());
@@ -44,21 +44,21 @@ impl Value for Names {
 pub struct Index;
 
 impl Feature for Index {
-    fn table(&self) -> Table {
-        IndexConf::table("index", Area::Http)
+    fn table(&self) -> FeatureTable {
+        IndexConf::table("index", ContextArea::Http)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<IndexConf>() {
-            let look = Arc::new(Look(conf.index.0.clone()));
+            let look = Arc::new(IndexLook(conf.index.0.clone()));
             block.handle(HandlerOrder::Index, look);
         }
         Ok(())
     }
 }
 
-struct Look(Arc<Vec<Template>>);
+struct IndexLook(Arc<Vec<HttpTemplate>>);
 
-impl Handler for Look {
+impl Handler for IndexLook {
     fn run(&self, r: &mut Request) -> Flow {
         if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
@@ -84,17 +84,20 @@ impl Handler for Look {
                     }
                     continue;
                 }
-                r.log(Level::Error, format_args!("index \"{}\" leads above the root", String::from_utf8_lossy(&name)));
+                r.log(
+                    Severity::Error,
+                    format_args!("index \"{}\" leads above the root", String::from_utf8_lossy(&name)),
+                );
                 return Flow::Status(400);
             };
-            match special::kind(r, &file) {
+            match special::file_kind(r, &file) {
                 // Even a directory, to whose name the next round adds a slash. An empty name is the directory
                 // itself, which ends as a redirection cycle.
                 Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
                         let shown = String::from_utf8_lossy(&file);
-                        r.log(Level::Error, format_args!("\"{shown}\" is forbidden {}", os(&e)));
+                        r.log(Severity::Error, format_args!("\"{shown}\" is forbidden {}", os_error(&e)));
                         return Flow::Status(403);
                     }
                     Some(libc::EMLINK | libc::ELOOP) => return Flow::Status(403),
@@ -107,7 +110,7 @@ impl Handler for Look {
                     }
                     Some(_) => {
                         let shown = String::from_utf8_lossy(&file);
-                        r.log(Level::Crit, format_args!("stat() \"{shown}\" failed {}", os(&e)));
+                        r.log(Severity::Crit, format_args!("stat() \"{shown}\" failed {}", os_error(&e)));
                         return Flow::Status(500);
                     }
                 },
@@ -119,12 +122,12 @@ impl Handler for Look {
 
 /// Answers for an `alias` without a final slash that names no directory (nginx: `ngx_http_index_test_dir`).
 fn unlisted(r: &mut Request, folder: &FilePath, index: &[u8]) -> Option<Flow> {
-    match special::look(r, folder) {
+    match special::look_up(r, folder) {
         Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(folder);
             r.log(
-                Level::Crit,
+                Severity::Crit,
                 format_args!("\"{shown}\" is not a directory, though a URI with a final slash is mapped to it"),
             );
             Some(Flow::Status(500))
@@ -138,11 +141,11 @@ fn unlisted(r: &mut Request, folder: &FilePath, index: &[u8]) -> Option<Flow> {
 fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flow> {
     let bare = folder.without_slash();
     let path = if bare.is_empty() { folder } else { &bare };
-    match special::look(r, path) {
+    match special::look_up(r, path) {
         Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);
-            r.log(Level::Error, format_args!("\"{shown}\" is not a directory"));
+            r.log(Severity::Error, format_args!("\"{shown}\" is not a directory"));
             Some(Flow::Status(404))
         }
         Err(e) if e.raw_os_error() == Some(libc::EACCES) => None,
@@ -154,7 +157,7 @@ fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flo
 fn not_found(r: &Request, file: &[u8], e: &std::io::Error) -> Flow {
     if r.loc().core.conf.log_not_found {
         let shown = String::from_utf8_lossy(file);
-        r.log(Level::Error, format_args!("\"{shown}\" is not found {}", os(e)));
+        r.log(Severity::Error, format_args!("\"{shown}\" is not found {}", os_error(e)));
     }
     Flow::Status(404)
 }

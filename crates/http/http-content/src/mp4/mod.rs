@@ -8,20 +8,20 @@ mod rebuild;
 #[cfg(test)]
 mod tests;
 
-use crate::shared::film::{Film, milliseconds};
+use crate::shared::film::{Film, parse_milliseconds};
 use crate::shared::pooled;
 use bytes::Bytes;
 use conf_schema::value::{Flag, Latest, Msec, Own, Size};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::body_memory;
 use http_engine::core_table::Marker;
 use http_engine::files::FileEntry;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, Str};
+use http_engine::{BlockPlan, Feature, FilePart, Flow, Handler, HandlerOrder, Piece, Request, ResponseBody, Str};
 use http_upstream::opening;
-use net::pool::Wanted;
-use observe::Level;
-use rate::{Factor, Limit, Rate};
+use net::pool::ResultInterest;
+use observe::Severity;
+use rate::{Factor, LocationLimit, Rate};
 use rebuild::{Cut, Rebuilt};
 use std::any::Any;
 use std::rc::Rc;
@@ -50,8 +50,8 @@ directives! {
 pub struct Mp4Feature;
 
 impl Feature for Mp4Feature {
-    fn table(&self) -> Table {
-        Mp4Conf::table("mp4", Area::Http)
+    fn table(&self) -> FeatureTable {
+        Mp4Conf::table("mp4", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -59,7 +59,7 @@ impl Feature for Mp4Feature {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<Mp4Conf>() else { return Ok(()) };
         if conf.mp4.is_some() {
-            let limit = Limit { factor: conf.mp4_limit_rate, after: conf.mp4_limit_rate_after.0 };
+            let limit = LocationLimit { factor: conf.mp4_limit_rate, after: conf.mp4_limit_rate_after.0 };
             let handler = Mp4 { tables_max: conf.mp4_max_buffer_size.0, key_frame: conf.mp4_start_key_frame, limit };
             block.handle(HandlerOrder::Video, Arc::new(handler));
         }
@@ -70,7 +70,7 @@ impl Feature for Mp4Feature {
 struct Mp4 {
     tables_max: u64,
     key_frame: bool,
-    limit: Limit,
+    limit: LocationLimit,
 }
 
 impl Handler for Mp4 {
@@ -96,14 +96,14 @@ impl Handler for Mp4 {
         let memory = found.size.min(tables_max);
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let memory = match body_memory::reserve(&r, memory).await {
+                let memory = match body_memory::reserve_memory(&r, memory).await {
                     Ok(memory) => memory,
                     Err(none) => return (r, Flow::Status(none.status())),
                 };
-                let work = move |_: &Wanted<'_>| {
+                let work = move |_: &ResultInterest<'_>| {
                     // A faulty film has no limit; cutting it fails with the reason.
                     let rate = if limit.is_set() { limit.of(&film).ok().flatten() } else { None };
-                    let rebuilt = cut.map_or(Ok(Rebuilt::AsItIs), |cut| rebuild::rebuild(&film, &cut))?;
+                    let rebuilt = cut.map_or(Ok(Rebuilt::AsItIs), |cut| rebuild::rebuild_film(&film, &cut))?;
                     Ok::<_, String>((rebuilt, rate))
                 };
                 let flow = match pooled::run_long(&r, work).await {
@@ -117,7 +117,7 @@ impl Handler for Mp4 {
                         }
                     }
                     Some(Err(words)) => {
-                        r.log(Level::Error, format_args!("{words}"));
+                        r.log(Severity::Error, format_args!("{words}"));
                         Flow::Status(500)
                     }
                     None => Flow::Status(500),
@@ -159,13 +159,13 @@ fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Bytes, u64, u64)>
         r.out.etag = Str::Shared(found.etag_of_length(length));
     }
     r.set_content_type();
-    Flow::Content(Body::Pieces(pieces.into()))
+    Flow::Content(ResponseBody::Pieces(pieces.into()))
 }
 
 /// Start and length in milliseconds (0: to the end); `None`: the whole file.
 fn times(args: &[u8]) -> Option<(u64, u64)> {
-    let start = find_arg(args, b"start").and_then(milliseconds);
-    let end = find_arg(args, b"end").and_then(milliseconds).filter(|end| *end > 0);
+    let start = find_arg(args, b"start").and_then(parse_milliseconds);
+    let end = find_arg(args, b"end").and_then(parse_milliseconds).filter(|end| *end > 0);
     match (start, end) {
         (None, None) => None,
         (start, end) => {

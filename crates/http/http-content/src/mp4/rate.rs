@@ -1,8 +1,8 @@
 //! `mp4_limit_rate`: the rate of a response follows from the average bit rate of its film.
 
-use crate::shared::film::boxes::{self, Head, Wrong};
-use crate::shared::film::{BOXES_MAX, Clock, Film, milliseconds};
-use conf_schema::{Cx, Directive, Problem, Value};
+use crate::shared::film::boxes::{self, BoxHead, Wrong};
+use crate::shared::film::{BOXES_MAX, Clock, Film, parse_milliseconds};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 
 /// Thousandths of the film's bit rate; 0: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,14 +13,14 @@ impl Factor {
     const USUAL: Factor = Factor(1100);
 }
 
-impl Value for Factor {
+impl ValueKind for Factor {
     const SYNTAX: &'static str = "on | off | factor";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|word| word.bytes.as_slice()).unwrap_or_default();
         match word {
             b"on" => Ok(Factor::USUAL),
             b"off" => Ok(Factor(0)),
-            number => match milliseconds(number) {
+            number => match parse_milliseconds(number) {
                 Some(thousandths @ 1..) => Ok(Factor(thousandths)),
                 _ => Err(Problem::says(format!("invalid factor \"{}\"", word.escape_ascii()))
                     .at(0)
@@ -32,7 +32,7 @@ impl Value for Factor {
 
 /// Limit of a location.
 #[derive(Clone, Copy)]
-pub struct Limit {
+pub struct LocationLimit {
     pub factor: Factor,
     /// Milliseconds of the film that are sent without a limit.
     pub after: u64,
@@ -46,7 +46,7 @@ pub struct Rate {
     pub after: u64,
 }
 
-impl Limit {
+impl LocationLimit {
     pub fn is_set(&self) -> bool {
         self.factor.0 > 0
     }
@@ -71,7 +71,8 @@ fn milliseconds_of(film: &Film) -> Result<Option<u64>, Wrong> {
             break;
         }
         let left = end - at;
-        let Some(Head { name: kind, head, data }) = boxes::head(&film.read(at, left.min(16))?, left, name)? else {
+        let Some(BoxHead { name: kind, head, data }) = boxes::parse_head(&film.read(at, left.min(16))?, left, name)?
+        else {
             break;
         };
         match &kind {
@@ -92,11 +93,12 @@ fn milliseconds_of(film: &Film) -> Result<Option<u64>, Wrong> {
 mod tests {
     use super::super::tests::film;
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn factors_scale_the_rate() {
-        let parse = |text: &str| Factor::parse(&mut Cx::default(), &synthetic("mp4_limit_rate", text)).map(|f| f.0);
+        let parse =
+            |text: &str| Factor::parse(&mut Cx::default(), &synthetic_directive("mp4_limit_rate", text)).map(|f| f.0);
         for (text, wanted) in [("on", 1100), ("off", 0), ("2", 2000), ("1.25", 1250), ("0.5", 500)] {
             assert_eq!(parse(text).expect(text), wanted);
         }
@@ -105,7 +107,7 @@ mod tests {
 
     #[test]
     fn limits_follow_from_size_and_duration() {
-        let limit = |film: &Film, factor, after| Limit { factor: Factor(factor), after }.of(film);
+        let limit = |film: &Film, factor, after| LocationLimit { factor: Factor(factor), after }.of(film);
         for first in [true, false] {
             let bytes = film(first, false);
             let size = bytes.len() as u64;

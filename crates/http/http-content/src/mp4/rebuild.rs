@@ -1,6 +1,6 @@
 //! Rebuilds a film's boxes and tables for a time range, and selects the file's bytes that follow.
 
-use crate::shared::film::boxes::{self, Head, Wrong, inside, write};
+use crate::shared::film::boxes::{self, BoxHead, Wrong, inner_boxes, write_box};
 use crate::shared::film::tables::{ChunkTable, Chunks, NumberTable, RunTable, SamplePlace, Sizes};
 use crate::shared::film::{BOXES_MAX, Clock, Film};
 
@@ -28,7 +28,7 @@ pub enum Rebuilt {
 }
 
 /// Fails with the file's fault.
-pub fn rebuild(film: &Film, cut: &Cut) -> Result<Rebuilt, Wrong> {
+pub fn rebuild_film(film: &Film, cut: &Cut) -> Result<Rebuilt, Wrong> {
     let name = film.name.as_str();
     let (mut kind, mut movie, mut data_end) = (None, None, None);
     let mut at = 0;
@@ -37,8 +37,8 @@ pub fn rebuild(film: &Film, cut: &Cut) -> Result<Rebuilt, Wrong> {
             break;
         }
         let left = film.size - at;
-        let Some(head) = boxes::head(&film.read(at, left.min(16))?, left, name)? else { break };
-        let Head { head: own, data, .. } = head;
+        let Some(head) = boxes::parse_head(&film.read(at, left.min(16))?, left, name)? else { break };
+        let BoxHead { head: own, data, .. } = head;
         match &head.name {
             b"ftyp" if data > TYPE_BYTES_MAX => {
                 return Err(format!("\"{name}\" mp4 ftyp atom is too large:{data}"));
@@ -89,7 +89,7 @@ fn remaining(duration: u64, scale: u32, cut: &Cut) -> u64 {
 impl Movie {
     fn read(data: &[u8], cut: &Cut, file: &str) -> Result<Movie, Wrong> {
         let (mut header, mut tracks, mut scale) = (None, Vec::new(), 0);
-        for (name, data) in inside(data, file)? {
+        for (name, data) in inner_boxes(data, file)? {
             match &name {
                 b"mvhd" => {
                     let clock = Clock::read(data, b"mvhd", file)?;
@@ -128,7 +128,7 @@ impl Movie {
         }
         let mut head = Vec::new();
         if let Some(kind) = &kind {
-            write(&mut head, b"ftyp", |out| out.extend_from_slice(kind));
+            write_box(&mut head, b"ftyp", |out| out.extend_from_slice(kind));
         }
         let length = end - start;
         let data_head: u64 = if length > u64::from(u32::MAX) - boxes::HEAD_BYTES { 16 } else { 8 };
@@ -152,9 +152,9 @@ impl Movie {
 
     fn write(&self, moved: i64) -> Vec<u8> {
         let mut out = Vec::new();
-        write(&mut out, b"moov", |out| {
+        write_box(&mut out, b"moov", |out| {
             if let Some(header) = &self.header {
-                write(out, b"mvhd", |out| out.extend_from_slice(header));
+                write_box(out, b"mvhd", |out| out.extend_from_slice(header));
             }
             for track in &self.tracks {
                 track.write(moved, out);
@@ -200,7 +200,7 @@ impl Track {
     /// Returns `None` for a track that ends before the requested start.
     fn read(data: &[u8], scale: u32, cut: &Cut, file: &str) -> Result<Option<Track>, Wrong> {
         let mut track = Track::default();
-        for (name, data) in inside(data, file)? {
+        for (name, data) in inner_boxes(data, file)? {
             match &name {
                 b"tkhd" => {
                     let clock = Clock::read(data, b"tkhd", file)?;
@@ -220,7 +220,7 @@ impl Track {
     }
 
     fn read_media(&mut self, data: &[u8], cut: &Cut, file: &str) -> Result<bool, Wrong> {
-        for (name, data) in inside(data, file)? {
+        for (name, data) in inner_boxes(data, file)? {
             match &name {
                 b"mdhd" => {
                     let clock = Clock::read(data, b"mdhd", file)?;
@@ -232,7 +232,7 @@ impl Track {
                 }
                 b"hdlr" => once(&mut self.handler, data.to_vec(), "hdlr", file)?,
                 b"minf" => {
-                    for (name, data) in inside(data, file)? {
+                    for (name, data) in inner_boxes(data, file)? {
                         match &name {
                             b"vmhd" | b"smhd" => once(&mut self.medium, (name, data.to_vec()), "vmhd/smhd", file)?,
                             b"dinf" => once(&mut self.sources, data.to_vec(), "dinf", file)?,
@@ -248,7 +248,7 @@ impl Track {
     }
 
     fn read_tables(&mut self, data: &[u8], file: &str) -> Result<(), Wrong> {
-        for (name, data) in inside(data, file)? {
+        for (name, data) in inner_boxes(data, file)? {
             match &name {
                 b"stsd" => once(&mut self.descriptions, data.to_vec(), "stsd", file)?,
                 b"stts" => once(&mut self.times, RunTable::read(data, b"stts", file)?, "stts", file)?,
@@ -377,27 +377,27 @@ impl Track {
     fn write(&self, moved: i64, out: &mut Vec<u8>) {
         let raw = |out: &mut Vec<u8>, name: &[u8; 4], data: &Option<Vec<u8>>| {
             if let Some(data) = data {
-                write(out, name, |out| out.extend_from_slice(data));
+                write_box(out, name, |out| out.extend_from_slice(data));
             }
         };
-        write(out, b"trak", |out| {
+        write_box(out, b"trak", |out| {
             raw(out, b"tkhd", &self.header);
             if self.prefix > 0 {
-                write(out, b"edts", |out| write(out, b"elst", |out| self.write_edit(out)));
+                write_box(out, b"edts", |out| write_box(out, b"elst", |out| self.write_edit(out)));
             }
-            write(out, b"mdia", |out| {
+            write_box(out, b"mdia", |out| {
                 if let Some((data, media)) = &self.media {
                     let mut data = data.clone();
                     media.clock.set(&mut data, media.rest.saturating_add(self.prefix));
-                    write(out, b"mdhd", |out| out.extend_from_slice(&data));
+                    write_box(out, b"mdhd", |out| out.extend_from_slice(&data));
                 }
                 raw(out, b"hdlr", &self.handler);
-                write(out, b"minf", |out| {
+                write_box(out, b"minf", |out| {
                     if let Some((name, data)) = &self.medium {
-                        write(out, name, |out| out.extend_from_slice(data));
+                        write_box(out, name, |out| out.extend_from_slice(data));
                     }
                     raw(out, b"dinf", &self.sources);
-                    write(out, b"stbl", |out| self.write_tables(moved, out));
+                    write_box(out, b"stbl", |out| self.write_tables(moved, out));
                 });
             });
         });
@@ -405,7 +405,7 @@ impl Track {
 
     fn write_tables(&self, moved: i64, out: &mut Vec<u8>) {
         if let Some(descriptions) = &self.descriptions {
-            write(out, b"stsd", |out| out.extend_from_slice(descriptions));
+            write_box(out, b"stsd", |out| out.extend_from_slice(descriptions));
         }
         if let Some(times) = &self.times {
             times.write(b"stts", out);

@@ -1,19 +1,19 @@
 //! Tests with generated films of one track.
 
-use super::rebuild::{Cut, Rebuilt, rebuild};
+use super::rebuild::{Cut, Rebuilt, rebuild_film};
 use super::times;
-use crate::shared::film::boxes::{inside, write};
-use crate::shared::film::{Film, milliseconds};
+use crate::shared::film::boxes::{inner_boxes, write_box};
+use crate::shared::film::{Film, parse_milliseconds};
 use bytes::Bytes;
 
 /// Ten one-second samples of 1 to 10 bytes, three per chunk, every fourth a key frame. `first`: tables before data.
 pub(super) fn film(first: bool, uniform: bool) -> Vec<u8> {
     let data: Vec<u8> = (0..10u8).flat_map(|n| vec![b'a' + n; if uniform { 4 } else { usize::from(n) + 1 }]).collect();
     let mut out = Vec::new();
-    write(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));
+    write_box(&mut out, b"ftyp", |out| out.extend_from_slice(b"isom"));
     let tables = |at: u32| {
         let mut out = Vec::new();
-        write(&mut out, b"moov", |out| movie(out, at, uniform));
+        write_box(&mut out, b"moov", |out| movie(out, at, uniform));
         out
     };
     let before = out.len() + if first { tables(0).len() } else { 0 };
@@ -21,7 +21,7 @@ pub(super) fn film(first: bool, uniform: bool) -> Vec<u8> {
     if first {
         out.extend_from_slice(&tables);
     }
-    write(&mut out, b"mdat", |out| out.extend_from_slice(&data));
+    write_box(&mut out, b"mdat", |out| out.extend_from_slice(&data));
     if !first {
         out.extend_from_slice(&tables);
     }
@@ -33,33 +33,33 @@ fn numbers(out: &mut Vec<u8>, numbers: &[u32]) {
 }
 
 fn movie(out: &mut Vec<u8>, data: u32, uniform: bool) {
-    write(out, b"mvhd", |out| {
+    write_box(out, b"mvhd", |out| {
         numbers(out, &[0, 0, 0, 1000, 10_000]);
         out.extend_from_slice(&[0; 80]);
     });
-    write(out, b"trak", |out| {
-        write(out, b"tkhd", |out| {
+    write_box(out, b"trak", |out| {
+        write_box(out, b"tkhd", |out| {
             numbers(out, &[0, 0, 0, 1, 0, 10_000]);
             out.extend_from_slice(&[0; 60]);
         });
-        write(out, b"mdia", |out| {
-            write(out, b"mdhd", |out| numbers(out, &[0, 0, 0, 10, 100, 0]));
-            write(out, b"minf", |out| {
-                write(out, b"stbl", |out| {
-                    write(out, b"stts", |out| numbers(out, &[0, 2, 4, 10, 6, 10]));
-                    write(out, b"stss", |out| numbers(out, &[0, 3, 1, 5, 9]));
-                    write(out, b"stsc", |out| numbers(out, &[0, 2, 1, 3, 1, 4, 1, 1]));
+        write_box(out, b"mdia", |out| {
+            write_box(out, b"mdhd", |out| numbers(out, &[0, 0, 0, 10, 100, 0]));
+            write_box(out, b"minf", |out| {
+                write_box(out, b"stbl", |out| {
+                    write_box(out, b"stts", |out| numbers(out, &[0, 2, 4, 10, 6, 10]));
+                    write_box(out, b"stss", |out| numbers(out, &[0, 3, 1, 5, 9]));
+                    write_box(out, b"stsc", |out| numbers(out, &[0, 2, 1, 3, 1, 4, 1, 1]));
                     let places: Vec<u32> = match uniform {
                         true => {
-                            write(out, b"stsz", |out| numbers(out, &[0, 4, 10]));
+                            write_box(out, b"stsz", |out| numbers(out, &[0, 4, 10]));
                             vec![0, 12, 24, 36]
                         }
                         false => {
-                            write(out, b"stsz", |out| numbers(out, &[0, 0, 10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]));
+                            write_box(out, b"stsz", |out| numbers(out, &[0, 0, 10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]));
                             vec![0, 6, 21, 45]
                         }
                     };
-                    write(out, b"stco", |out| {
+                    write_box(out, b"stco", |out| {
                         numbers(out, &[0, 4]);
                         places.iter().for_each(|place| numbers(out, &[place + data]));
                     });
@@ -74,13 +74,13 @@ fn play(file: &[u8], start: u64, end: u64, key_frame: bool) -> Result<String, St
     let film =
         Film { name: "film".into(), size: file.len() as u64, content: Some(Bytes::copy_from_slice(file)), file: None };
     let length = end.saturating_sub(start);
-    let out = match rebuild(&film, &Cut { start, length, key_frame, tables_max: 10_000 })? {
+    let out = match rebuild_film(&film, &Cut { start, length, key_frame, tables_max: 10_000 })? {
         Rebuilt::AsItIs => return Ok("as it is".into()),
         Rebuilt::New { head, start, length } => [&head, &file[start as usize..(start + length) as usize]].concat(),
     };
     let find = |data: &[u8], path: &[&[u8; 4]]| {
         path.iter().fold(data.to_vec(), |data, name| {
-            let boxes = inside(&data, "").expect("boxes");
+            let boxes = inner_boxes(&data, "").expect("boxes");
             boxes.iter().find(|(other, _)| other == *name).expect("the box").1.to_vec()
         })
     };
@@ -154,7 +154,7 @@ fn faulty_films_are_named_in_the_log() {
     assert!(play(&whole, 10_000, 0, false).is_err(), "its only track is over");
     let large = Cut { start: 1, length: 0, key_frame: false, tables_max: 10 };
     let film = Film { name: "film".into(), size: whole.len() as u64, content: Some(whole.into()), file: None };
-    assert!(rebuild(&film, &large).expect_err("large").contains("you may want to increase mp4_max_buffer_size"));
+    assert!(rebuild_film(&film, &large).expect_err("large").contains("you may want to increase mp4_max_buffer_size"));
 }
 
 #[test]
@@ -162,10 +162,10 @@ fn arguments_of_time_are_parsed() {
     for (text, value) in
         [("1", Some(1000)), ("1.5", Some(1500)), ("0.12345", Some(123)), (".5", Some(500)), ("1.", Some(1000))]
     {
-        assert_eq!(milliseconds(text.as_bytes()), value, "{text}");
+        assert_eq!(parse_milliseconds(text.as_bytes()), value, "{text}");
     }
     for text in ["", "-1", "1.2.3", "x", "99999999999999999999", "9999999999999999999"] {
-        assert_eq!(milliseconds(text.as_bytes()), None, "{text}");
+        assert_eq!(parse_milliseconds(text.as_bytes()), None, "{text}");
     }
     for (args, want) in [
         ("", None),

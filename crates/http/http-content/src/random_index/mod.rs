@@ -2,11 +2,11 @@
 
 use crate::shared::pooled;
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::path::bytes_path;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, special};
 use http_types::Method;
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use std::any::Any;
 use std::fs::ReadDir;
 use std::os::unix::ffi::OsStringExt;
@@ -22,8 +22,8 @@ directives! {
 pub struct RandomIndex;
 
 impl Feature for RandomIndex {
-    fn table(&self) -> Table {
-        RandomConf::table("random_index", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RandomConf::table("random_index", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -47,7 +47,7 @@ impl Handler for Choose {
             Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };
-        let mut names = match Names::open(&path) {
+        let mut names = match FolderNames::open(&path) {
             Ok(names) => names,
             Err(e) => return failed(r, &path, &e),
         };
@@ -55,7 +55,7 @@ impl Handler for Choose {
             Ok(true) => choose(r, &names.found),
             Ok(false) => Flow::Later(Box::new(move |mut r| {
                 Box::pin(async move {
-                    let all = pooled::run(&r, move || names.read(usize::MAX).map(|_| names.found));
+                    let all = pooled::run_pooled(&r, move || names.read(usize::MAX).map(|_| names.found));
                     let flow = match all.await {
                         Some(Ok(found)) => choose(&mut r, &found),
                         Some(Err(e)) => failed(&r, &path, &e),
@@ -80,12 +80,12 @@ fn choose(r: &mut Request, names: &[Vec<u8>]) -> Flow {
 
 fn failed(r: &Request, path: &[u8], e: &std::io::Error) -> Flow {
     let (level, status) = match e.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Level::Error, 404),
-        Some(libc::EACCES) => (Level::Error, 403),
-        _ => (Level::Crit, 500),
+        Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Severity::Error, 404),
+        Some(libc::EACCES) => (Severity::Error, 403),
+        _ => (Severity::Crit, 500),
     };
     let shown = String::from_utf8_lossy(path);
-    r.log(level, format_args!("opendir() \"{shown}\" failed {}", os(e)));
+    r.log(level, format_args!("opendir() \"{shown}\" failed {}", os_error(e)));
     Flow::Status(status)
 }
 
@@ -93,15 +93,15 @@ fn failed(r: &Request, path: &[u8], e: &std::io::Error) -> Flow {
 const NAMES_AT_ONCE: usize = 1024;
 
 /// A directory that is being read: its regular files, except hidden ones.
-struct Names {
+struct FolderNames {
     rest: ReadDir,
     found: Vec<Vec<u8>>,
 }
 
-impl Names {
-    fn open(path: &[u8]) -> std::io::Result<Names> {
+impl FolderNames {
+    fn open(path: &[u8]) -> std::io::Result<FolderNames> {
         let rest = std::fs::read_dir(bytes_path(if path.is_empty() { b"/" } else { path }))?;
-        Ok(Names { rest, found: Vec::new() })
+        Ok(FolderNames { rest, found: Vec::new() })
     }
     /// Reads up to this many further entries. Returns `true` at the end of the directory.
     fn read(&mut self, most: usize) -> std::io::Result<bool> {

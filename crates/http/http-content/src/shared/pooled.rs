@@ -1,22 +1,22 @@
 //! Work that would hold up a thread's other connections: files and directories of any size.
 
 use http_engine::{Request, unless_gone};
-use net::pool::{Overflow, Wanted};
-use observe::Level;
+use net::pool::{Overflow, ResultInterest};
+use observe::Severity;
 
 /// Runs a job on a thread of the pool `default`, or at once without a pool. Returns `None` for a full queue, which is
 /// logged, and for a job that panicked.
-pub async fn run<T: Send + 'static>(r: &Request, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub async fn run_pooled<T: Send + 'static>(r: &Request, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job()) };
     finished(r, pool.run(job)).await
 }
 
-/// [`run`] for a long computation, which ends with its request at the next step.
+/// [`run_pooled`] for a long computation, which ends with its request at the next step.
 pub async fn run_long<T: Send + 'static>(
     r: &Request,
-    job: impl FnOnce(&Wanted<'_>) -> T + Send + 'static,
+    job: impl FnOnce(&ResultInterest<'_>) -> T + Send + 'static,
 ) -> Option<T> {
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job(&Wanted::ALWAYS)) };
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job(&ResultInterest::ALWAYS)) };
     let watch = r.incoming.watch.clone();
     unless_gone(watch, finished(r, pool.run_long(job))).await.flatten()
 }
@@ -26,7 +26,7 @@ async fn finished<T>(r: &Request, started: Result<tokio::sync::oneshot::Receiver
         Ok(waiting) => waiting.await.ok(),
         Err(Overflow { waiting }) => {
             let name = net::pool::DEFAULT;
-            r.log(Level::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            r.log(Severity::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
             None
         }
     }

@@ -1,6 +1,6 @@
 //! Files (nginx: `ngx_http_static_module`): the default content handler.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, FileKind};
 use http_engine::path::FilePath;
@@ -8,7 +8,7 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Str,
 use http_types::Method;
 use http_upstream::opening;
 use net::pool::Pool;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ directives! {
 pub struct StaticFiles;
 
 impl Feature for StaticFiles {
-    fn table(&self) -> Table {
-        StaticConf::table("static_files", Area::Http)
+    fn table(&self) -> FeatureTable {
+        StaticConf::table("static_files", ContextArea::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        block.handle(HandlerOrder::Files, Arc::new(Files));
+        block.handle(HandlerOrder::Files, Arc::new(StaticHandler));
         Ok(())
     }
 }
 
-struct Files;
+struct StaticHandler;
 
-impl Handler for Files {
+impl Handler for StaticHandler {
     fn run(&self, r: &mut Request) -> Flow {
         if !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
             return Flow::Status(405);
@@ -46,8 +46,8 @@ impl Handler for Files {
             Err(status) => return Flow::Status(status),
         };
         if matches!(r.loc().core.conf.aio, Aio::Threads(_))
-            && !files::known(&path)
-            && let Some(pool) = file_io::pool(r)
+            && !files::knows_path(&path)
+            && let Some(pool) = file_io::file_pool(r)
         {
             return warm(pool, path);
         }
@@ -67,7 +67,7 @@ fn warm(pool: Arc<Pool>, path: FilePath) -> Flow {
                 Err(full) => {
                     let name = &pool.spec().name;
                     r.log(
-                        Level::Error,
+                        Severity::Error,
                         format_args!("thread pool \"{name}\" queue overflow: {} tasks waiting", full.waiting),
                     );
                     return (r, Flow::Status(500));
@@ -80,16 +80,16 @@ fn warm(pool: Arc<Pool>, path: FilePath) -> Flow {
 }
 
 fn answer(r: &mut Request, path: &FilePath) -> Flow {
-    let found = match special::look(r, path) {
+    let found = match special::look_up(r, path) {
         Ok(found) => found,
-        Err(e) => return opening::failed(r, path, &e),
+        Err(e) => return opening::open_failed(r, path, &e),
     };
     match found.kind {
         FileKind::File => {}
         FileKind::Folder => return to_folder(r),
         FileKind::Other => {
             let shown = String::from_utf8_lossy(path);
-            r.log(Level::Crit, format_args!("\"{shown}\" is not a regular file"));
+            r.log(Severity::Crit, format_args!("\"{shown}\" is not a regular file"));
             return Flow::Status(404);
         }
     }

@@ -1,13 +1,13 @@
 //! try_files (nginx: `ngx_http_try_files_module`).
 
-use conf_schema::value::{Own, decimal};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::{Own, parse_decimal};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template, special};
-use observe::{Level, os};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, special};
+use observe::{Severity, os_error};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -24,17 +24,17 @@ directives! {
 #[derive(Clone)]
 pub struct Candidates {
     /// Name, and whether it means a directory.
-    files: Arc<Vec<(Template, bool)>>,
+    files: Arc<Vec<(HttpTemplate, bool)>>,
     fallback: Fallback,
 }
 
 #[derive(Clone)]
 enum Fallback {
     Status(u16),
-    Uri(Template),
+    Uri(HttpTemplate),
 }
 
-impl Value for Candidates {
+impl ValueKind for Candidates {
     const SYNTAX: &'static str = "file ... uri | file ... =code";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some((last, files)) = d.args.split_last() else { return Err(Problem::invalid()) };
@@ -43,11 +43,11 @@ impl Value for Candidates {
             // A lone slash is the root's folder.
             let folder = word.bytes.strip_suffix(b"/");
             let text = folder.unwrap_or(&word.bytes);
-            names.push((Template::compile(cx, d, text).map_err(|p| p.at(index))?, folder.is_some()));
+            names.push((HttpTemplate::compile(cx, d, text).map_err(|p| p.at(index))?, folder.is_some()));
         }
         let fallback = match last.bytes.as_slice() {
             [b'=', digits @ ..] => {
-                let code = std::str::from_utf8(digits).ok().and_then(decimal::<u16>).filter(|c| *c <= 999);
+                let code = std::str::from_utf8(digits).ok().and_then(parse_decimal::<u16>).filter(|c| *c <= 999);
                 match code {
                     Some(code) => Fallback::Status(code),
                     None => {
@@ -56,7 +56,7 @@ impl Value for Candidates {
                     }
                 }
             }
-            text => Fallback::Uri(Template::compile(cx, d, text).map_err(|p| p.at(files.len()))?),
+            text => Fallback::Uri(HttpTemplate::compile(cx, d, text).map_err(|p| p.at(files.len()))?),
         };
         Ok(Candidates { files: Arc::new(names), fallback })
     }
@@ -65,8 +65,8 @@ impl Value for Candidates {
 pub struct TryFiles;
 
 impl Feature for TryFiles {
-    fn table(&self) -> Table {
-        TryConf::table("try_files", Area::Http)
+    fn table(&self) -> FeatureTable {
+        TryConf::table("try_files", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -86,12 +86,12 @@ fn untested(r: &Request, path: &[u8], e: &std::io::Error) {
     }
     let linkless = r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed;
     let call = if linkless { "openat()" } else { "stat()" };
-    r.log(Level::Crit, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os(e)));
+    r.log(Severity::Crit, format_args!("{call} \"{}\" failed {}", String::from_utf8_lossy(path), os_error(e)));
 }
 
 /// Returns `value` without the location's prefix that `alias` replaces. As in nginx, only parameters with variables
 /// lose it.
-fn below_alias<'a>(parameter: &Template, value: &'a [u8], alias: Alias, r: &Request) -> Option<&'a [u8]> {
+fn below_alias<'a>(parameter: &HttpTemplate, value: &'a [u8], alias: Alias, r: &Request) -> Option<&'a [u8]> {
     let Alias::Prefix(length) = alias else { return None };
     if parameter.as_literal().is_some() {
         return None;
@@ -123,7 +123,7 @@ impl Handler for Candidates {
                 Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
             });
             let Ok(path) = made else { continue };
-            match special::kind(r, &path) {
+            match special::file_kind(r, &path) {
                 Ok(kind) if (kind == FileKind::Folder) == *folder => {}
                 Ok(_) => continue,
                 Err(e) => {
@@ -132,7 +132,7 @@ impl Handler for Candidates {
                 }
             }
             // A location without a handler of its own asks again when it opens the file.
-            if !*folder && location.content.is_some() && !special::admits(r, &path) {
+            if !*folder && location.content.is_some() && !special::guard_admits(r, &path) {
                 return Flow::Status(403);
             }
             let uri = match root.alias {
@@ -145,7 +145,7 @@ impl Handler for Candidates {
                 }
             };
             // As in nginx, servers get the client's URI.
-            r.target.path = match special::canonical(r, uri) {
+            r.target.path = match special::canonical_path(r, uri) {
                 Ok(path) => path,
                 Err(status) => return Flow::Status(status),
             };
@@ -162,7 +162,7 @@ impl Handler for Candidates {
                     return Flow::Named(target);
                 }
                 if target.is_empty() {
-                    r.log(Level::Error, format_args!("try_files has nothing to fall back to"));
+                    r.log(Severity::Error, format_args!("try_files has nothing to fall back to"));
                     return Flow::Status(500);
                 }
                 if !target.contains(&b'?') {

@@ -2,9 +2,9 @@
 //! has `acme_hook`.
 
 use super::issuer::{self, KeySource, Timing};
-use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
+use acme::{AccountKey, AcmeAccount, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use conf_schema::value::{parse_sec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_client::Url;
 use http_engine::own_socket::OwnSocket;
 use http_engine::plan::NewFile;
@@ -18,14 +18,14 @@ const RETRY: i64 = 2 * 3600;
 
 /// `acme_client` as written.
 #[derive(Clone)]
-pub struct Line {
+pub struct ClientLine {
     pub name: String,
     pub uri: Url,
     pub key: Algorithm,
     pub account_key: KeySource,
     /// The file of a new account key.
     pub new_file: Option<NewFile>,
-    pub account: Account,
+    pub account: AcmeAccount,
     pub challenge: ChallengeKind,
     pub profile: Option<Profile>,
     pub timing: Timing,
@@ -34,7 +34,7 @@ pub struct Line {
     pub place: String,
 }
 
-impl Value for Line {
+impl ValueKind for ClientLine {
     const SYNTAX: &'static str = "name uri [enabled=on|off] [key_type=type] [key_bits=number] [email=email] \
         [max_cert_size=size] [max_key_auth_size=size] [renew_before_expiry=time] [renew_on_load] \
         [retry_after_error=off|time] [challenge=http|dns|alpn] [account_key=file] [eab=id:[algorithm:]key] [profile=name] \
@@ -48,13 +48,13 @@ impl Value for Line {
         }
         let uri = Url::parse(uri).map_err(|why| Problem::says(format!("{why} in \"{uri}\"")).at(1))?;
         let (mut kind, mut bits) = ("ecdsa".to_string(), None);
-        let mut line = Line {
+        let mut line = ClientLine {
             name: name.to_ascii_lowercase(),
             uri,
             key: Algorithm::default(),
             account_key: KeySource::Generated(Algorithm::default()),
             new_file: None,
-            account: Account { agreed: true, ..Account::default() },
+            account: AcmeAccount { agreed: true, ..AcmeAccount::default() },
             challenge: ChallengeKind::Http01,
             profile: None,
             timing: Timing { renew_before: RENEW_BEFORE, on_load: false, retry: Some(RETRY), enabled: true },
@@ -123,7 +123,7 @@ fn account_key(cx: &mut Cx, path: &Path) -> Result<(AccountKey, Option<NewFile>)
     let failed = |what: &str, why: String| format!("cannot {what} account key \"{}\": {why}", path.display());
     match cx.store.read(path) {
         Ok(pem) if !pem.is_empty() => AccountKey::load(&pem).map(|key| (key, None)).map_err(|why| failed("load", why)),
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("load", observe::os(&e).to_string())),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("load", observe::os_error(&e).to_string())),
         _ => {
             let key = AccountKey::generate(Algorithm::default()).map_err(|why| failed("create", why))?;
             let content = key.pem().into_bytes();
@@ -149,7 +149,7 @@ fn binding(text: &str) -> Result<Binding, Problem> {
             _ => return Err(Problem::directive("has an invalid algorithm value in the \"eab\" parameter")),
         },
     };
-    let secret = issuer::decoded(key.as_bytes());
+    let secret = issuer::decode_secret(key.as_bytes());
     let secret = secret.ok_or_else(|| Problem::directive("has an invalid key value in the \"eab\" parameter"))?;
     Ok(Binding { id: id.to_string(), secret, digest })
 }
@@ -158,7 +158,7 @@ fn binding(text: &str) -> Result<Binding, Problem> {
 #[derive(Clone)]
 pub struct SocketLine<const PORT: u16>(OwnSocket);
 
-impl<const PORT: u16> Value for SocketLine<PORT> {
+impl<const PORT: u16> ValueKind for SocketLine<PORT> {
     const SYNTAX: &'static str = "port | ip[:port]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -194,7 +194,7 @@ impl<const PORT: u16> SocketLine<PORT> {
 #[derive(Clone)]
 pub struct Ttl(pub u32);
 
-impl Value for Ttl {
+impl ValueKind for Ttl {
     const SYNTAX: &'static str = "seconds";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();

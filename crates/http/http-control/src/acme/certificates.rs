@@ -1,7 +1,7 @@
 //! Certificates of the process: they outlive the configurations that order them.
 
 use super::issuer::Issuer;
-use acme::{Algorithm, Identifier, Issued};
+use acme::{Algorithm, Identifier, IssuedChain};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
@@ -33,7 +33,7 @@ pub struct Certificate {
 }
 
 /// Returns the certificate of an order, present or to come.
-pub fn of(issuers: &[Arc<Issuer>], identifiers: &[Identifier], key: Algorithm) -> Arc<Certificate> {
+pub fn order_certificate(issuers: &[Arc<Issuer>], identifiers: &[Identifier], key: Algorithm) -> Arc<Certificate> {
     let first = issuers.first();
     let name = first.map(|issuer| issuer.name.clone()).unwrap_or_default();
     let source = first.map(|issuer| issuer.source.to_string()).unwrap_or_default();
@@ -79,14 +79,14 @@ impl Certificate {
         self.unsaved.store(is, Ordering::Relaxed);
     }
     /// Returns the issued certificate as texts, if it is not stored.
-    pub fn unsaved(&self) -> Option<Issued> {
+    pub fn unsaved(&self) -> Option<IssuedChain> {
         let is_unsaved = self.unsaved.load(Ordering::Relaxed);
         is_unsaved.then(|| self.texts())?
     }
     /// Returns the issued certificate as texts; `None` for a placeholder.
-    pub fn texts(&self) -> Option<Issued> {
+    pub fn texts(&self) -> Option<IssuedChain> {
         let text = |part: Arc<[u8]>| String::from_utf8(part.strip_prefix(b"data:")?.to_vec()).ok();
-        Some(Issued { chain: text(self.issued(false)?)?, key: text(self.issued(true)?)? })
+        Some(IssuedChain { chain: text(self.issued(false)?)?, key: text(self.issued(true)?)? })
     }
     pub fn set_status(&self, text: &str) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.into());
@@ -103,7 +103,7 @@ impl Certificate {
     ///
     /// # Errors
     /// The texts are no certificate with its key.
-    pub fn set(&self, issued: &Issued, placeholder: bool) -> Result<(), String> {
+    pub fn set(&self, issued: &IssuedChain, placeholder: bool) -> Result<(), String> {
         let pair = tls::certs::KeyPair::load(issued.chain.as_bytes(), issued.key.as_bytes(), &[]);
         let pair = pair.map_err(|why| why.to_string())?;
         let leaf = pair.leaf().filter(|_| !placeholder).cloned().map(Arc::new);

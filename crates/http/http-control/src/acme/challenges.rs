@@ -7,12 +7,12 @@ use super::issuer::Issuer;
 use super::responder;
 use super::shared_issuer::SharedIssuer;
 use super::shared_table::{find_name, find_token, name_key, name_text, token_key};
-use acme::{ChallengeKind, Doing, Identifier, Solver};
+use acme::{ChallengeKind, Identifier, SessionWork, Solver};
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use http_engine::{Body, Flow, Handler, Request};
+use http_engine::{Flow, Handler, Request, ResponseBody};
 use http_types::Method;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::pin::pin;
@@ -40,7 +40,7 @@ static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
         alpn: vec![ACME_TLS.to_vec()],
         ..ServerSettings::default()
     };
-    ServerRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new()).ok()
+    ServerRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new()).ok()
 });
 
 /// Makes the challenges of an order answerable.
@@ -114,7 +114,7 @@ fn forget_tls(identifier: &Identifier, authorization: &str) {
 }
 
 impl Solver for ChallengePublisher {
-    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<Result<(), String>> {
+    fn present(&self, identifier: &Identifier, token: &str, authorization: &str) -> SessionWork<Result<(), String>> {
         let done = match (self.kind, &self.dns) {
             (ChallengeKind::Http01, _) => {
                 let text = Bytes::copy_from_slice(authorization.as_bytes());
@@ -123,7 +123,7 @@ impl Solver for ChallengePublisher {
             }
             (ChallengeKind::TlsAlpn01, _) => Ok(()),
             (ChallengeKind::Dns01, Some(records)) => return records.clone().add(identifier, authorization),
-            (ChallengeKind::Dns01, None) if self.responds => responder::add(identifier, authorization),
+            (ChallengeKind::Dns01, None) if self.responds => responder::add_challenge(identifier, authorization),
             (ChallengeKind::Dns01, None) => Err("no way to change DNS records".into()),
         };
         let (kind, hook, identifier) = (self.kind, self.hook.clone(), identifier.clone());
@@ -144,7 +144,7 @@ impl Solver for ChallengePublisher {
             }
         })
     }
-    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> Doing<()> {
+    fn remove(&self, identifier: &Identifier, token: &str, authorization: &str) -> SessionWork<()> {
         if let (Some(shared), Some((key, _))) = (&self.shared, self.record(identifier, token, authorization)) {
             shared.end_challenge(&key, &self.log);
         }
@@ -156,7 +156,7 @@ impl Solver for ChallengePublisher {
                 forget_tls(identifier, authorization);
             }
             (ChallengeKind::Dns01, Some(records)) => return records.clone().remove(identifier, authorization),
-            (ChallengeKind::Dns01, None) => responder::remove(identifier, authorization),
+            (ChallengeKind::Dns01, None) => responder::remove_challenge(identifier, authorization),
         }
         let Some(hook) = self.hook.clone() else { return Box::pin(std::future::ready(())) };
         let (kind, identifier, log) = (self.kind, identifier.clone(), self.log.clone());
@@ -164,14 +164,14 @@ impl Solver for ChallengePublisher {
         Box::pin(async move {
             // The certificate does not depend on it.
             if let Err(why) = hook.remove(kind, &identifier, &token, &authorization).await {
-                log.log(Level::Warn, 0, format_args!("{why}"));
+                log.log(Severity::Warn, 0, format_args!("{why}"));
             }
         })
     }
 }
 
 /// Chooses the rules of a validating handshake; `None` for all others.
-pub fn handshake(hello: &ClientHello) -> Option<Choice> {
+pub fn choose_challenge(hello: &ClientHello) -> Option<Choice> {
     if hello.alpn.len() != 1 || hello.alpn.first().is_none_or(|protocol| protocol != ACME_TLS) {
         return None;
     }
@@ -200,6 +200,6 @@ impl Handler for TokenHandler {
         r.out.status = 200;
         r.out.content_type = "text/plain".into();
         r.out.content_length = Some(authorization.len() as u64);
-        Flow::Content(Body::Bytes(authorization))
+        Flow::Content(ResponseBody::Bytes(authorization))
     }
 }

@@ -1,19 +1,19 @@
 //! Clients of Angie's directives as issuers and orders of this module: a client has one certificate, for the names of all servers that
 //! use it.
 
-use super::angie::Line;
+use super::angie::ClientLine;
 use super::certificates::Certificate;
 use super::hook::Hook;
-use super::issuer::{Issuer, Source};
-use super::order::Ordered;
-use super::state::Folder;
+use super::issuer::{Issuer, SignerSource};
+use super::order::OrderedCertificate;
+use super::state::IssuerFolder;
 use acme::{Algorithm, ChallengeKind, Identifier};
 use conf_schema::{Complaint, Cx, Problem};
 use http_client::Limits;
 use http_engine::{HttpPlan, Request};
 use session_engine::acme_clients::{AcmeClient, AcmeClients};
 use session_engine::authorities;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -31,9 +31,9 @@ pub struct Client {
     /// `FILE:LINE` of the directive.
     pub place: String,
     /// Of the http block, or of a server that uses the client.
-    resolving: Mutex<Option<Resolving>>,
+    resolving: Mutex<Option<ResolveRules>>,
     names: Mutex<Vec<Identifier>>,
-    ordered: OnceLock<Option<Ordered>>,
+    ordered: OnceLock<Option<OrderedCertificate>>,
     /// The certificate in the folder of a client without names, which orders none.
     stored: Arc<Certificate>,
 }
@@ -64,18 +64,18 @@ impl Client {
     ///
     /// # Errors
     /// No trusted certificates are installed.
-    pub fn new(line: &Line, cx: &mut Cx, folder: &Path, response_bytes_max: usize) -> Result<Client, Problem> {
+    pub fn new(line: &ClientLine, cx: &mut Cx, folder: &Path, response_bytes_max: usize) -> Result<Client, Problem> {
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
         if line.uri.tls {
             settings.verify = true;
             settings.trusted =
-                authorities::trusted(cx, line.trusted.clone(), &format!("ACME client \"{}\"", line.name))?;
+                authorities::trusted_certificates(cx, line.trusted.clone(), &format!("ACME client \"{}\"", line.name))?;
         }
-        let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+        let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
         let issuer = Issuer {
             name: line.name.clone(),
-            source: Source::Server(line.uri.clone()),
+            source: SignerSource::Server(line.uri.clone()),
             fallbacks: Vec::new(),
             key: line.account_key.clone(),
             account: line.account.clone(),
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Sets the resolver, unless a server has one.
-    pub fn use_resolver(&self, resolving: Option<Resolving>) {
+    pub fn use_resolver(&self, resolving: Option<ResolveRules>) {
         let mut known = self.resolving.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none() {
             *known = resolving;
@@ -120,15 +120,15 @@ impl Client {
     }
 
     /// Returns the order, once all servers have added their names; `None` without names.
-    pub fn ordered(&self) -> Option<&Ordered> {
+    pub fn ordered(&self) -> Option<&OrderedCertificate> {
         let make = || {
             let mut identifiers = self.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
             identifiers.sort();
             let issuers = vec![Arc::clone(&self.issuer)];
             let resolving = self.resolving.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let certificate = super::certificates::of(&issuers, &identifiers, self.key);
+            let certificate = super::certificates::order_certificate(&issuers, &identifiers, self.key);
             let place = self.place.clone();
-            let ordered = Ordered { issuers, resolving, identifiers, key: self.key, place, certificate };
+            let ordered = OrderedCertificate { issuers, resolving, identifiers, key: self.key, place, certificate };
             (!ordered.identifiers.is_empty()).then_some(ordered)
         };
         self.ordered.get_or_init(make).as_ref()
@@ -138,7 +138,7 @@ impl Client {
     pub fn load_stored(&self) {
         if self.ordered().is_none()
             && !self.stored.is_set()
-            && let Some(found) = self.folder().and_then(|path| Folder(path.to_path_buf()).foreign())
+            && let Some(found) = self.folder().and_then(|path| IssuerFolder(path.to_path_buf()).foreign())
         {
             let _ = self.stored.set(&found, false);
         }
@@ -179,7 +179,7 @@ impl AcmeClient for Client {
     fn name(&self) -> &str {
         &self.name
     }
-    fn add_names(&self, cx: &mut Cx, names: &[Vec<u8>], resolving: Option<Resolving>) -> Result<(), Problem> {
+    fn add_names(&self, cx: &mut Cx, names: &[Vec<u8>], resolving: Option<ResolveRules>) -> Result<(), Problem> {
         let mut own = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let mut any = false;
         for name in names.iter().filter(|name| !name.is_empty()) {
@@ -188,7 +188,7 @@ impl AcmeClient for Client {
             if found.is_empty() {
                 let needs_dns = !written.starts_with('~') && (written.starts_with('*') || written.starts_with('.'));
                 cx.warnings.push(Complaint {
-                    level: conf_schema::Level::Warn,
+                    level: conf_schema::ComplaintLevel::Warn,
                     text: format!(
                         "unsupported domain format \"{written}\" used by ACME client \"{}\", ignored",
                         self.name
@@ -215,7 +215,7 @@ impl AcmeClient for Client {
         }
         self.use_resolver(resolving);
         let is_resolved = self.resolving.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        let Source::Server(url) = &self.issuer.source else { return Ok(()) };
+        let SignerSource::Server(url) = &self.issuer.source else { return Ok(()) };
         let host = url.host.trim_start_matches('[').trim_end_matches(']');
         if !is_resolved && self.is_enabled() && host.parse::<IpAddr>().is_err() {
             let text = format!(
@@ -242,18 +242,18 @@ pub fn load_stored(plan: &HttpPlan) {
 }
 
 /// Returns the orders of the clients of a plan.
-pub fn orders(plan: &HttpPlan) -> impl Iterator<Item = &Ordered> {
+pub fn client_orders(plan: &HttpPlan) -> impl Iterator<Item = &OrderedCertificate> {
     plan.ext::<Clients>().into_iter().flat_map(|clients| clients.0.iter().filter_map(|client| client.ordered()))
 }
 
 /// Writes `$acme_cert_NAME` or `$acme_cert_key_NAME`.
-pub fn value(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
+pub fn write_value(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     let plan = r.plan().clone();
     plan.ext::<AcmeClients>().is_some_and(|clients| clients.write(name, out))
 }
 
 /// Finds the hook of an issuer, if it is a client of Angie's directives.
-pub fn hook(plan: &Arc<HttpPlan>, issuer: &Issuer) -> Option<std::rc::Rc<Hook>> {
+pub fn issuer_hook(plan: &Arc<HttpPlan>, issuer: &Issuer) -> Option<std::rc::Rc<Hook>> {
     issuer.timing.and_then(|_| Hook::find(plan, &issuer.name))
 }
 

@@ -5,16 +5,16 @@
 
 use super::certificates::Certificate;
 use super::issuer::Issuer;
-use super::order::Ordered;
+use super::order::OrderedCertificate;
 use acme::{Algorithm, Identifier, LocalAuthority};
 use base::clock;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_client::{Client, Request, Settings, Url};
 use http_engine::handler::CertificateResult;
 use http_engine::plan::Location;
 use session_engine::authorities;
 use session_engine::bucket::Rate;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -42,7 +42,7 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// The directive as written.
 #[derive(Clone)]
-pub struct Line {
+pub struct DemandLine {
     pub issuer: String,
     ask: Url,
     rules: Option<Arc<ClientRules>>,
@@ -53,7 +53,7 @@ pub struct Line {
     place: String,
 }
 
-impl Value for Line {
+impl ValueKind for DemandLine {
     const SYNTAX: &'static str = "issuer ask=url [rate=rate] [max=number] [key=alg[:size]]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (mut ask, mut rate, mut max, mut key) = (None, RATE, NAMES, Algorithm::default());
@@ -88,7 +88,7 @@ impl Value for Line {
         let rules = match ask.tls {
             false => None,
             true => {
-                let trusted = authorities::trusted(cx, None, "acme_on_demand")?;
+                let trusted = authorities::trusted_certificates(cx, None, "acme_on_demand")?;
                 let settings = ClientSettings {
                     prefix: "ssl",
                     verify: true,
@@ -96,11 +96,11 @@ impl Value for Line {
                     trusted,
                     ..ClientSettings::default()
                 };
-                let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };
-        Ok(Line { issuer, ask, rules, rate, max, key, place: cx.place() })
+        Ok(DemandLine { issuer, ask, rules, rate, max, key, place: cx.place() })
     }
 }
 
@@ -108,7 +108,7 @@ impl Value for Line {
 pub struct OnDemand {
     /// In the order in which they are tried.
     pub issuers: Vec<Arc<Issuer>>,
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     pub key: Algorithm,
     pub rate: Rate,
     pub max: usize,
@@ -120,9 +120,9 @@ pub struct OnDemand {
     id: Arc<str>,
 }
 
-impl Line {
+impl DemandLine {
     /// Joins the line with its issuers.
-    pub fn bind(&self, issuers: Vec<Arc<Issuer>>, resolving: Option<Resolving>) -> OnDemand {
+    pub fn bind(&self, issuers: Vec<Arc<Issuer>>, resolving: Option<ResolveRules>) -> OnDemand {
         let id = issuers.first().map(|first| format!("{} {} {}", first.name, first.source, self.key));
         OnDemand {
             issuers,
@@ -140,7 +140,7 @@ impl Line {
 
 /// A decision about a name, for some seconds of the steady clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum NameVerdict {
     /// A handshake requested the name; the control thread decides.
     Asked,
     Serving,
@@ -148,23 +148,23 @@ enum Verdict {
     Failed(i64),
 }
 
-struct State {
-    verdict: Verdict,
+struct DemandQueue {
+    verdict: NameVerdict,
     waits: Vec<Weak<Wait>>,
 }
 
 /// A name of the table.
-pub struct Name {
+pub struct DemandName {
     pub certificate: Arc<Certificate>,
     /// Steady seconds of the last handshake, and of the last issue by this process.
     used: AtomicI64,
     issued: AtomicI64,
-    state: Mutex<State>,
+    state: Mutex<DemandQueue>,
 }
 
-impl Name {
+impl DemandName {
     /// Ends the wait of all handshakes with a decision.
-    fn decide(&self, verdict: Verdict) {
+    fn decide(&self, verdict: NameVerdict) {
         let waits = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.verdict = verdict;
@@ -173,17 +173,17 @@ impl Name {
         waits.iter().filter_map(Weak::upgrade).for_each(|wait| wait.end());
     }
     pub fn serve(&self) {
-        self.decide(Verdict::Serving);
+        self.decide(NameVerdict::Serving);
     }
     /// Refuses handshakes for some seconds.
     pub fn refuse(&self, seconds: i64) {
-        self.decide(Verdict::Refused(steady().saturating_add(seconds)));
+        self.decide(NameVerdict::Refused(steady_seconds().saturating_add(seconds)));
     }
     /// Refuses handshakes that wait for a decision which does not come.
     pub fn refuse_if_asked(&self, seconds: i64) {
         let is_asked = {
             let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            !matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_))
+            !matches!(state.verdict, NameVerdict::Refused(_) | NameVerdict::Failed(_))
         };
         if is_asked {
             self.refuse(seconds);
@@ -191,10 +191,10 @@ impl Name {
     }
     /// Lets handshakes fail for some seconds.
     pub fn fail(&self, seconds: i64) {
-        self.decide(Verdict::Failed(steady().saturating_add(seconds)));
+        self.decide(NameVerdict::Failed(steady_seconds().saturating_add(seconds)));
     }
     pub fn note_issue(&self) {
-        self.issued.store(steady(), Ordering::Relaxed);
+        self.issued.store(steady_seconds(), Ordering::Relaxed);
     }
     pub fn issued(&self) -> i64 {
         self.issued.load(Ordering::Relaxed)
@@ -210,36 +210,36 @@ impl Name {
     /// would reach this name only, and a new one in its place would be asked about forever.
     fn is_forgettable(self: &Arc<Self>) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(state.verdict, Verdict::Refused(_) | Verdict::Failed(_)) && Arc::strong_count(self) == 1
+        matches!(state.verdict, NameVerdict::Refused(_) | NameVerdict::Failed(_)) && Arc::strong_count(self) == 1
     }
 }
 
 /// The names of one [`OnDemand::id`]. Each has limits of its own.
-type Names = HashMap<String, Arc<Name>>;
+type NameTable = HashMap<String, Arc<DemandName>>;
 
-static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Arc<str>, Names>>> = LazyLock::new(RwLock::default);
-static QUEUE: Mutex<VecDeque<Asked>> = Mutex::new(VecDeque::new());
+static NAMES_OF_ALL: LazyLock<RwLock<HashMap<Arc<str>, NameTable>>> = LazyLock::new(RwLock::default);
+static QUEUE: Mutex<VecDeque<HandshakeName>> = Mutex::new(VecDeque::new());
 static CAME: LazyLock<tokio::sync::Notify> = LazyLock::new(tokio::sync::Notify::new);
 
 /// A name requested by a handshake.
-pub struct Asked {
+pub struct HandshakeName {
     pub demand: Arc<OnDemand>,
     pub text: String,
-    pub name: Arc<Name>,
+    pub name: Arc<DemandName>,
 }
 
 /// Returns the seconds of a clock that is never set.
-pub fn steady() -> i64 {
+pub fn steady_seconds() -> i64 {
     i64::try_from(clock::now().0 / 1_000_000).unwrap_or(i64::MAX)
 }
 
 /// Waits until a name is in the queue.
-pub async fn came() {
+pub async fn await_name() {
     CAME.notified().await;
 }
 
 /// Takes the next name of the queue that was not forgotten meanwhile.
-pub fn take() -> Option<Asked> {
+pub fn take_name() -> Option<HandshakeName> {
     loop {
         let asked = QUEUE.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
         if find(&asked.demand, &asked.text).is_some_and(|name| Arc::ptr_eq(&name, &asked.name)) {
@@ -249,16 +249,16 @@ pub fn take() -> Option<Asked> {
 }
 
 /// A name on demand of a configuration, which may have a certificate.
-pub struct Kept {
+pub struct DemandCertificate {
     pub demand: Arc<OnDemand>,
     pub text: String,
-    pub name: Arc<Name>,
+    pub name: Arc<DemandName>,
 }
 
 /// Forgets the names that no configuration has, and those whose question was interrupted by a reload. Returns the
 /// others, all of which have certificates. A name that a handshake enters afterwards is not among them: its URL has to
 /// permit it first.
-pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
+pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<DemandCertificate> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner).clear();
     let mut kept = Vec::new();
     let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
@@ -266,7 +266,7 @@ pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
         let demand = demands.iter().find(|demand| demand.id == *id);
         names.retain(|text, name| match demand.filter(|_| name.is_valid()) {
             Some(demand) => {
-                kept.push(Kept { demand: Arc::clone(demand), text: text.clone(), name: Arc::clone(name) });
+                kept.push(DemandCertificate { demand: Arc::clone(demand), text: text.clone(), name: Arc::clone(name) });
                 true
             }
             None => {
@@ -280,14 +280,14 @@ pub fn forget_unused(demands: &[Arc<OnDemand>]) -> Vec<Kept> {
     kept
 }
 
-pub fn forget(demand: &OnDemand, text: &str) {
+pub fn forget_name(demand: &OnDemand, text: &str) {
     let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
     if let Some(names) = all.get_mut(&demand.id) {
         names.remove(text);
     }
 }
 
-fn find(demand: &OnDemand, text: &str) -> Option<Arc<Name>> {
+fn find(demand: &OnDemand, text: &str) -> Option<Arc<DemandName>> {
     NAMES_OF_ALL.read().unwrap_or_else(PoisonError::into_inner).get(&demand.id)?.get(text).cloned()
 }
 
@@ -307,7 +307,7 @@ impl OnDemand {
         let joint = if url.target.contains('?') { '&' } else { '?' };
         url.target = format!("{}{joint}domain={name}", url.target);
         let mut settings = Settings {
-            resolver: self.resolving.clone().map(|Resolving { resolver, timeout }| (resolver, timeout)),
+            resolver: self.resolving.clone().map(|ResolveRules { resolver, timeout }| (resolver, timeout)),
             rules: self.rules.clone(),
             connect: ASK,
             total: ASK,
@@ -333,11 +333,11 @@ impl OnDemand {
 }
 
 /// Decides about a handshake with a server: `None` if its certificate is not gotten on demand.
-pub fn handshake(location: &Location, hello: &ClientHello) -> Option<CertificateResult> {
+pub fn decide_handshake(location: &Location, hello: &ClientHello) -> Option<CertificateResult> {
     let demand = location.ext::<Arc<OnDemand>>()?;
     let sent = hello.server_name.as_deref()?;
     let text = sent.strip_suffix('.').unwrap_or(sent).to_ascii_lowercase();
-    if location.ext::<Ordered>().is_some_and(|ordered| ordered.covers(&text)) {
+    if location.ext::<OrderedCertificate>().is_some_and(|ordered| ordered.covers(&text)) {
         return None;
     }
     Some(decide(demand, text))
@@ -353,18 +353,18 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
             None => return CertificateResult::Failed,
         },
     };
-    let now = steady();
+    let now = steady_seconds();
     name.used.store(now, Ordering::Relaxed);
     let mut state = name.state.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = match state.verdict {
-        Verdict::Serving => match name.certificate.set_of_handshake().filter(|_| name.is_valid()) {
+        NameVerdict::Serving => match name.certificate.set_of_handshake().filter(|_| name.is_valid()) {
             Some(set) => return CertificateResult::Known(set),
             None => true,
         },
-        Verdict::Refused(until) if until > now => return CertificateResult::Refused,
-        Verdict::Failed(until) if until > now => return CertificateResult::Failed,
-        Verdict::Refused(_) | Verdict::Failed(_) => true,
-        Verdict::Asked => false,
+        NameVerdict::Refused(until) if until > now => return CertificateResult::Refused,
+        NameVerdict::Failed(until) if until > now => return CertificateResult::Failed,
+        NameVerdict::Refused(_) | NameVerdict::Failed(_) => true,
+        NameVerdict::Asked => false,
     };
     state.waits.retain(|wait| wait.strong_count() > 0);
     if state.waits.len() >= WAITS_MAX {
@@ -374,12 +374,12 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
     if is_new {
         let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() >= QUEUE_MAX {
-            state.verdict = Verdict::Failed(now);
+            state.verdict = NameVerdict::Failed(now);
             return CertificateResult::Failed;
         }
-        queue.push_back(Asked { demand: Arc::clone(demand), text, name: Arc::clone(&name) });
+        queue.push_back(HandshakeName { demand: Arc::clone(demand), text, name: Arc::clone(&name) });
         drop(queue);
-        state.verdict = Verdict::Asked;
+        state.verdict = NameVerdict::Asked;
         CAME.notify_one();
     }
     state.waits.push(Arc::downgrade(&wait));
@@ -387,7 +387,7 @@ fn decide(demand: &Arc<OnDemand>, text: String) -> CertificateResult {
 }
 
 /// Adds a name to the table; `None`: it is full.
-fn enter(demand: &OnDemand, text: &str) -> Option<Arc<Name>> {
+fn enter(demand: &OnDemand, text: &str) -> Option<Arc<DemandName>> {
     let mut all = NAMES_OF_ALL.write().unwrap_or_else(PoisonError::into_inner);
     let names = all.entry(Arc::clone(&demand.id)).or_default();
     if let Some(known) = names.get(text) {
@@ -400,11 +400,11 @@ fn enter(demand: &OnDemand, text: &str) -> Option<Arc<Name>> {
     if names.len() >= most {
         return None;
     }
-    let name = Arc::new(Name {
+    let name = Arc::new(DemandName {
         certificate: Arc::default(),
-        used: AtomicI64::new(steady()),
+        used: AtomicI64::new(steady_seconds()),
         issued: AtomicI64::new(0),
-        state: Mutex::new(State { verdict: Verdict::Failed(i64::MIN), waits: Vec::new() }),
+        state: Mutex::new(DemandQueue { verdict: NameVerdict::Failed(i64::MIN), waits: Vec::new() }),
     });
     names.insert(text.to_string(), Arc::clone(&name));
     Some(name)
@@ -454,7 +454,7 @@ mod tests {
             waits.push(wait_of(ask(&format!("n{n}.test"))));
         }
         assert!(matches!(ask("late.test"), CertificateResult::Failed));
-        let first = take().expect("a name");
+        let first = take_name().expect("a name");
         assert_eq!(first.text, "a.test");
         waits.push(wait_of(ask("late.test")));
         assert!(matches!(ask("later.test"), CertificateResult::Failed));
@@ -462,7 +462,7 @@ mod tests {
         first.name.refuse(REFUSED);
         assert_eq!(waits.iter().filter(|wait| wait.is_over()).count(), WAITS_MAX);
         assert!(matches!(ask("a.test"), CertificateResult::Refused));
-        while let Some(asked) = take() {
+        while let Some(asked) = take_name() {
             asked.name.fail(FAILED);
         }
         assert!(waits.iter().all(|wait| wait.is_over()) && matches!(ask("n1.test"), CertificateResult::Failed));
@@ -472,7 +472,7 @@ mod tests {
         let enter_one = |n: usize| enter(&two, &format!("n{n}.test"));
         let most = REFUSED_MAX + two.max;
         for n in 0..most {
-            enter_one(n).expect("room").state.lock().expect("not poisoned").verdict = Verdict::Asked;
+            enter_one(n).expect("room").state.lock().expect("not poisoned").verdict = NameVerdict::Asked;
         }
         assert!(enter_one(most).is_none());
         // A name with orders stays, whose certificates it serves.
@@ -480,7 +480,7 @@ mod tests {
         with_orders.fail(FAILED);
         assert!(enter_one(most).is_none());
         enter_one(0).expect("known").refuse(REFUSED);
-        enter_one(most).expect("room").state.lock().expect("not poisoned").verdict = Verdict::Asked;
+        enter_one(most).expect("room").state.lock().expect("not poisoned").verdict = NameVerdict::Asked;
         assert!(Arc::ptr_eq(&with_orders, &enter_one(1).expect("known")));
         let entered = || NAMES_OF_ALL.read().expect("not poisoned").get(&two.id).map_or(0, HashMap::len);
         assert_eq!(entered(), most);

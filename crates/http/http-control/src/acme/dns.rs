@@ -3,8 +3,8 @@
 //! The program runs as the workers' user, with the arguments `present|cleanup NAME VALUE`, without a shell, with no environment but
 //! `PATH`, and for a limited time.
 
-use acme::update::{self, Change, Key};
-use acme::{Doing, Identifier};
+use acme::update::{self, RecordChange, TsigKey};
+use acme::{Identifier, SessionWork};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -50,7 +50,8 @@ impl Hook {
         let found = std::fs::metadata(&path);
         let runs = found.as_ref().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0);
         if !runs && !cx.store.replay && !cx.store.elsewhere {
-            let why = found.err().map_or_else(|| "it is no executable file".into(), |e| observe::os(&e).to_string());
+            let why =
+                found.err().map_or_else(|| "it is no executable file".into(), |e| observe::os_error(&e).to_string());
             return Err(Problem::says(format!("cannot run \"{}\": {why}", path.display())).at(0));
         }
         let millis = match limit {
@@ -70,7 +71,7 @@ pub struct Updates {
     server: SocketAddr,
     /// `None`: queries the server for the zone of a name.
     zone: Option<String>,
-    key: Option<Key>,
+    key: Option<TsigKey>,
 }
 
 impl Updates {
@@ -90,8 +91,8 @@ impl Updates {
                 Some(("key", file)) if updates.key.is_none() => {
                     let path = cx.conf_full_name(file);
                     let shown = path.display();
-                    let text = cx.store.read(&path).map_err(|e| observe::os(&e).to_string());
-                    let key = text.and_then(|text| Key::parse(&String::from_utf8_lossy(&text)));
+                    let text = cx.store.read(&path).map_err(|e| observe::os_error(&e).to_string());
+                    let key = text.and_then(|text| TsigKey::parse(&String::from_utf8_lossy(&text)));
                     let failed = |why| at(Problem::says(format!("cannot load TSIG key \"{shown}\": {why}")));
                     updates.key = Some(key.map_err(failed)?);
                 }
@@ -104,7 +105,7 @@ impl Updates {
     /// Sends a message until a response is understood.
     async fn ask<T>(&self, message: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Result<T, String> {
         for _ in 0..ASKS_MAX {
-            let socket = UdpSocket::connect(self.server).map_err(|e| observe::os(&e).to_string())?;
+            let socket = UdpSocket::connect(self.server).map_err(|e| observe::os_error(&e).to_string())?;
             let answered = timeout(ANSWER, async {
                 socket.send(message).await?;
                 let mut bytes = Vec::with_capacity(UDP_BYTES);
@@ -124,7 +125,7 @@ impl Updates {
         Err(format!("no valid answer of the name server {}", self.server))
     }
 
-    async fn change(&self, change: Change, name: &str, value: &str) -> Result<(), String> {
+    async fn change(&self, change: RecordChange, name: &str, value: &str) -> Result<(), String> {
         let id = || {
             let [high, low, ..] = net::random::bytes16();
             u16::from_be_bytes([high, low])
@@ -139,14 +140,14 @@ impl Updates {
             }
         };
         let id = id();
-        let message = update::change(id, &zone, name, value, change).ok_or_else(invalid)?;
+        let message = update::write_change(id, &zone, name, value, change).ok_or_else(invalid)?;
         base::clock::update();
         let now = base::clock::unix_millis() / 1000;
         match &self.key {
-            None => self.ask(&message, |answer| update::outcome(answer, id, None)).await?,
+            None => self.ask(&message, |answer| update::judge_outcome(answer, id, None)).await?,
             Some(key) => {
-                let signed = update::sign(message, key, now);
-                self.ask(&signed.bytes, |answer| update::outcome(answer, id, Some((key, &signed.code)))).await?
+                let signed = update::sign_message(message, key, now);
+                self.ask(&signed.bytes, |answer| update::judge_outcome(answer, id, Some((key, &signed.code)))).await?
             }
         }
     }
@@ -166,7 +167,7 @@ pub struct Records {
 }
 
 /// Returns name and value of the TXT record of a challenge.
-pub fn record(identifier: &Identifier, authorization: &str) -> (String, String) {
+pub fn challenge_record(identifier: &Identifier, authorization: &str) -> (String, String) {
     let name = identifier.to_string();
     let name = name.strip_prefix("*.").unwrap_or(&name);
     let digest = digest::digest(&digest::SHA256, authorization.as_bytes());
@@ -182,27 +183,27 @@ impl Records {
         };
         self.propagation + change * 2
     }
-    pub fn add(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> Doing<Result<(), String>> {
-        let (name, value) = record(identifier, authorization);
+    pub fn add(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> SessionWork<Result<(), String>> {
+        let (name, value) = challenge_record(identifier, authorization);
         Box::pin(async move {
-            self.change(Change::Add, name, value).await?;
+            self.change(RecordChange::Add, name, value).await?;
             runtime::time::sleep(self.propagation).await;
             base::clock::update();
             Ok(())
         })
     }
-    pub fn remove(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> Doing<()> {
-        let (name, value) = record(identifier, authorization);
+    pub fn remove(self: Arc<Self>, identifier: &Identifier, authorization: &str) -> SessionWork<()> {
+        let (name, value) = challenge_record(identifier, authorization);
         Box::pin(async move {
             // A record that stays harms nothing; the next order's differs.
-            let _ = self.change(Change::Remove, name, value).await;
+            let _ = self.change(RecordChange::Remove, name, value).await;
         })
     }
 
-    async fn change(&self, change: Change, name: String, value: String) -> Result<(), String> {
+    async fn change(&self, change: RecordChange, name: String, value: String) -> Result<(), String> {
         match (&self.provider, change) {
-            (DnsProvider::Hook(hook), Change::Add) => hook.run("present", name, value).await,
-            (DnsProvider::Hook(hook), Change::Remove) => hook.run("cleanup", name, value).await,
+            (DnsProvider::Hook(hook), RecordChange::Add) => hook.run("present", name, value).await,
+            (DnsProvider::Hook(hook), RecordChange::Remove) => hook.run("cleanup", name, value).await,
             (DnsProvider::Updates(updates), change) => updates.change(change, &name, &value).await,
         }
     }
@@ -226,7 +227,7 @@ fn run(program: &Path, arguments: [&str; 3], limit: Duration) -> Result<(), Stri
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", SEARCH).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-    let mut child = command.spawn().map_err(|e| observe::os(&e).to_string())?;
+    let mut child = command.spawn().map_err(|e| observe::os_error(&e).to_string())?;
     let mut errors = child.stderr.take();
     if let Some(errors) = &errors {
         rustix::io::ioctl_fionbio(errors, true).map_err(|e| e.to_string())?;
@@ -278,10 +279,10 @@ mod tests {
     #[test]
     fn records_of_challenges() {
         let parse = |text: &str| Identifier::parse(text).expect("valid");
-        let (name, value) = record(&parse("*.example.com"), "a.b");
+        let (name, value) = challenge_record(&parse("*.example.com"), "a.b");
         assert_eq!(name, "_acme-challenge.example.com.");
         assert_eq!(value.len(), 43);
-        assert_eq!(record(&parse("example.com"), "a.b"), (name, value));
+        assert_eq!(challenge_record(&parse("example.com"), "a.b"), (name, value));
     }
 
     #[test]

@@ -3,17 +3,17 @@
 //! A certificate serves until its last second, whatever fails. `scheduler.rs` runs the orders.
 
 use super::demand::OnDemand;
-use super::issuer::{Issuer, Source};
+use super::issuer::{Issuer, SignerSource};
 use super::issuer_client::issue_locally;
 use super::job::order_of;
-use super::order::Ordered;
+use super::order::OrderedCertificate;
 use super::scheduler::Scheduler;
 use super::shared_issuer::SharedIssuer;
-use super::state::{Folder, stem};
+use super::state::{IssuerFolder, file_stem};
 use super::{certificates, client};
-use acme::Issued;
+use acme::IssuedChain;
 use http_engine::{Background, HttpPlan, LocalFuture};
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -21,11 +21,12 @@ use std::sync::{Arc, Weak};
 pub struct Engine;
 
 /// Returns all orders of a plan, each once.
-pub fn orders(plan: &HttpPlan) -> Vec<&Ordered> {
-    let mut all: Vec<&Ordered> = Vec::new();
+pub fn plan_orders(plan: &HttpPlan) -> Vec<&OrderedCertificate> {
+    let mut all: Vec<&OrderedCertificate> = Vec::new();
     let mut known = std::collections::HashSet::new();
-    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
-    for ordered in servers.chain(client::orders(plan)) {
+    let servers =
+        plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<OrderedCertificate>());
+    for ordered in servers.chain(client::client_orders(plan)) {
         if known.insert(Arc::as_ptr(&ordered.certificate)) {
             all.push(ordered);
         }
@@ -34,7 +35,7 @@ pub fn orders(plan: &HttpPlan) -> Vec<&Ordered> {
 }
 
 /// Returns the kinds of names on demand of a plan, each once.
-pub fn demands(plan: &HttpPlan) -> Vec<Arc<OnDemand>> {
+pub fn plan_demands(plan: &HttpPlan) -> Vec<Arc<OnDemand>> {
     let mut all: Vec<Arc<OnDemand>> = Vec::new();
     let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location));
     for demand in servers.filter_map(|location| location.ext::<Arc<OnDemand>>()) {
@@ -46,24 +47,24 @@ pub fn demands(plan: &HttpPlan) -> Vec<Arc<OnDemand>> {
 }
 
 /// Returns the initial certificate; `true`: a placeholder.
-fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
+fn first(ordered: &OrderedCertificate) -> Option<(IssuedChain, bool)> {
     let issuer = ordered.issuers.first()?;
-    let folder = issuer.state_path.clone().map(Folder);
-    let stem = stem(&ordered.identifiers, ordered.key);
+    let folder = issuer.state_path.clone().map(IssuerFolder);
+    let stem = file_stem(&ordered.identifiers, ordered.key);
     base::clock::update();
     let now = base::clock::unix_seconds();
     // Another local one is made at once; the others serve until they are renewed.
-    let usable = |stored: &Issued| !issuer.is_local() || stored.check(&ordered.identifiers, now).is_ok();
+    let usable = |stored: &IssuedChain| !issuer.is_local() || stored.check(&ordered.identifiers, now).is_ok();
     if let Some(stored) = folder.as_ref().and_then(|folder| folder.certificate(&stem)).filter(usable) {
         return Some((stored, false));
     }
     // Of Angie, whose folder it may have been, or for other names: serves until there is a new one.
     if issuer.timing.is_some()
-        && let Some(found) = folder.as_ref().and_then(Folder::foreign)
+        && let Some(found) = folder.as_ref().and_then(IssuerFolder::foreign)
     {
         return Some((found, false));
     }
-    if let Source::Local(life) = issuer.source
+    if let SignerSource::Local(life) = issuer.source
         && let Ok(made) = issue_locally(issuer, folder.as_ref(), &order_of(ordered, issuer, None), life)
     {
         // Without room the control thread stores it later.
@@ -71,7 +72,7 @@ fn first(ordered: &Ordered) -> Option<(Issued, bool)> {
         ordered.certificate.set_unsaved(!is_stored);
         return Some((made, false));
     }
-    Some((acme::placeholder(&ordered.identifiers).ok()?, true))
+    Some((acme::placeholder_certificate(&ordered.identifiers).ok()?, true))
 }
 
 /// Issuers of a plan, kept with it for those that are shared: a server may answer challenges of an issuer from which it
@@ -85,13 +86,13 @@ impl SharedIssuers {
 }
 
 /// Begins to share the issuers with `sync`, and the certificates that this server has.
-fn share(plan: &HttpPlan, orders: &[&Ordered], log: &Arc<ErrorLog>) {
+fn share(plan: &HttpPlan, orders: &[&OrderedCertificate], log: &Arc<ErrorLog>) {
     for ordered in orders {
         let shared = ordered.issuers.first().and_then(|issuer| issuer.shared.as_ref());
         if let (Some(shared), Some(leaf)) = (shared, ordered.certificate.leaf())
             && let Some(issued) = ordered.certificate.texts()
         {
-            shared.add_known(&stem(&ordered.identifiers, ordered.key), &issued, &leaf);
+            shared.add_known(&file_stem(&ordered.identifiers, ordered.key), &issued, &leaf);
         }
     }
     plan.ext::<SharedIssuers>().into_iter().flat_map(SharedIssuers::all).for_each(|issuer| issuer.begin_sharing(log));
@@ -102,7 +103,7 @@ impl Background<HttpPlan> for Engine {
     fn prepare(self: Arc<Self>, plan: Arc<HttpPlan>) -> LocalFuture<()> {
         Box::pin(async move {
             client::load_stored(&plan);
-            for ordered in orders(&plan) {
+            for ordered in plan_orders(&plan) {
                 if ordered.certificate.is_set() {
                     continue;
                 }
@@ -124,16 +125,16 @@ impl Background<HttpPlan> for Engine {
                 let weak = plan;
                 let Some(plan) = weak.upgrade() else { return };
                 certificates::forget_unused();
-                let orders = orders(&plan);
+                let orders = plan_orders(&plan);
                 for ordered in orders.iter().filter(|ordered| ordered.certificate.unsaved().is_some()) {
                     let path = ordered.issuers.first().and_then(|issuer| issuer.state_path.as_deref());
                     let (path, name) = (path.unwrap_or(Path::new("")).display(), ordered.identifiers.first());
                     let name = name.map(ToString::to_string).unwrap_or_default();
                     let words = format_args!("the certificate for \"{name}\" is not stored: {path} cannot be written");
-                    log.log(Level::Error, 0, words);
+                    log.log(Severity::Error, 0, words);
                 }
                 share(&plan, &orders, &log);
-                Scheduler::new(&orders, demands(&plan), &weak, &log)
+                Scheduler::new(&orders, plan_demands(&plan), &weak, &log)
             };
             scheduler.run().await;
         })

@@ -1,10 +1,10 @@
 //! `acme_hook` (Angie): requests to a location before and after each challenge of a client. The location passes them to a program
 //! that changes DNS records or files.
 
-use super::dns::record;
+use super::dns::challenge_record;
 use acme::{ChallengeKind, Identifier};
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::{HttpPlan, Request, Template, own_request};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::{HttpPlan, HttpTemplate, Request, own_request};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ const AGENT: &str = concat!("tidegate/", env!("CARGO_PKG_VERSION"), " (ACME clie
 
 /// `acme_hook` as written.
 #[derive(Clone)]
-pub struct Line {
+pub struct HookLine {
     /// In lower case.
     pub client: String,
-    uri: Option<Template>,
+    uri: Option<HttpTemplate>,
 }
 
-impl Value for Line {
+impl ValueKind for HookLine {
     const SYNTAX: &'static str = "name [uri=uri]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let client = d.args.first().map(|word| word.text().to_ascii_lowercase()).unwrap_or_default();
@@ -34,25 +34,25 @@ impl Value for Line {
                 if !text.starts_with(b"/") && !text.starts_with(b"$") {
                     return Err(wrong().hint("a URI begins with \"/\""));
                 }
-                Some(Template::compile(cx, d, text).map_err(|problem| problem.at(1))?)
+                Some(HttpTemplate::compile(cx, d, text).map_err(|problem| problem.at(1))?)
             }
         };
-        Ok(Line { client, uri })
+        Ok(HookLine { client, uri })
     }
     fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
-        if self.client == later.client { Err(duplicate(&self.client)) } else { Ok(()) }
+        if self.client == later.client { Err(duplicate_hook(&self.client)) } else { Ok(()) }
     }
 }
 
-pub fn duplicate(client: &str) -> Problem {
+pub fn duplicate_hook(client: &str) -> Problem {
     Problem::says(format!("duplicate \"acme_hook {client}\" directive")).at(0)
 }
 
 /// The hooks of a location, in its extensions.
-pub struct Hooks(pub Vec<Line>);
+pub struct Hooks(pub Vec<HookLine>);
 
 /// A request of a hook, for variables; shared by the request and its subrequests.
-struct Call {
+struct HookCall {
     client: String,
     action: &'static str,
     challenge: ChallengeKind,
@@ -65,7 +65,7 @@ struct Call {
 pub struct Hook {
     plan: Arc<HttpPlan>,
     location: usize,
-    line: Line,
+    line: HookLine,
     /// Tokens of the challenges to be removed.
     added: RefCell<Vec<String>>,
 }
@@ -127,14 +127,14 @@ impl Hook {
     ) -> Result<(), String> {
         base::clock::update();
         let name = identifier.to_string();
-        let call = Rc::new(Call {
+        let call = Rc::new(HookCall {
             client: self.line.client.clone(),
             action,
             challenge,
             domain: name.strip_prefix("*.").unwrap_or(&name).to_string(),
             token: token.to_string(),
             authorization: match challenge {
-                ChallengeKind::Dns01 => record(identifier, authorization).1,
+                ChallengeKind::Dns01 => challenge_record(identifier, authorization).1,
                 _ => authorization.to_string(),
             },
         });
@@ -145,7 +145,7 @@ impl Hook {
         };
         let server = self.plan.locations.get(self.location).map_or(0, |location| location.server);
         let create = |uri: &[u8]| {
-            let mut r = own_request::create(&self.plan, server, uri, AGENT)?;
+            let mut r = own_request::create_request(&self.plan, server, uri, AGENT)?;
             r.scope.location = self.location;
             r.share(call.clone());
             Ok(r)
@@ -156,7 +156,7 @@ impl Hook {
                 let uri = uri.eval(&mut r);
                 r = create(&uri)?;
             }
-            own_request::run(r, self.location, LIMIT).await
+            own_request::run_request(r, self.location, LIMIT).await
         };
         match sent.await {
             Ok(200..=299) => Ok(()),
@@ -166,23 +166,23 @@ impl Hook {
     }
 }
 
-fn with(r: &mut Request, out: &mut Vec<u8>, part: fn(&Call) -> &str) -> bool {
-    let call: Option<Rc<Call>> = r.shared();
+fn with(r: &mut Request, out: &mut Vec<u8>, part: fn(&HookCall) -> &str) -> bool {
+    let call: Option<Rc<HookCall>> = r.shared();
     call.map(|call| out.extend_from_slice(part(&call).as_bytes())).is_some()
 }
 
 /// Writes `$acme_hook_client`.
-pub fn client(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_client(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| &call.client)
 }
 
 /// Writes `$acme_hook_name`.
-pub fn action(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_action(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| call.action)
 }
 
 /// Writes `$acme_hook_challenge`.
-pub fn challenge(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_challenge(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| match call.challenge {
         ChallengeKind::Http01 => "http",
         ChallengeKind::Dns01 => "dns",
@@ -191,16 +191,16 @@ pub fn challenge(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 /// Writes `$acme_hook_domain`.
-pub fn domain(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_domain(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| &call.domain)
 }
 
 /// Writes `$acme_hook_token`.
-pub fn token(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_token(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| &call.token)
 }
 
 /// Writes `$acme_hook_keyauth`.
-pub fn authorization(r: &mut Request, out: &mut Vec<u8>) -> bool {
+pub fn write_authorization(r: &mut Request, out: &mut Vec<u8>) -> bool {
     with(r, out, |call| &call.authorization)
 }

@@ -2,11 +2,11 @@
 
 use super::dns::{DnsProvider, Hook, Records, Updates};
 use super::shared_issuer::SharedIssuer;
-use acme::{Account, AccountKey, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
+use acme::{AccountKey, AcmeAccount, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conf_schema::value::{parse_msec, parse_sec};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
 use http_client::{Limits, Url};
 use session_engine::authorities;
@@ -53,18 +53,18 @@ pub struct Timing {
 
 /// Who signs.
 #[derive(Clone)]
-pub enum Source {
+pub enum SignerSource {
     /// The ACME server with this directory.
     Server(Url),
     /// The authority of this machine; seconds of a certificate's life.
     Local(i64),
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for SignerSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Source::Server(url) => url.fmt(f),
-            Source::Local(_) => f.write_str("local authority"),
+            SignerSource::Server(url) => url.fmt(f),
+            SignerSource::Local(_) => f.write_str("local authority"),
         }
     }
 }
@@ -72,11 +72,11 @@ impl std::fmt::Display for Source {
 /// See the module's documentation.
 pub struct Issuer {
     pub name: String,
-    pub source: Source,
+    pub source: SignerSource,
     /// Names of the issuers to try after this one.
     pub(super) fallbacks: Vec<String>,
     pub key: KeySource,
-    pub account: Account,
+    pub account: AcmeAccount,
     pub challenge: ChallengeKind,
     /// For dns-01.
     pub dns: Option<Arc<Records>>,
@@ -134,7 +134,7 @@ impl Issuers {
 impl Issuer {
     /// Tells whether certificates come from the authority of this machine.
     pub fn is_local(&self) -> bool {
-        matches!(self.source, Source::Local(_))
+        matches!(self.source, SignerSource::Local(_))
     }
 }
 
@@ -142,7 +142,7 @@ impl Issuer {
 #[derive(Clone)]
 pub struct IssuerBlocks;
 
-impl Value for IssuerBlocks {
+impl ValueKind for IssuerBlocks {
     const SYNTAX: &'static str = "name { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -154,8 +154,8 @@ impl Value for IssuerBlocks {
         if cx.get::<Issuers>().by_name.contains_key(&name) {
             return Err(Problem::says(format!("duplicate issuer name \"{name}\"")).at(0));
         }
-        let mut draft = Draft::default();
-        for row in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        let mut draft = IssuerDraft::default();
+        for row in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             draft.row(cx, row).map_err(|problem| problem.on(row))?;
         }
         let issuer = draft.finish(cx, &name)?;
@@ -166,14 +166,14 @@ impl Value for IssuerBlocks {
 
 /// A block while it is read.
 #[derive(Default)]
-struct Draft {
+struct IssuerDraft {
     seen: Vec<Vec<u8>>,
     uri: Option<Url>,
     /// Seconds of a certificate's life.
     local: Option<i64>,
     fallbacks: Vec<String>,
     key: Option<KeySource>,
-    account: Account,
+    account: AcmeAccount,
     challenge: ChallengeKind,
     provider: Option<DnsProvider>,
     propagation: Option<Duration>,
@@ -188,7 +188,7 @@ struct Draft {
     sync: Option<Option<Vec<u8>>>,
 }
 
-impl Draft {
+impl IssuerDraft {
     fn row(&mut self, cx: &mut Cx, row: &Row) -> Result<(), Problem> {
         let name = row.name.bytes.as_slice();
         let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
@@ -306,7 +306,7 @@ impl Draft {
 
     fn finish(self, cx: &mut Cx, name: &str) -> Result<Issuer, Problem> {
         let source = match (self.uri, self.local) {
-            (Some(uri), None) => Source::Server(uri),
+            (Some(uri), None) => SignerSource::Server(uri),
             (None, Some(life)) => {
                 let foreign = |seen: &&Vec<u8>| !LOCAL_ROWS.contains(&seen.as_slice());
                 if let Some(row) = self.seen.iter().find(foreign) {
@@ -314,7 +314,7 @@ impl Draft {
                     let text = format!("\"{row}\" has no meaning beside \"local_authority\" in issuer \"{name}\"");
                     return Err(Problem::says(text));
                 }
-                Source::Local(life)
+                SignerSource::Local(life)
             }
             (Some(_), Some(_)) => {
                 let text = format!("\"uri\" and \"local_authority\" exclude each other in issuer \"{name}\"");
@@ -332,11 +332,11 @@ impl Draft {
         let dns = self.provider.map(|provider| Arc::new(Records { provider, propagation }));
         let mut settings =
             ClientSettings { prefix: "ssl", verify_depth: VERIFY_DEPTH, addresses: true, ..ClientSettings::default() };
-        if !self.skip_verification && matches!(&source, Source::Server(url) if url.tls) {
+        if !self.skip_verification && matches!(&source, SignerSource::Server(url) if url.tls) {
             settings.verify = true;
-            settings.trusted = authorities::trusted(cx, self.trusted, &format!("issuer \"{name}\""))?;
+            settings.trusted = authorities::trusted_certificates(cx, self.trusted, &format!("issuer \"{name}\""))?;
         }
-        let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+        let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
         let slot = cx.get::<StoreSlot>().clone();
         let share = |key: Option<Vec<u8>>| Arc::new(SharedIssuer::new(slot, name, &source.to_string(), key.as_deref()));
         let shared = self.sync.map(share);
@@ -390,11 +390,11 @@ fn secret(cx: &mut Cx, source: &str) -> Result<Vec<u8>, String> {
             text.map_err(|why| format!("cannot load external account key \"{}\": {why}", file.display()))?
         }
     };
-    decoded(text.trim_ascii()).ok_or_else(|| "the external account key is not base64url".into())
+    decode_secret(text.trim_ascii()).ok_or_else(|| "the external account key is not base64url".into())
 }
 
 /// Decodes a secret in base64url, with padding or without.
-pub fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+pub fn decode_secret(text: &[u8]) -> Option<Vec<u8>> {
     let bare = text.iter().rposition(|c| *c != b'=').map_or(0, |last| last + 1);
     let decoded = URL_SAFE_NO_PAD.decode(text.get(..bare).unwrap_or_default());
     decoded.ok().filter(|key| !key.is_empty())

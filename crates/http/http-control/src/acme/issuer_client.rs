@@ -2,16 +2,16 @@
 
 use super::challenges::ChallengePublisher;
 use super::client;
-use super::demand::steady;
-use super::issuer::{Issuer, KeySource, Source};
-use super::renewal_info::Answer;
-use super::state::Folder;
-use acme::{AccountKey, Algorithm, Error, FailureCause, Issued, LocalAuthority, Order, Session};
+use super::demand::steady_seconds;
+use super::issuer::{Issuer, KeySource, SignerSource};
+use super::renewal_info::RenewalAnswer;
+use super::state::IssuerFolder;
+use acme::{AccountKey, AcmeOrder, AcmeSession, Algorithm, Error, FailureCause, IssuedChain, LocalAuthority};
 use base::clock;
 use http_client::{Client, Settings, Url};
 use http_engine::HttpPlan;
-use observe::{ErrorLog, Level};
-use session_engine::upstreams::Resolving;
+use observe::{ErrorLog, Severity};
+use session_engine::upstreams::ResolveRules;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -48,15 +48,15 @@ fn opening_of(thumbprint: &str) -> Rc<tokio::sync::Mutex<()>> {
 }
 
 /// A failed order: the reason, and its cause.
-pub struct Failed {
+pub struct OrderFailure {
     pub error: Error,
     pub cause: FailureCause,
 }
 
-impl From<Error> for Failed {
-    fn from(error: Error) -> Failed {
+impl From<Error> for OrderFailure {
+    fn from(error: Error) -> OrderFailure {
         let cause = error.cause();
-        Failed { error, cause }
+        OrderFailure { error, cause }
     }
 }
 
@@ -65,26 +65,26 @@ pub struct IssuerClient {
     pub issuer: Arc<Issuer>,
     /// Has the locations of hooks.
     plan: Weak<HttpPlan>,
-    resolving: Option<Resolving>,
-    folder: Option<Folder>,
+    resolving: Option<ResolveRules>,
+    folder: Option<IssuerFolder>,
     log: Arc<ErrorLog>,
     key: RefCell<Option<Arc<AccountKey>>>,
     account: RefCell<Option<String>>,
     /// Held while the key or the account is made: once for all orders.
     opening: tokio::sync::Mutex<()>,
     /// Idle sessions, each with the steady time of its beginning.
-    idle: RefCell<Vec<(i64, Session)>>,
+    idle: RefCell<Vec<(i64, AcmeSession)>>,
 }
 
 impl IssuerClient {
     pub fn new(
         issuer: Arc<Issuer>,
         plan: &Weak<HttpPlan>,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
         log: Arc<ErrorLog>,
     ) -> IssuerClient {
         IssuerClient {
-            folder: issuer.state_path.clone().map(Folder),
+            folder: issuer.state_path.clone().map(IssuerFolder),
             issuer,
             plan: plan.clone(),
             resolving,
@@ -100,20 +100,20 @@ impl IssuerClient {
         &self.log
     }
 
-    pub fn say(&self, level: Level, words: std::fmt::Arguments<'_>) {
+    pub fn say(&self, level: Severity, words: std::fmt::Arguments<'_>) {
         self.log.log(level, 0, format_args!("acme issuer \"{}\": {words}", self.issuer.name));
     }
 
     /// Orders a certificate.
-    pub async fn issue(&self, order: &Order) -> Result<Issued, Failed> {
+    pub async fn issue(&self, order: &AcmeOrder) -> Result<IssuedChain, OrderFailure> {
         let url = match &self.issuer.source {
-            Source::Server(url) => url.clone(),
-            Source::Local(life) => {
+            SignerSource::Server(url) => url.clone(),
+            SignerSource::Local(life) => {
                 let (issuer, folder) = (Arc::clone(&self.issuer), self.folder.clone());
                 let (order, life) = (order.clone(), *life);
-                let made = blocking(move || Ok(issue_locally(&issuer, folder.as_ref(), &order, life)));
+                let made = run_blocking(move || Ok(issue_locally(&issuer, folder.as_ref(), &order, life)));
                 let made = made.await.map_err(|e| e.to_string()).and_then(|made| made);
-                return made.map_err(|why| Failed { error: Error::Local(why), cause: FailureCause::Task });
+                return made.map_err(|why| OrderFailure { error: Error::Local(why), cause: FailureCause::Task });
             }
         };
         let (since, mut session) = self.session(url).await?;
@@ -126,18 +126,18 @@ impl IssuerClient {
                 self.keep(since, session);
                 issued
             }
-            Err(_) => Err(Failed { error: Error::TimedOut("the order"), cause: FailureCause::Issuer }),
+            Err(_) => Err(OrderFailure { error: Error::TimedOut("the order"), cause: FailureCause::Issuer }),
         }
     }
 
-    fn keep(&self, since: i64, session: Session) {
+    fn keep(&self, since: i64, session: AcmeSession) {
         if self.idle.borrow().len() < ORDERS_MAX {
             self.idle.borrow_mut().push((since, session));
         }
     }
 
-    async fn issue_by(&self, session: &mut Session, order: &Order) -> Result<Issued, Failed> {
-        let hook = self.plan.upgrade().and_then(|plan| client::hook(&plan, &self.issuer));
+    async fn issue_by(&self, session: &mut AcmeSession, order: &AcmeOrder) -> Result<IssuedChain, OrderFailure> {
+        let hook = self.plan.upgrade().and_then(|plan| client::issuer_hook(&plan, &self.issuer));
         let board = ChallengePublisher::new(&self.issuer, hook, Arc::clone(&self.log));
         let account = session.account().map(String::from);
         let lost = match session.order(order, &board).await {
@@ -150,8 +150,8 @@ impl IssuerClient {
     }
 
     /// Asks when the authority wants a certificate to be renewed.
-    pub async fn window(&self, id: &str) -> Answer {
-        let Source::Server(url) = &self.issuer.source else { return Ok(None) };
+    pub async fn window(&self, id: &str) -> RenewalAnswer {
+        let SignerSource::Server(url) = &self.issuer.source else { return Ok(None) };
         let (since, mut session) = self.session(url.clone()).await.map_err(|failed| failed.error)?;
         let asked = session.renewal_window(id).await;
         self.keep(since, session);
@@ -159,20 +159,22 @@ impl IssuerClient {
     }
 
     /// Returns a session with an open account.
-    async fn session(&self, url: Url) -> Result<(i64, Session), Failed> {
+    async fn session(&self, url: Url) -> Result<(i64, AcmeSession), OrderFailure> {
         clock::update();
-        let now = steady();
+        let now = steady_seconds();
         self.idle.borrow_mut().retain(|(since, _)| now.saturating_sub(*since) < SESSION_SECONDS);
         if let Some(idle) = self.idle.borrow_mut().pop() {
             return Ok(idle);
         }
-        let of_issuer =
-            |why: String| Failed { error: Error::Local(format!("no account key: {why}")), cause: FailureCause::Issuer };
+        let of_issuer = |why: String| OrderFailure {
+            error: Error::Local(format!("no account key: {why}")),
+            cause: FailureCause::Issuer,
+        };
         let key = {
             let _one = self.opening.lock().await;
             self.account_key(&url).await.map_err(of_issuer)?
         };
-        let mut session = Session::new(self.client(), url, key, self.account.borrow().clone());
+        let mut session = AcmeSession::new(self.client(), url, key, self.account.borrow().clone());
         if session.account().is_none() {
             self.open(&mut session, None).await?;
         }
@@ -181,7 +183,7 @@ impl IssuerClient {
 
     fn client(&self) -> Client {
         Client::new(Settings {
-            resolver: self.resolving.clone().map(|Resolving { resolver, timeout }| (resolver, timeout)),
+            resolver: self.resolving.clone().map(|ResolveRules { resolver, timeout }| (resolver, timeout)),
             rules: Some(Arc::clone(&self.issuer.rules)),
             total: Duration::from_secs(REQUEST_SECONDS),
             limits: self.issuer.limits,
@@ -190,7 +192,7 @@ impl IssuerClient {
     }
 
     /// Opens the account, once for all orders that wait for it. `lost`: the URL that the server does not know.
-    async fn open(&self, session: &mut Session, lost: Option<String>) -> Result<(), Failed> {
+    async fn open(&self, session: &mut AcmeSession, lost: Option<String>) -> Result<(), OrderFailure> {
         let _one = self.opening.lock().await;
         let known = self.account.borrow().clone();
         if known.is_some() && known != lost {
@@ -204,24 +206,24 @@ impl IssuerClient {
             Ok(new) => {
                 let what = if new { "registered" } else { "found" };
                 let url = session.account().unwrap_or_default().to_string();
-                self.say(Level::Info, format_args!("account \"{url}\" {what}"));
+                self.say(Severity::Info, format_args!("account \"{url}\" {what}"));
                 *self.account.borrow_mut() = Some(url.clone());
                 let account = format!("{url}\n{thumbprint}\n{}\n", self.issuer.source);
                 if let Some(folder) = self.folder.clone()
-                    && let Err(why) = blocking(move || folder.store_account(&account)).await
+                    && let Err(why) = run_blocking(move || folder.store_account(&account)).await
                 {
-                    self.say(Level::Error, format_args!("the account's URL is not stored: {why}"));
+                    self.say(Severity::Error, format_args!("the account's URL is not stored: {why}"));
                 }
                 Ok(())
             }
             Err(error) => {
                 if let Some(terms) = session.terms().filter(|_| !self.issuer.account.agreed) {
                     let words = "the terms of service are not accepted (\"accept_terms_of_service\")";
-                    self.say(Level::Warn, format_args!("{words}: {terms}"));
+                    self.say(Severity::Warn, format_args!("{words}: {terms}"));
                 }
                 let cause =
                     if error.cause() == FailureCause::Limits { FailureCause::Limits } else { FailureCause::Issuer };
-                Err(Failed { error, cause })
+                Err(OrderFailure { error, cause })
             }
         }
     }
@@ -236,7 +238,7 @@ impl IssuerClient {
             KeySource::Generated(algorithm) => self.generated_key(url, *algorithm).await?,
         };
         if let Some(folder) = self.folder.clone() {
-            let stored = blocking(move || Ok(folder.account())).await.map_err(|e| e.to_string())?;
+            let stored = run_blocking(move || Ok(folder.account())).await.map_err(|e| e.to_string())?;
             // Of another key or another server, the URL would be refused.
             let own = [key.thumbprint().to_string(), self.issuer.source.to_string()];
             let own = stored.filter(|lines| lines.iter().skip(1).zip(&own).all(|(stored, own)| stored == own));
@@ -250,7 +252,7 @@ impl IssuerClient {
     async fn shared_key(&self, algorithm: Algorithm) -> Result<Option<String>, String> {
         let Some(shared) = &self.issuer.shared else { return Ok(None) };
         let folder = self.folder.clone();
-        let stored = blocking(move || Ok(folder.and_then(|folder| folder.account_key())));
+        let stored = run_blocking(move || Ok(folder.and_then(|folder| folder.account_key())));
         match stored.await.map_err(|e| e.to_string())? {
             Some(pem) => {
                 shared.tell_account(&pem, &self.log);
@@ -268,8 +270,8 @@ impl IssuerClient {
         }
         let told = self.shared_key(algorithm).await?;
         let folder = self.folder.clone();
-        let made = blocking(move || {
-            let load = |folder: &Folder, pem: String| {
+        let made = run_blocking(move || {
+            let load = |folder: &IssuerFolder, pem: String| {
                 let remedy = "remove it to have a new account";
                 let failed = |why| format!("{}: {why}; {remedy}", folder.account_key_file().display());
                 AccountKey::load(pem.as_bytes()).map_err(failed)
@@ -302,7 +304,12 @@ impl IssuerClient {
 }
 
 /// Issues a certificate by the local authority, which is made on first use. Blocks for files.
-pub fn issue_locally(issuer: &Issuer, folder: Option<&Folder>, order: &Order, life: i64) -> Result<Issued, String> {
+pub fn issue_locally(
+    issuer: &Issuer,
+    folder: Option<&IssuerFolder>,
+    order: &AcmeOrder,
+    life: i64,
+) -> Result<IssuedChain, String> {
     clock::update();
     let now = clock::unix_seconds();
     let authority = match folder {
@@ -323,7 +330,7 @@ pub fn issue_locally(issuer: &Issuer, folder: Option<&Folder>, order: &Order, li
 }
 
 /// Runs work that may block on a thread of the default pool.
-pub async fn blocking<T: Send + 'static>(
+pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {
     let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| std::io::Error::other("no thread pool"))?;

@@ -1,13 +1,13 @@
 //! A certificate of the scheduler, its folder, and its orders.
 
 use super::certificates::Certificate;
-use super::demand::{self, Name, OnDemand};
+use super::demand::{self, DemandName, OnDemand};
 use super::issuer::{Issuer, Timing};
-use super::issuer_client::blocking;
-use super::order::Ordered;
+use super::issuer_client::run_blocking;
+use super::order::OrderedCertificate;
 use super::shared_issuer::SharedIssuer;
-use super::state::Folder;
-use acme::{Algorithm, Identifier, Now, Order, Schedule};
+use super::state::IssuerFolder;
+use acme::{AcmeOrder, Algorithm, Identifier, Now, Schedule};
 use base::clock;
 use std::cell::{Cell, RefCell};
 use std::fs::File;
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 /// A number from 0 to 1.
-pub fn random() -> f64 {
+pub fn random_share() -> f64 {
     let [a, b, c, d, ..] = net::random::bytes16();
     f64::from(u32::from_le_bytes([a, b, c, d])) / f64::from(u32::MAX)
 }
 
 /// Returns the time for the agenda.
-pub fn now() -> Now {
+pub fn agenda_now() -> Now {
     clock::update();
-    Now { wall: clock::unix_seconds(), steady: demand::steady() }
+    Now { wall: clock::unix_seconds(), steady: demand::steady_seconds() }
 }
 
 /// Reasons why an order cannot begin.
@@ -36,14 +36,14 @@ pub enum NoLock {
 }
 
 /// A folder of certificates, with the lock that orders need.
-pub struct Store {
-    pub folder: Folder,
+pub struct CertificateStore {
+    pub folder: IssuerFolder,
     pub lock: tokio::sync::Mutex<Weak<File>>,
     /// The folder's time when requests were last looked for.
     pub looked: Cell<Option<SystemTime>>,
 }
 
-impl Store {
+impl CertificateStore {
     /// Takes the lock of the folder, or shares it with other orders of this process.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Store {
             return Ok(file);
         }
         let folder = self.folder.clone();
-        let locked = blocking(move || {
+        let locked = run_blocking(move || {
             let lock = folder.lock()?;
             if lock.is_some() {
                 folder.tidy()?;
@@ -68,18 +68,18 @@ impl Store {
                 Ok(file)
             }
             Ok(None) => Err(NoLock::Taken),
-            Err(e) => Err(NoLock::Refused(format!("{}: {}", self.folder.0.display(), observe::os(&e)))),
+            Err(e) => Err(NoLock::Refused(format!("{}: {}", self.folder.0.display(), observe::os_error(&e)))),
         }
     }
 }
 
 /// A certificate of the plan, or one on demand.
-pub struct Job {
+pub struct CertificateJob {
     pub identifiers: Vec<Identifier>,
     pub key: Algorithm,
     pub certificate: Arc<Certificate>,
     pub stem: String,
-    pub store: Option<Rc<Store>>,
+    pub store: Option<Rc<CertificateStore>>,
     /// Of its first issuer.
     pub home: usize,
     pub timing: Option<Timing>,
@@ -97,14 +97,14 @@ pub struct Job {
     pub explanation: RefCell<Option<String>>,
     /// An operator requested an order.
     pub wanted: Cell<bool>,
-    pub on_demand: Option<(Arc<OnDemand>, Arc<Name>)>,
+    pub on_demand: Option<(Arc<OnDemand>, Arc<DemandName>)>,
     /// Of the first issuer.
     pub shared: Option<Arc<SharedIssuer>>,
     /// [`SharedIssuer::certificate_number`] that was looked at.
     pub number_seen: Cell<u64>,
 }
 
-impl Job {
+impl CertificateJob {
     pub fn name(&self) -> String {
         self.identifiers.first().map_or_else(String::new, Identifier::to_string)
     }
@@ -117,7 +117,7 @@ impl Job {
     /// Returns the time of the renewal, by the certificate alone; 0 without one.
     pub fn renewal(&self) -> i64 {
         let Some(leaf) = self.certificate.leaf() else { return 0 };
-        renewal(leaf.not_before, leaf.not_after, self.timing, random())
+        renewal(leaf.not_before, leaf.not_after, self.timing, random_share())
     }
 }
 
@@ -129,13 +129,13 @@ fn renewal(not_before: i64, not_after: i64, timing: Option<Timing>, random: f64)
     not_after.saturating_sub(timing.renew_before).max(half)
 }
 
-/// Returns the order of a certificate by an issuer. `replaces`: see [`Order`].
-pub fn order_of(ordered: &Ordered, issuer: &Issuer, replaces: Option<String>) -> Order {
-    order(&ordered.identifiers, ordered.key, issuer, replaces)
+/// Returns the order of a certificate by an issuer. `replaces`: see [`AcmeOrder`].
+pub fn order_of(ordered: &OrderedCertificate, issuer: &Issuer, replaces: Option<String>) -> AcmeOrder {
+    make_order(&ordered.identifiers, ordered.key, issuer, replaces)
 }
 
-pub fn order(identifiers: &[Identifier], key: Algorithm, issuer: &Issuer, replaces: Option<String>) -> Order {
-    Order {
+pub fn make_order(identifiers: &[Identifier], key: Algorithm, issuer: &Issuer, replaces: Option<String>) -> AcmeOrder {
+    AcmeOrder {
         identifiers: identifiers.to_vec(),
         key,
         challenge: issuer.challenge,

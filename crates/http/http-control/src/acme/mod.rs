@@ -23,21 +23,23 @@ mod shared_table;
 mod state;
 mod tasks;
 
-pub use responder::fuzz as fuzz_dns;
+pub use responder::fuzz_responder as fuzz_dns;
 
 use crate::shared::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
 use ::acme::ChallengeKind;
 use certificates::Certificate;
 use client::{Client, Clients};
-use conf_schema::value::{List, Own, Size};
-use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
+use conf_schema::value::{Own, Size, ValueList};
+use conf_schema::{
+    Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives,
+};
 use http_engine::handler::CertificateHook;
 use http_engine::own_socket::Datagrams;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
-use http_upstream::resolving::{HttpResolver, Resolving};
+use http_upstream::resolving::{HttpResolver, ResolveRules};
 use issuer::{Issuer, IssuerBlocks, Issuers};
-use order::Ordered;
+use order::OrderedCertificate;
 use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook, ReferencedClients};
 use session_engine::inventory::Inventory;
 use std::any::Any;
@@ -57,21 +59,21 @@ directives! {
         acme_shared_zone: ZoneLine,
         /// Orders and renews a certificate for the server's names, or for these identifiers. `$acme_certificate` and
         /// `$acme_certificate_key` are its values for `ssl_certificate` and `ssl_certificate_key`.
-        acme_certificate: order::Line,
+        acme_certificate: order::OrderLine,
         /// Orders certificates on demand, for names that clients send (SNI) and the configuration does not list. `ask`:
         /// URL that permits or refuses a name, requested with the argument `domain`; a status of 200 to 299 permits the
         /// name. `rate`: maximum rate of orders (default: `10r/m`). `max`: names in memory (default: 1000). The
         /// handshake waits for the certificate.
-        acme_on_demand: demand::Line,
+        acme_on_demand: demand::DemandLine,
         /// Defines a client of an ACME server, with one certificate for the names of all servers with `acme NAME`:
         /// `$acme_cert_NAME` and `$acme_cert_key_NAME`. Keys and certificates are in `acme_client_path/NAME`; the file
         /// of `account_key` is created if it does not exist. `ssl_trusted_certificate=` (an extension of Tidegate)
         /// replaces the system's authorities. Differs: `max_cert_size` and `max_key_auth_size` have no effect, as
         /// certificates have no shared zone.
-        acme_client: List<angie::Line>,
+        acme_client: ValueList<angie::ClientLine>,
         /// Adds the server's names to the certificate of an `acme_client`. Names that it cannot have are skipped with a
         /// warning: regular expressions, and wildcards without `challenge=dns`.
-        acme: List<ClientName>,
+        acme: ValueList<ClientName>,
         /// Directory that contains one directory per `acme_client` (default: `acme` in the prefix).
         acme_client_path: ClientPath,
         /// UDP socket for DNS queries about `_acme-challenge` names, for clients with `challenge=dns` and no
@@ -83,7 +85,7 @@ directives! {
         /// Requests the location before (`add`) and after (`remove`) each challenge of an `acme_client`; the variables
         /// `$acme_hook_...` describe it. A status other than 200 to 299 fails the order. `uri`: the request's URI
         /// (default: `/`).
-        acme_hook: Own<List<hook::Line>>,
+        acme_hook: Own<ValueList<hook::HookLine>>,
         /// Socket for http-01 challenges (default: port 80 on all IPv4 addresses), opened if no server listens on the
         /// port. It serves nothing else.
         acme_http_port: angie::SocketLine<80>,
@@ -96,7 +98,7 @@ directives! {
 #[derive(Clone)]
 pub struct ClientPath(PathBuf);
 
-impl Value for ClientPath {
+impl ValueKind for ClientPath {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -108,7 +110,7 @@ impl Value for ClientPath {
 #[derive(Clone)]
 pub struct ZoneLine;
 
-impl Value for ZoneLine {
+impl ValueKind for ZoneLine {
     const SYNTAX: &'static str = "zone=name:size";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -124,18 +126,18 @@ impl Value for ZoneLine {
 }
 
 static VARIABLES: &[Builtin] = &[
-    Builtin::one("acme_hook_client", hook::client, "The client of an `acme_hook` request."),
-    Builtin::one("acme_hook_name", hook::action, "The event of an `acme_hook` request: `add` or `remove`."),
+    Builtin::one("acme_hook_client", hook::write_client, "The client of an `acme_hook` request."),
+    Builtin::one("acme_hook_name", hook::write_action, "The event of an `acme_hook` request: `add` or `remove`."),
     Builtin::one(
         "acme_hook_challenge",
-        hook::challenge,
+        hook::write_challenge,
         "The challenge of an `acme_hook` request: `http`, `dns` or `alpn`.",
     ),
-    Builtin::one("acme_hook_domain", hook::domain, "The name that an `acme_hook` request proves."),
-    Builtin::one("acme_hook_token", hook::token, "The token of the challenge."),
+    Builtin::one("acme_hook_domain", hook::write_domain, "The name that an `acme_hook` request proves."),
+    Builtin::one("acme_hook_token", hook::write_token, "The token of the challenge."),
     Builtin::one(
         "acme_hook_keyauth",
-        hook::authorization,
+        hook::write_authorization,
         "The key authorization of the challenge: the content of the file (http), the text of the TXT record (dns).",
     ),
     Builtin::one(
@@ -145,7 +147,7 @@ static VARIABLES: &[Builtin] = &[
     ),
     Builtin::family(
         "acme_cert_",
-        client::value,
+        client::write_value,
         "The certificate of the `acme_client` NAME with its chain; `$acme_cert_key_NAME` is the certificate's private key.",
     ),
     Builtin::one("acme_certificate_key", |r, out| value(r, out, |c| c.key()), "The key of `$acme_certificate`."),
@@ -155,7 +157,9 @@ static VARIABLES: &[Builtin] = &[
 fn value(r: &mut Request, out: &mut Vec<u8>, part: fn(&Certificate) -> Option<Arc<[u8]>>) -> bool {
     let plan = r.plan();
     let location = plan.locations.get(r.srv().location);
-    let Some(text) = location.and_then(|l| l.ext::<Ordered>()).and_then(|ordered| part(&ordered.certificate)) else {
+    let Some(text) =
+        location.and_then(|l| l.ext::<OrderedCertificate>()).and_then(|ordered| part(&ordered.certificate))
+    else {
         return false;
     };
     out.extend_from_slice(&text);
@@ -163,20 +167,20 @@ fn value(r: &mut Request, out: &mut Vec<u8>, part: fn(&Certificate) -> Option<Ar
 }
 
 /// An `acme_certificate` of a configuration, for commands that show or renew it.
-pub struct Listed {
+pub struct ListedCertificate {
     pub issuer: String,
     pub uri: String,
     pub challenge: &'static str,
     pub identifiers: Vec<String>,
     /// `FILE:LINE` of the directives, the first one's first.
     pub places: Vec<String>,
-    folder: Option<state::Folder>,
+    folder: Option<state::IssuerFolder>,
     stem: String,
     /// Of an `acme_client`.
     is_client: bool,
 }
 
-impl Listed {
+impl ListedCertificate {
     /// Returns the certificate's file; `None` with `state_path off`. Of a client of Angie whose folder was Angie's,
     /// that one's file.
     pub fn file(&self) -> Option<PathBuf> {
@@ -187,7 +191,7 @@ impl Listed {
         }
         let leaf = folder
             .foreign()
-            .and_then(|found| tls::certs::certificates(found.chain.as_bytes()).ok()?.into_iter().next());
+            .and_then(|found| tls::certs::parse_certificates(found.chain.as_bytes()).ok()?.into_iter().next());
         let is_for = |leaf: &tls::x509::Certificate| {
             let mut names = self.identifiers.iter().filter_map(|name| ::acme::Identifier::parse(name));
             names.all(|name| ::acme::is_for(leaf, &name))
@@ -209,12 +213,12 @@ impl Listed {
 }
 
 /// Lists the certificates of a plan, each once, and the stored ones on demand.
-pub fn listed(plan: &HttpPlan) -> Vec<Listed> {
-    let mut all: Vec<Listed> = with_certificates(plan).into_iter().map(|(_, listed)| listed).collect();
-    for demand in engine::demands(plan) {
+pub fn list_certificates(plan: &HttpPlan) -> Vec<ListedCertificate> {
+    let mut all: Vec<ListedCertificate> = with_certificates(plan).into_iter().map(|(_, listed)| listed).collect();
+    for demand in engine::plan_demands(plan) {
         let (Some(issuer), Some(path)) = (demand.issuers.first(), demand.folder()) else { continue };
-        let folder = state::Folder(path);
-        all.extend(folder.stems().into_iter().map(|stem| Listed {
+        let folder = state::IssuerFolder(path);
+        all.extend(folder.stems().into_iter().map(|stem| ListedCertificate {
             issuer: issuer.name.clone(),
             uri: issuer.source.to_string(),
             challenge: challenge(issuer),
@@ -246,29 +250,30 @@ pub fn local_roots(plan: &HttpPlan) -> Vec<(String, Option<PathBuf>)> {
 /// # Errors
 /// The reason why the stored authority is unusable, with a remedy.
 pub fn local_root(folder: &Path) -> Result<Result<PathBuf, String>, String> {
-    let folder = state::Folder(folder.to_path_buf());
+    let folder = state::IssuerFolder(folder.to_path_buf());
     folder.stored_authority()?;
     base::clock::update();
     Ok(folder.authority(base::clock::unix_seconds()).map(|_| folder.authority_file()))
 }
 
-fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
-    let mut all: Vec<(Arc<Certificate>, Listed)> = Vec::new();
-    let servers = plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<Ordered>());
-    for ordered in servers.chain(client::orders(plan)) {
+fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, ListedCertificate)> {
+    let mut all: Vec<(Arc<Certificate>, ListedCertificate)> = Vec::new();
+    let servers =
+        plan.servers.iter().filter_map(|server| plan.locations.get(server.location)?.ext::<OrderedCertificate>());
+    for ordered in servers.chain(client::client_orders(plan)) {
         if let Some((_, known)) = all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &ordered.certificate)) {
             known.places.push(ordered.place.clone());
             continue;
         }
         let Some(issuer) = ordered.issuers.first() else { continue };
-        let listed = Listed {
+        let listed = ListedCertificate {
             issuer: issuer.name.clone(),
             uri: issuer.source.to_string(),
             challenge: challenge(issuer),
             identifiers: ordered.identifiers.iter().map(ToString::to_string).collect(),
             places: vec![ordered.place.clone()],
-            folder: issuer.state_path.clone().map(state::Folder),
-            stem: state::stem(&ordered.identifiers, ordered.key),
+            folder: issuer.state_path.clone().map(state::IssuerFolder),
+            stem: state::file_stem(&ordered.identifiers, ordered.key),
             is_client: issuer.timing.is_some(),
         };
         all.push((ordered.certificate.clone(), listed));
@@ -279,13 +284,13 @@ fn with_certificates(plan: &HttpPlan) -> Vec<(Arc<Certificate>, Listed)> {
 /// Asks for orders of the certificates with a name.
 fn renewals(plan: &HttpPlan, name: &str) -> Vec<(Vec<String>, std::io::Result<()>)> {
     let name = name.to_ascii_lowercase();
-    let wanted = listed(plan).into_iter().filter(|one| one.identifiers.contains(&name));
+    let wanted = list_certificates(plan).into_iter().filter(|one| one.identifiers.contains(&name));
     wanted.map(|one| (one.identifiers.clone(), one.renew())).collect()
 }
 
 /// Lists the states of the certificates of a plan.
 fn states(plan: &HttpPlan) -> Vec<AcmeState> {
-    let state = |(certificate, listed): (Arc<Certificate>, Listed)| {
+    let state = |(certificate, listed): (Arc<Certificate>, ListedCertificate)| {
         let own = certificate.status().and_then(|text| serde_json::from_str(&text).ok());
         let status: serde_json::Value = own.or_else(|| listed.status()).unwrap_or_default();
         let text = |name: &str| status.get(name).and_then(serde_json::Value::as_str).map(str::to_string);
@@ -312,8 +317,8 @@ fn states(plan: &HttpPlan) -> Vec<AcmeState> {
 pub struct Acme;
 
 impl Feature for Acme {
-    fn table(&self) -> Table {
-        AcmeConf::table("acme", Area::Http)
+    fn table(&self) -> FeatureTable {
+        AcmeConf::table("acme", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -332,7 +337,7 @@ impl Feature for Acme {
         http.extensions.push(Arc::new(clients.shared()));
         http.extensions.push(Arc::new(clients));
         let roots = issuers.iter().filter(|issuer| issuer.is_local()).map(|issuer| {
-            let folder = issuer.state_path.clone().map(state::Folder);
+            let folder = issuer.state_path.clone().map(state::IssuerFolder);
             (issuer.name.clone(), folder.map(|folder| folder.authority_file()))
         });
         http.extensions.push(Arc::new(LocalRoots(roots.collect())));
@@ -342,7 +347,7 @@ impl Feature for Acme {
                 http.folders.push(http_engine::plan::Folder { path: path.clone(), needed: true, is_state: true });
             }
         }
-        let validations = HandshakeHook(Arc::new(challenges::handshake));
+        let validations = HandshakeHook(Arc::new(challenges::choose_challenge));
         *http.cx.get::<Option<HandshakeHook>>() = Some(validations.clone());
         http.extensions.push(Arc::new(validations));
         http.extensions.push(Arc::new(engine::SharedIssuers(http.cx.get::<Issuers>().all())));
@@ -368,7 +373,7 @@ impl Feature for Acme {
         let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
         if let Some(lines) = &conf.acme {
             let names: Vec<Vec<u8>> = block.server_names.iter().map(|name| name.configured()).collect();
-            let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>());
+            let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<ResolveRules>());
             let resolving = resolving.cloned();
             AcmeClients::add(block.cx, &lines.0, &names, resolving).map_err(|problem| problem.of("acme"))?;
         }
@@ -389,7 +394,7 @@ impl Feature for Acme {
                 block.folders.push(http_engine::plan::Folder { path, needed: true, is_state: true });
             }
             if !std::mem::replace(&mut block.cx.get::<Issuers>().on_demand, true) {
-                block.extensions.push(Arc::new(CertificateHook(Arc::new(demand::handshake))));
+                block.extensions.push(Arc::new(CertificateHook(Arc::new(demand::decide_handshake))));
             }
             block.location.extensions.push(Arc::new(Arc::new(demand)));
         }
@@ -410,7 +415,7 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
         }
         if !http.cx.get::<ReferencedClients>().0.contains(&line.name) {
             let text = format!("ACME client \"{}\" is defined but not used", line.name);
-            http.cx.warnings.push(Complaint { level: Level::Warn, text, span: None, line: 0, hint: None });
+            http.cx.warnings.push(Complaint { level: ComplaintLevel::Warn, text, span: None, line: 0, hint: None });
         }
         let client = Client::new(line, http.cx, &path, bytes)?;
         if let Some(path) = client.folder() {
@@ -435,19 +440,19 @@ fn clients(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
 
 /// Clients that have a hook, in `Cx`.
 #[derive(Default)]
-struct Hooked(Vec<String>);
+struct HookedClient(Vec<String>);
 
 /// Adds the hooks of a location.
 fn hooks(conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
     let lines = conf.downcast_ref::<AcmeConf>().and_then(|conf| conf.acme_hook.as_ref());
-    let Some(Own(List(lines))) = lines else { return Ok(()) };
+    let Some(Own(ValueList(lines))) = lines else { return Ok(()) };
     for line in lines {
         if block.cx.get::<Clients>().find(&line.client).is_none() {
             return Err(AcmeClients::undefined(&line.client).of("acme_hook"));
         }
-        let hooked = &mut block.cx.get::<Hooked>().0;
+        let hooked = &mut block.cx.get::<HookedClient>().0;
         if hooked.contains(&line.client) {
-            return Err(hook::duplicate(&line.client).of("acme_hook"));
+            return Err(hook::duplicate_hook(&line.client).of("acme_hook"));
         }
         hooked.push(line.client.clone());
         let answers = block.location.content.is_some()
@@ -470,7 +475,7 @@ fn hooks(conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result
 fn sockets(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
     let Some(conf) = conf.downcast_ref::<AcmeConf>() else { return Ok(()) };
     let clients = http.cx.get::<Clients>().clone();
-    let hooked = std::mem::take(&mut http.cx.get::<Hooked>().0);
+    let hooked = std::mem::take(&mut http.cx.get::<HookedClient>().0);
     let used = std::mem::take(&mut http.cx.get::<ReferencedClients>().0);
     // For servers of other areas.
     let resolving = http.cx.get::<HttpResolver>().resolving.clone();
@@ -485,17 +490,18 @@ fn sockets(conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Resul
     if needs(ChallengeKind::Dns01) {
         let socket = angie::SocketLine::socket(conf.acme_dns_port.as_ref());
         let ttl = conf.acme_dns_ttl.0;
-        let answer =
-            move |packet: &[u8], out: &mut Vec<u8>| responder::own(packet, |name| clients.prove_by_dns(name), ttl, out);
-        http.datagrams.push(Datagrams::new(socket, Arc::new(answer), Arc::new(responder::refuse)));
+        let answer = move |packet: &[u8], out: &mut Vec<u8>| {
+            responder::respond_own(packet, |name| clients.prove_by_dns(name), ttl, out)
+        };
+        http.datagrams.push(Datagrams::new(socket, Arc::new(answer), Arc::new(responder::refuse_query)));
     }
     Ok(())
 }
 
 /// Returns an issuer with those that are tried after it, and their resolver.
-fn issuers_of(block: &mut BlockPlan<'_>, name: &str) -> Result<(Vec<Arc<Issuer>>, Option<Resolving>), Problem> {
+fn issuers_of(block: &mut BlockPlan<'_>, name: &str) -> Result<(Vec<Arc<Issuer>>, Option<ResolveRules>), Problem> {
     let issuers = block.cx.get::<Issuers>().chain(name)?;
-    let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<Resolving>()).cloned();
+    let resolving = block.location.extensions.iter().find_map(|state| state.downcast_ref::<ResolveRules>()).cloned();
     match issuers.iter().find(|issuer| !issuer.is_local()) {
         Some(issuer) if resolving.is_none() => {
             let text = format!("\"resolver\" is not configured, which acme issuer \"{}\" needs", issuer.name);

@@ -3,10 +3,10 @@
 use super::certificates::{self, Certificate};
 use super::issuer::Issuer;
 use acme::{Algorithm, ChallengeKind, Identifier, LocalAuthority};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::HttpArea;
 use session_engine::names::ServerName;
-use session_engine::upstreams::Resolving;
+use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 
 /// Identifiers of one certificate.
@@ -17,7 +17,7 @@ const LOCAL: &str =
 
 /// The directive as written.
 #[derive(Clone)]
-pub struct Line {
+pub struct OrderLine {
     pub issuer: String,
     /// `FILE:LINE` of the directive.
     place: String,
@@ -26,11 +26,11 @@ pub struct Line {
 }
 
 /// A certificate that a server uses; kept with the server.
-pub struct Ordered {
+pub struct OrderedCertificate {
     /// In the order in which they are tried; the first one's folder has the certificate.
     pub issuers: Vec<Arc<Issuer>>,
     /// `None`: all issuers are local.
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     pub identifiers: Vec<Identifier>,
     pub key: Algorithm,
     /// `FILE:LINE` of the directive.
@@ -80,7 +80,7 @@ fn check(identifier: &Identifier, issuer: &Issuer) -> Result<(), Problem> {
     }
 }
 
-impl Ordered {
+impl OrderedCertificate {
     /// Tells whether the certificate is for a server name.
     pub fn covers(&self, name: &str) -> bool {
         self.identifiers.iter().any(|identifier| match identifier {
@@ -93,11 +93,11 @@ impl Ordered {
     }
 }
 
-impl Value for Line {
+impl ValueKind for OrderLine {
     const SYNTAX: &'static str = "issuer [identifier ...] [key=alg[:size]]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let place = cx.place();
-        let mut line = Line { issuer: String::new(), place, identifiers: Vec::new(), key: Algorithm::default() };
+        let mut line = OrderLine { issuer: String::new(), place, identifiers: Vec::new(), key: Algorithm::default() };
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             match text.strip_prefix("key=") {
@@ -113,7 +113,7 @@ impl Value for Line {
     }
 }
 
-impl Line {
+impl OrderLine {
     /// Joins the line with its issuers; without identifiers it takes the server's names.
     ///
     /// # Errors
@@ -121,9 +121,9 @@ impl Line {
     pub fn bind(
         &self,
         issuers: Vec<Arc<Issuer>>,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
         names: &[ServerName<HttpArea>],
-    ) -> Result<Ordered, Problem> {
+    ) -> Result<OrderedCertificate, Problem> {
         let mut identifiers = self.identifiers.clone();
         if identifiers.is_empty() {
             for name in names {
@@ -148,7 +148,14 @@ impl Line {
         if identifiers.len() > IDENTIFIERS_MAX {
             return Err(Problem::says(format!("more than {IDENTIFIERS_MAX} identifiers in a certificate")));
         }
-        let certificate = certificates::of(&issuers, &identifiers, self.key);
-        Ok(Ordered { issuers, resolving, identifiers, key: self.key, place: self.place.clone(), certificate })
+        let certificate = certificates::order_certificate(&issuers, &identifiers, self.key);
+        Ok(OrderedCertificate {
+            issuers,
+            resolving,
+            identifiers,
+            key: self.key,
+            place: self.place.clone(),
+            certificate,
+        })
     }
 }

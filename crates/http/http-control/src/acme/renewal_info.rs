@@ -11,7 +11,7 @@ const RETRIES_MAX: u32 = 4;
 const RETRY_SECONDS: i64 = 60;
 
 /// An authority's answer; `Ok(None)`: it does not tell.
-pub type Answer = Result<Option<RenewalWindow>, Error>;
+pub type RenewalAnswer = Result<Option<RenewalWindow>, Error>;
 
 /// The time of a renewal after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,13 @@ pub struct Advice {
 
 impl Advice {
     /// `not_before`, `not_after`: of the certificate. `failures`: temporary ones before this answer. `random`: 0 to 1.
-    pub fn of(answer: &Answer, (not_before, not_after): (i64, i64), now: i64, failures: u32, random: f64) -> Advice {
+    pub fn of(
+        answer: &RenewalAnswer,
+        (not_before, not_after): (i64, i64),
+        now: i64,
+        failures: u32,
+        random: f64,
+    ) -> Advice {
         let seconds = |after: Option<std::time::Duration>, default: i64| {
             let asked = after.and_then(|after| i64::try_from(after.as_secs()).ok());
             asked.unwrap_or(default).clamp(SECONDS_LEAST, SECONDS_MOST)
@@ -74,7 +80,7 @@ mod tests {
     const HOUR: i64 = 3600;
     const LIFE: (i64, i64) = (0, 90 * 24 * HOUR);
 
-    fn window(start: i64, end: i64, again: Option<u64>) -> Answer {
+    fn window(start: i64, end: i64, again: Option<u64>) -> RenewalAnswer {
         let again = again.map(Duration::from_secs);
         Ok(Some(RenewalWindow { start, end, again, explanation: None }))
     }

@@ -3,7 +3,7 @@
 //!
 //! Known names are those of clients with `challenge=dns`. Malformed packets are dropped.
 
-use super::dns::record;
+use super::dns::challenge_record;
 use acme::Identifier;
 use std::collections::HashMap;
 use std::sync::{LazyLock, PoisonError, RwLock};
@@ -31,8 +31,8 @@ static TEXTS: LazyLock<RwLock<HashMap<String, Vec<String>>>> = LazyLock::new(RwL
 ///
 /// # Errors
 /// The name has too many challenges.
-pub fn add(identifier: &Identifier, authorization: &str) -> Result<(), String> {
-    let (name, value) = record(identifier, authorization);
+pub fn add_challenge(identifier: &Identifier, authorization: &str) -> Result<(), String> {
+    let (name, value) = challenge_record(identifier, authorization);
     let mut all = TEXTS.write().unwrap_or_else(PoisonError::into_inner);
     let texts = all.entry(name).or_default();
     if texts.len() >= TEXTS_MAX {
@@ -43,8 +43,8 @@ pub fn add(identifier: &Identifier, authorization: &str) -> Result<(), String> {
 }
 
 /// Stops answering.
-pub fn remove(identifier: &Identifier, authorization: &str) {
-    let (name, value) = record(identifier, authorization);
+pub fn remove_challenge(identifier: &Identifier, authorization: &str) {
+    let (name, value) = challenge_record(identifier, authorization);
     let mut all = TEXTS.write().unwrap_or_else(PoisonError::into_inner);
     if let Some(texts) = all.get_mut(&name) {
         if let Some(at) = texts.iter().position(|text| *text == value) {
@@ -154,7 +154,7 @@ impl Query<'_> {
 }
 
 /// Responds to a query for a known name; `false`: a malformed packet, or another name's query.
-pub fn own(packet: &[u8], known: impl Fn(&str) -> bool, ttl: u32, out: &mut Vec<u8>) -> bool {
+pub fn respond_own(packet: &[u8], known: impl Fn(&str) -> bool, ttl: u32, out: &mut Vec<u8>) -> bool {
     let Some(query) = Query::parse(packet) else { return false };
     let host = query.name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix('.'));
     if query.opcode != 0 || query.class != IN || !host.is_some_and(known) {
@@ -169,7 +169,7 @@ pub fn own(packet: &[u8], known: impl Fn(&str) -> bool, ttl: u32, out: &mut Vec<
 }
 
 /// Refuses a query; `false`: a malformed packet.
-pub fn refuse(packet: &[u8], out: &mut Vec<u8>) -> bool {
+pub fn refuse_query(packet: &[u8], out: &mut Vec<u8>) -> bool {
     let Some(query) = Query::parse(packet) else { return false };
     query.respond(if query.opcode == 0 { REFUSED } else { NOT_IMPLEMENTED }, &[], 0, out);
     true
@@ -179,10 +179,10 @@ pub fn refuse(packet: &[u8], out: &mut Vec<u8>) -> bool {
 ///
 /// # Panics
 /// One of these does not hold.
-pub fn fuzz(data: &[u8]) {
+pub fn fuzz_responder(data: &[u8]) {
     let (mut answer, mut refusal) = (Vec::new(), Vec::new());
-    let answered = own(data, |_| true, 1, &mut answer);
-    let readable = refuse(data, &mut refusal);
+    let answered = respond_own(data, |_| true, 1, &mut answer);
+    let readable = refuse_query(data, &mut refusal);
     assert!(readable || !answered, "an answer to a malformed packet");
     for response in
         [(answered, &answer), (readable, &refusal)].into_iter().filter(|(sent, _)| *sent).map(|(_, text)| text)
@@ -217,13 +217,13 @@ mod tests {
         let known = |name: &str| name == "responder.test";
         let ask = |packet: &[u8]| {
             let mut out = Vec::new();
-            own(packet, known, 60, &mut out).then_some(out)
+            respond_own(packet, known, 60, &mut out).then_some(out)
         };
         // Letters keep their case in the question (resolvers mix it).
         let mixed = query("_acme-Challenge.Responder.TEST", TXT, true);
         let empty = ask(&mixed).expect("a known name");
         assert_eq!(&empty[..12], &[0x12, 0x34, 0x85, 0, 0, 1, 0, 0, 0, 0, 0, 1], "no text yet");
-        add(&identifier, "a.b").expect("added");
+        add_challenge(&identifier, "a.b").expect("added");
         let full = ask(&mixed).expect("a known name");
         assert_eq!(&full[..12], &[0x12, 0x34, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
         assert_eq!(&full[12..mixed.len() - 11], &mixed[12..mixed.len() - 11], "the question as sent");
@@ -234,18 +234,18 @@ mod tests {
         assert_eq!(ask(&query("_acme-challenge.other.test", TXT, false)), None);
         assert_eq!(ask(&query("responder.test", TXT, false)), None);
         let mut refused = Vec::new();
-        assert!(refuse(&query("_acme-challenge.other.test", TXT, false), &mut refused));
+        assert!(refuse_query(&query("_acme-challenge.other.test", TXT, false), &mut refused));
         assert_eq!(refused[3], REFUSED);
         // Without EDNS a response ends at 512 bytes.
         for n in 1..TEXTS_MAX {
-            add(&identifier, &format!("a.{n}")).expect("added");
+            add_challenge(&identifier, &format!("a.{n}")).expect("added");
         }
-        assert!(add(&identifier, "more").is_err());
+        assert!(add_challenge(&identifier, "more").is_err());
         let cut = ask(&query("_acme-challenge.responder.test", TXT, false)).expect("known");
         assert!(cut.len() <= PLAIN_BYTES && cut[2] & 2 != 0, "{} bytes", cut.len());
         assert!(ask(&query("_acme-challenge.responder.test", TXT, true)).expect("known").len() <= UDP_BYTES_MAX);
         for authorization in (1..TEXTS_MAX).map(|n| format!("a.{n}")).chain(["a.b".into()]) {
-            remove(&identifier, &authorization);
+            remove_challenge(&identifier, &authorization);
         }
         assert_eq!(ask(&mixed).expect("known")[7], 0);
     }
@@ -256,8 +256,8 @@ mod tests {
         let whole = query("_acme-challenge.malformed.test", TXT, true);
         let mut out = Vec::new();
         for end in 0..whole.len() {
-            assert!(!own(&whole[..end], |_| true, 1, &mut out), "{end} bytes");
-            assert!(!refuse(&whole[..end], &mut out), "{end} bytes");
+            assert!(!respond_own(&whole[..end], |_| true, 1, &mut out), "{end} bytes");
+            assert!(!refuse_query(&whole[..end], &mut out), "{end} bytes");
         }
         let changed = |at: usize, byte: u8| {
             let mut packet = whole.clone();
@@ -266,13 +266,13 @@ mod tests {
         };
         // A response, two questions, a compressed name.
         for packet in [changed(2, 0x80), changed(5, 2), changed(12, 0xc0)] {
-            assert!(!refuse(&packet, &mut out), "{packet:?}");
+            assert!(!refuse_query(&packet, &mut out), "{packet:?}");
         }
         for at in 0..whole.len() {
-            [0, 1, 0x3f, 0x40, 0x80, 0xff].into_iter().for_each(|byte| fuzz(&changed(at, byte)));
+            [0, 1, 0x3f, 0x40, 0x80, 0xff].into_iter().for_each(|byte| fuzz_responder(&changed(at, byte)));
         }
         let mut notify = Vec::new();
-        assert!(refuse(&changed(2, 0x20), &mut notify));
+        assert!(refuse_query(&changed(2, 0x20), &mut notify));
         assert_eq!(notify[3], NOT_IMPLEMENTED);
     }
 
@@ -368,29 +368,29 @@ mod tests {
         ];
         let mut random = Random(20_261_124);
         for _ in 0..100_000 {
-            fuzz(&packet(&mut random, &seeds));
+            fuzz_responder(&packet(&mut random, &seeds));
         }
         let identifier = Identifier::parse("property.test").expect("valid");
         let authorizations: Vec<String> = (0..TEXTS_MAX).map(|n| format!("token.{n}")).collect();
-        authorizations.iter().try_for_each(|authorization| add(&identifier, authorization)).expect("added");
-        let texts: Vec<String> = authorizations.iter().map(|text| record(&identifier, text).1).collect();
+        authorizations.iter().try_for_each(|authorization| add_challenge(&identifier, authorization)).expect("added");
+        let texts: Vec<String> = authorizations.iter().map(|text| challenge_record(&identifier, text).1).collect();
         let (mut answered, mut with_texts) = (0, 0);
         for _ in 0..100_000 {
             let packet = packet(&mut random, &seeds);
             let mut out = Vec::new();
-            if own(&packet, |name| name == "property.test", 60, &mut out) {
+            if respond_own(&packet, |name| name == "property.test", 60, &mut out) {
                 check(&packet, &out, &texts);
                 answered += 1;
                 with_texts += usize::from(out[7] > 0);
             } else {
                 assert!(out.is_empty());
             }
-            if refuse(&packet, &mut out) {
+            if refuse_query(&packet, &mut out) {
                 check(&packet, &out, &[]);
             }
         }
         // The mutations leave enough packets that are queries.
         assert!(answered > 9_000 && with_texts > 7_000, "{answered} {with_texts}");
-        authorizations.iter().for_each(|authorization| remove(&identifier, authorization));
+        authorizations.iter().for_each(|authorization| remove_challenge(&identifier, authorization));
     }
 }

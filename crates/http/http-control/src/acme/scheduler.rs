@@ -1,19 +1,19 @@
 //! Runs the orders of a plan, as the agenda decides: several at a time, one per certificate, with the next issuer after
 //! a failure. Receives orders from operators and names from handshakes.
 
-use super::demand::{self, Asked, Kept, Name, OnDemand};
+use super::demand::{self, DemandCertificate, DemandName, HandshakeName, OnDemand};
 use super::issuer::Issuer;
-use super::issuer_client::{Failed, IssuerClient, ORDERS_MAX, blocking};
-use super::job::{Job, Store, now, random};
-use super::order::Ordered;
-use super::renewal_info::{self, Advice, Answer, Renewal};
+use super::issuer_client::{IssuerClient, ORDERS_MAX, OrderFailure, run_blocking};
+use super::job::{CertificateJob, CertificateStore, agenda_now, random_share};
+use super::order::OrderedCertificate;
+use super::renewal_info::{self, Advice, Renewal, RenewalAnswer};
 use super::shared_issuer::SharedIssuer;
 use super::shared_table;
-use super::state::{Folder, stem};
-use super::tasks::{self, Outcome, Work};
-use acme::{Agenda, FailureCause, Identifier, Limits, TaskId, certificate_id};
+use super::state::{IssuerFolder, file_stem};
+use super::tasks::{self, TaskOutcome, Work};
+use acme::{Agenda, FailureCause, Identifier, IssuerLimits, TaskId, certificate_id};
 use http_engine::HttpPlan;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -45,9 +45,9 @@ const PATIENCE: i64 = 10;
 const DEMAND_TRIES_MAX: u32 = 3;
 const DEMAND_PAUSE: i64 = 3600;
 
-fn limits(issuer: &Issuer) -> Limits {
+fn limits(issuer: &Issuer) -> IssuerLimits {
     let retry = issuer.timing.map(|timing| timing.retry.unwrap_or(NEVER));
-    Limits { orders_max: ORDERS_MAX, retry }
+    IssuerLimits { orders_max: ORDERS_MAX, retry }
 }
 
 fn shared_of(issuers: &[Arc<Issuer>]) -> Option<Arc<SharedIssuer>> {
@@ -56,11 +56,11 @@ fn shared_of(issuers: &[Arc<Issuer>]) -> Option<Arc<SharedIssuer>> {
 
 /// Tasks under way; they end with their owner.
 #[derive(Default)]
-struct Running(Vec<(Work, Option<JoinHandle<Outcome>>)>);
+struct RunningTasks(Vec<(Work, Option<JoinHandle<TaskOutcome>>)>);
 
-impl Running {
+impl RunningTasks {
     /// Waits for the end of any. `None` as outcome: it has panicked.
-    async fn next(&mut self) -> (Work, Option<Outcome>) {
+    async fn next(&mut self) -> (Work, Option<TaskOutcome>) {
         std::future::poll_fn(|cx| {
             for at in 0..self.0.len() {
                 let Some((_, Some(handle))) = self.0.get_mut(at) else { continue };
@@ -78,7 +78,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningTasks {
     fn drop(&mut self) {
         for (work, handle) in self.0.drain(..) {
             if let Some(handle) = handle {
@@ -103,16 +103,16 @@ struct Allowance {
 pub struct Scheduler {
     clients: Vec<Rc<IssuerClient>>,
     agenda: Agenda,
-    jobs: HashMap<TaskId, Rc<Job>>,
-    stores: Vec<Rc<Store>>,
+    jobs: HashMap<TaskId, Rc<CertificateJob>>,
+    stores: Vec<Rc<CertificateStore>>,
     /// Questions for renewal windows, by the steady clock.
     windows: BTreeSet<(i64, TaskId)>,
     on_demand: HashMap<(Arc<str>, String), TaskId>,
     allowances: HashMap<Arc<str>, Allowance>,
-    running: Running,
+    running: RunningTasks,
     log: Arc<ErrorLog>,
     /// Folders of names on demand, to be freed of certificates that have ended.
-    swept: Vec<Rc<Store>>,
+    swept: Vec<Rc<CertificateStore>>,
     /// Steady time of the last look for requests of operators.
     looked_at: i64,
     /// Steady time of the next try to store certificates.
@@ -121,7 +121,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     pub fn new(
-        orders: &[&Ordered],
+        orders: &[&OrderedCertificate],
         demands: Vec<Arc<OnDemand>>,
         plan: &sync::Weak<HttpPlan>,
         log: &Arc<ErrorLog>,
@@ -148,20 +148,20 @@ impl Scheduler {
             windows: BTreeSet::new(),
             on_demand: HashMap::new(),
             allowances: HashMap::new(),
-            running: Running::default(),
+            running: RunningTasks::default(),
             log: Arc::clone(log),
             swept: Vec::new(),
             looked_at: i64::MIN,
             save_at: i64::MIN,
         };
         for ordered in orders {
-            let job = Job {
+            let job = CertificateJob {
                 identifiers: ordered.identifiers.clone(),
                 key: ordered.key,
                 certificate: Arc::clone(&ordered.certificate),
-                stem: stem(&ordered.identifiers, ordered.key),
+                stem: file_stem(&ordered.identifiers, ordered.key),
                 store: scheduler
-                    .store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(Folder)),
+                    .store(ordered.issuers.first().and_then(|issuer| issuer.state_path.clone()).map(IssuerFolder)),
                 home: 0,
                 timing: ordered.issuers.first().and_then(|issuer| issuer.timing),
                 served_by: Cell::new(None),
@@ -177,28 +177,28 @@ impl Scheduler {
             };
             scheduler.add(job, &ordered.issuers, false);
         }
-        for Kept { demand, text, name } in demand::forget_unused(&demands) {
-            scheduler.add_on_demand(Asked { demand, text, name }, false);
+        for DemandCertificate { demand, text, name } in demand::forget_unused(&demands) {
+            scheduler.add_on_demand(HandshakeName { demand, text, name }, false);
         }
         for demand in demands {
-            let store = scheduler.store(demand.folder().map(Folder));
+            let store = scheduler.store(demand.folder().map(IssuerFolder));
             scheduler.swept.extend(store);
         }
         scheduler
     }
 
-    fn store(&mut self, folder: Option<Folder>) -> Option<Rc<Store>> {
+    fn store(&mut self, folder: Option<IssuerFolder>) -> Option<Rc<CertificateStore>> {
         let folder = folder?;
         if let Some(known) = self.stores.iter().find(|store| store.folder.0 == folder.0) {
             return Some(Rc::clone(known));
         }
         let lock = tokio::sync::Mutex::new(Weak::new());
-        let store = Rc::new(Store { folder, lock, looked: Cell::new(None) });
+        let store = Rc::new(CertificateStore { folder, lock, looked: Cell::new(None) });
         self.stores.push(Rc::clone(&store));
         Some(store)
     }
 
-    fn add(&mut self, mut job: Job, issuers: &[Arc<Issuer>], urgent: bool) -> TaskId {
+    fn add(&mut self, mut job: CertificateJob, issuers: &[Arc<Issuer>], urgent: bool) -> TaskId {
         let place_of =
             |issuer: &Arc<Issuer>| self.clients.iter().position(|client| Arc::ptr_eq(&client.issuer, issuer));
         let order: Vec<usize> = issuers.iter().filter_map(place_of).collect();
@@ -243,15 +243,15 @@ impl Scheduler {
     pub async fn run(mut self) {
         self.tell_first();
         for store in self.swept.drain(..).collect::<Vec<_>>() {
-            let at = now().wall;
+            let at = agenda_now().wall;
             self.spawn(Work::Status, async move {
                 let folder = store.folder.clone();
-                let _ = blocking(move || {
+                let _ = run_blocking(move || {
                     folder.remove_ended(at);
                     Ok(())
                 })
                 .await;
-                Outcome::Told
+                TaskOutcome::Told
             });
         }
         loop {
@@ -267,7 +267,7 @@ impl Scheduler {
 
     /// Waits for the end of a task, the next due time, or a name on demand.
     async fn wait(&mut self) {
-        let at = now();
+        let at = agenda_now();
         let window = self.windows.first().filter(|_| self.running.count(Work::is_window) < WINDOWS_MAX);
         let window = window.map_or(SLEEP_MOST, |(due, _)| due.saturating_sub(at.steady).max(0));
         let idle = self.agenda.idle_for(at, SLEEP_MOST).min(window);
@@ -279,7 +279,7 @@ impl Scheduler {
         };
         let asks = self.running.count(Work::is_question);
         let ended = runtime::time::timeout(Duration::from_secs(limit), async {
-            let (mut next, mut came) = (pin!(self.running.next()), pin!(demand::came()));
+            let (mut next, mut came) = (pin!(self.running.next()), pin!(demand::await_name()));
             let mut shared = pin!(shared_table::certificate_came());
             std::future::poll_fn(|cx| match next.as_mut().poll(cx) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -294,14 +294,14 @@ impl Scheduler {
         }
     }
 
-    fn spawn(&mut self, work: Work, task: impl Future<Output = Outcome> + 'static) {
+    fn spawn(&mut self, work: Work, task: impl Future<Output = TaskOutcome> + 'static) {
         self.running.0.push((work, Some(runtime::task::spawn_local(task))));
     }
 
     fn begin_orders(&mut self) {
-        while let Some(order) = self.agenda.start(now()) {
+        while let Some(order) = self.agenda.start(agenda_now()) {
             let (Some(job), Some(client)) = (self.jobs.get(&order.task), self.clients.get(order.issuer)) else {
-                self.agenda.postponed(order.task, now(), SLEEP_MOST);
+                self.agenda.postponed(order.task, agenda_now(), SLEEP_MOST);
                 continue;
             };
             let (job, client) = (Rc::clone(job), Rc::clone(client));
@@ -309,12 +309,12 @@ impl Scheduler {
             let replaces = replaces.and_then(|leaf| certificate_id(&leaf));
             let status = self.status(order.task, &job, "ordering");
             job.certificate.set_status(&status);
-            self.spawn(Work::Order(order), tasks::order(job, client, replaces, status));
+            self.spawn(Work::Order(order), tasks::run_order(job, client, replaces, status));
         }
     }
 
     fn begin_windows(&mut self) {
-        let at = now();
+        let at = agenda_now();
         while self.running.count(Work::is_window) < WINDOWS_MAX
             && let Some((_, id)) = self.windows.first().copied().filter(|(due, _)| *due <= at.steady)
         {
@@ -325,23 +325,23 @@ impl Scheduler {
             if let (Some(client), Some(certificate)) = (client.filter(|client| !client.issuer.is_local()), certificate)
             {
                 let work = Work::Window(id, certificate.clone());
-                self.spawn(work, async move { Outcome::Window(client.window(&certificate).await) });
+                self.spawn(work, async move { TaskOutcome::Window(client.window(&certificate).await) });
             }
         }
     }
 
-    fn ended(&mut self, work: Work, outcome: Option<Outcome>) {
-        let at = now();
+    fn ended(&mut self, work: Work, outcome: Option<TaskOutcome>) {
+        let at = agenda_now();
         match (work, outcome) {
-            (Work::Order(order), Some(Outcome::Issued(issued))) => self.issued(order, issued),
-            (Work::Order(order), Some(Outcome::Adopted)) => {
+            (Work::Order(order), Some(TaskOutcome::Issued(issued))) => self.issued(order, issued),
+            (Work::Order(order), Some(TaskOutcome::Adopted)) => {
                 self.agenda.postponed(order.task, at, 0);
                 self.renewed(order.task);
                 let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
                 let words = format_args!("took a certificate for \"{name}\" over from another process");
-                self.say(order.issuer, Level::Notice, words);
+                self.say(order.issuer, Severity::Notice, words);
             }
-            (Work::Adoption(id), Some(Outcome::Adopted)) => {
+            (Work::Adoption(id), Some(TaskOutcome::Adopted)) => {
                 if let Some(job) = self.jobs.get(&id).cloned() {
                     job.served_by.set(job.served_by.get().or(Some(job.home)));
                     // An order that has begun meanwhile plans the renewal.
@@ -349,44 +349,52 @@ impl Scheduler {
                         self.renewed(id);
                     }
                     let words = format_args!("took a certificate for \"{}\" over from another server", job.name());
-                    self.say(job.home, Level::Notice, words);
+                    self.say(job.home, Severity::Notice, words);
                 }
             }
             (Work::Adoption(_), _) => {}
-            (Work::Order(order), Some(Outcome::TakenTurn)) => {
-                self.say(order.issuer, Level::Info, format_args!("another server orders"));
+            (Work::Order(order), Some(TaskOutcome::TakenTurn)) => {
+                self.say(order.issuer, Severity::Info, format_args!("another server orders"));
                 self.agenda.postponed(order.task, at, LOCKED);
             }
-            (Work::Order(order), Some(Outcome::NoStore)) => {
+            (Work::Order(order), Some(TaskOutcome::NoStore)) => {
                 let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
                 let words = format_args!("the renewal for \"{name}\" waits for the store of \"shared_store\"");
-                self.say(order.issuer, Level::Warn, words);
+                self.say(order.issuer, Severity::Warn, words);
                 self.agenda.postponed(order.task, at, STORE_PAUSE);
             }
-            (Work::Order(order), Some(Outcome::Locked)) => {
-                self.say(order.issuer, Level::Info, format_args!("another process orders with this state"));
+            (Work::Order(order), Some(TaskOutcome::Locked)) => {
+                self.say(order.issuer, Severity::Info, format_args!("another process orders with this state"));
                 self.agenda.postponed(order.task, at, LOCKED);
             }
-            (Work::Order(order), Some(Outcome::Unwanted(why))) => {
+            (Work::Order(order), Some(TaskOutcome::Unwanted(why))) => {
                 let name = self.jobs.get(&order.task).map(|job| job.name()).unwrap_or_default();
-                self.say(order.issuer, Level::Notice, format_args!("\"{name}\" is not renewed: {why}"));
+                self.say(order.issuer, Severity::Notice, format_args!("\"{name}\" is not renewed: {why}"));
                 self.agenda.postponed(order.task, at, 0);
                 self.drop_on_demand(order.task);
             }
-            (Work::Order(order), Some(Outcome::Failed(failed))) => self.failed(order, &failed),
+            (Work::Order(order), Some(TaskOutcome::Failed(failed))) => self.failed(order, &failed),
             (Work::Order(order), _) => {
-                self.agenda.failed(order, at, FailureCause::Task, None, random());
+                self.agenda.failed(order, at, FailureCause::Task, None, random_share());
             }
-            (Work::Window(id, of), Some(Outcome::Window(answer))) => self.window(id, &of, &answer),
+            (Work::Window(id, of), Some(TaskOutcome::Window(answer))) => self.window(id, &of, &answer),
             (Work::Window(id, _), _) => drop(self.windows.insert((at.steady + renewal_info::DEFAULT_SECONDS, id))),
-            (Work::Question(asked), Some(Outcome::Allowed(stored))) => self.allowed(asked, stored),
-            (Work::Question(asked), Some(Outcome::Denied)) => {
-                self.log.log(Level::Info, 0, format_args!("no certificate on demand for \"{}\": refused", asked.text));
+            (Work::Question(asked), Some(TaskOutcome::Allowed(stored))) => self.allowed(asked, stored),
+            (Work::Question(asked), Some(TaskOutcome::Denied)) => {
+                self.log.log(
+                    Severity::Info,
+                    0,
+                    format_args!("no certificate on demand for \"{}\": refused", asked.text),
+                );
                 asked.name.refuse(demand::REFUSED);
             }
-            (Work::Question(asked), Some(Outcome::Unknown(why))) => {
+            (Work::Question(asked), Some(TaskOutcome::Unknown(why))) => {
                 let text = &asked.text;
-                self.log.log(Level::Error, 0, format_args!("{why} while asking about the name \"{text}\" on demand"));
+                self.log.log(
+                    Severity::Error,
+                    0,
+                    format_args!("{why} while asking about the name \"{text}\" on demand"),
+                );
                 asked.name.fail(demand::FAILED);
             }
             (Work::Question(asked), _) => asked.name.fail(demand::FAILED),
@@ -394,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    fn say(&self, issuer: usize, level: Level, words: std::fmt::Arguments<'_>) {
+    fn say(&self, issuer: usize, level: Severity, words: std::fmt::Arguments<'_>) {
         if let Some(client) = self.clients.get(issuer) {
             client.say(level, words);
         }
@@ -408,15 +416,15 @@ impl Scheduler {
         job.questions_failed.set(0);
         self.agenda.renew_at(id, job.renewal());
         self.windows.retain(|(_, other)| *other != id);
-        self.windows.insert((now().steady, id));
+        self.windows.insert((agenda_now().steady, id));
         if let Some((_, name)) = &job.on_demand {
             name.serve();
         }
         self.tell(id, "issued");
     }
 
-    fn issued(&mut self, order: acme::DueOrder, issued: tasks::Done) {
-        let at = now();
+    fn issued(&mut self, order: acme::DueOrder, issued: tasks::IssuedCertificate) {
+        let at = agenda_now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         job.served_by.set(Some(order.issuer));
         let ends = job.certificate.leaf().map_or(0, |leaf| leaf.not_after);
@@ -427,11 +435,15 @@ impl Scheduler {
         self.windows.retain(|(_, other)| *other != order.task);
         self.windows.insert((at.steady, order.task));
         let name = job.name();
-        let until = tls::x509::time::print(ends);
-        self.say(order.issuer, Level::Notice, format_args!("issued a certificate for \"{name}\", valid until {until}"));
+        let until = tls::x509::time::print_time(ends);
+        self.say(
+            order.issuer,
+            Severity::Notice,
+            format_args!("issued a certificate for \"{name}\", valid until {until}"),
+        );
         if let Some(why) = issued.not_stored {
             let words = format_args!("the certificate for \"{name}\" is not stored: {why}");
-            self.say(order.issuer, Level::Error, words);
+            self.say(order.issuer, Severity::Error, words);
         }
         if let Some((_, name)) = &job.on_demand {
             name.serve();
@@ -439,13 +451,13 @@ impl Scheduler {
         self.tell(order.task, "issued");
     }
 
-    fn failed(&mut self, order: acme::DueOrder, failed: &Failed) {
-        let at = now();
+    fn failed(&mut self, order: acme::DueOrder, failed: &OrderFailure) {
+        let at = agenda_now();
         let Some(job) = self.jobs.get(&order.task).cloned() else { return };
         let why = &failed.error;
         let asked = why.retry_after().map(|after| i64::try_from(after.as_secs()).unwrap_or(i64::MAX));
         let asked = asked.map(|asked| asked.min(self.patience(&job, failed.cause, at.wall)));
-        let pause = self.agenda.failed(order, at, failed.cause, asked, random());
+        let pause = self.agenda.failed(order, at, failed.cause, asked, random_share());
         *job.error.borrow_mut() = Some((why.to_string(), at.wall));
         let (name, issuer) = (job.name(), self.issuer_name(order.issuer));
         let next = match pause < NEVER / 2 {
@@ -453,7 +465,7 @@ impl Scheduler {
             false => "not repeated (\"retry_after_error=off\")".to_string(),
         };
         self.log.log(
-            Level::Warn,
+            Severity::Warn,
             0,
             format_args!("{why} while ordering a certificate for \"{name}\" of acme issuer \"{issuer}\", {next}"),
         );
@@ -472,8 +484,8 @@ impl Scheduler {
 
     /// Returns the longest pause that an issuer may ask for after a failure: half of the time that the certificate has left, or that the
     /// first of all has whose orders wait. A pause of the issuer's choice must not let a certificate end.
-    fn patience(&self, job: &Rc<Job>, cause: FailureCause, now: i64) -> i64 {
-        let left = |job: &Rc<Job>| {
+    fn patience(&self, job: &Rc<CertificateJob>, cause: FailureCause, now: i64) -> i64 {
+        let left = |job: &Rc<CertificateJob>| {
             job.certificate.leaf().map(|leaf| leaf.not_after.saturating_sub(now)).filter(|left| *left > 0)
         };
         let least = match cause {
@@ -484,8 +496,8 @@ impl Scheduler {
     }
 
     /// Follows an answer about the renewal window. `of`: the certificate that the question was about.
-    fn window(&mut self, id: TaskId, of: &str, answer: &Answer) {
-        let at = now();
+    fn window(&mut self, id: TaskId, of: &str, answer: &RenewalAnswer) {
+        let at = agenda_now();
         let Some(job) = self.jobs.get(&id).cloned() else { return };
         // A certificate that was replaced meanwhile has a question of its own.
         let Some(leaf) = job.certificate.leaf().filter(|leaf| certificate_id(leaf).as_deref() == Some(of)) else {
@@ -493,10 +505,10 @@ impl Scheduler {
         };
         let (name, by) = (job.name(), job.served_by.get().unwrap_or(job.home));
         let failures = job.questions_failed.get();
-        let advice = Advice::of(answer, (leaf.not_before, leaf.not_after), at.wall, failures, random());
+        let advice = Advice::of(answer, (leaf.not_before, leaf.not_after), at.wall, failures, random_share());
         job.questions_failed.set(if answer.is_err() { failures.saturating_add(1) } else { 0 });
         if let Some(why) = &advice.complaint {
-            self.say(by, Level::Warn, format_args!("renewal information of \"{name}\" failed: {why}"));
+            self.say(by, Severity::Warn, format_args!("renewal information of \"{name}\" failed: {why}"));
         }
         match advice.renewal {
             Renewal::At(suggested) => {
@@ -516,7 +528,7 @@ impl Scheduler {
             && *job.explanation.borrow() != explanation
         {
             let words = format_args!("the renewal window of \"{name}\" is explained at {url}");
-            self.say(by, Level::Notice, words);
+            self.say(by, Severity::Notice, words);
         }
         job.explanation.replace(explanation);
         self.windows.retain(|(_, other)| *other != id);
@@ -524,9 +536,9 @@ impl Scheduler {
     }
 
     /// Describes the orders of a certificate. Orders that the configuration has disabled have no next one.
-    fn status(&self, id: TaskId, job: &Job, state: &str) -> String {
+    fn status(&self, id: TaskId, job: &CertificateJob, state: &str) -> String {
         let error = job.error.borrow();
-        let at = now();
+        let at = agenda_now();
         let next = Some(self.agenda.next_order(id, at)).filter(|next| *next < at.wall.saturating_add(NEVER / 2));
         let is_enabled = job.timing.is_none_or(|timing| timing.enabled);
         let state = match next {
@@ -556,10 +568,10 @@ impl Scheduler {
         self.spawn(Work::Status, async move {
             let (folder, stem) = (store.folder.clone(), job.stem.clone());
             let path = folder.0.display().to_string();
-            if let Err(why) = blocking(move || folder.store_status(&stem, &status)).await {
-                log.log(Level::Error, 0, format_args!("the state of an order is not stored: {path}: {why}"));
+            if let Err(why) = run_blocking(move || folder.store_status(&stem, &status)).await {
+                log.log(Severity::Error, 0, format_args!("the state of an order is not stored: {path}: {why}"));
             }
-            Outcome::Told
+            TaskOutcome::Told
         });
     }
 
@@ -578,7 +590,7 @@ impl Scheduler {
             }
         }
         self.spawn(Work::Status, async move {
-            let stored = blocking(move || {
+            let stored = run_blocking(move || {
                 for (folder, stem, stays, text) in states {
                     if !stays || folder.status(&stem).is_none() {
                         folder.store_status(&stem, &text)?;
@@ -588,13 +600,13 @@ impl Scheduler {
             });
             // Later failures are only logged.
             let _ = stored.await;
-            Outcome::Told
+            TaskOutcome::Told
         });
     }
 
     /// Stores certificates for which there was no room.
     fn save_again(&mut self) {
-        let at = now().steady;
+        let at = agenda_now().steady;
         if at < self.save_at {
             return;
         }
@@ -603,22 +615,22 @@ impl Scheduler {
         for job in unsaved.take(ORDERS_MAX).cloned().collect::<Vec<_>>() {
             let log = Arc::clone(&self.log);
             self.spawn(Work::Status, async move {
-                if let Ok(true) = tasks::save(&job).await {
-                    log.log(Level::Notice, 0, format_args!("the certificate for \"{}\" is stored now", job.name()));
+                if let Ok(true) = tasks::save_certificate(&job).await {
+                    log.log(Severity::Notice, 0, format_args!("the certificate for \"{}\" is stored now", job.name()));
                     if let (Some(store), Some(status)) = (&job.store, job.certificate.status()) {
                         let (folder, stem) = (store.folder.clone(), job.stem.clone());
                         // For operators only.
-                        let _ = blocking(move || folder.store_status(&stem, &status)).await;
+                        let _ = run_blocking(move || folder.store_status(&stem, &status)).await;
                     }
                 }
-                Outcome::Told
+                TaskOutcome::Told
             });
         }
     }
 
     /// Takes requests of operators (`tidegate certificates --renew`).
     async fn take_wishes(&mut self) {
-        let at = now().steady;
+        let at = agenda_now().steady;
         if at.saturating_sub(self.looked_at) < LOOK_SECONDS as i64 {
             return;
         }
@@ -626,7 +638,7 @@ impl Scheduler {
         let mut wanted = Vec::new();
         for store in &self.stores {
             let (folder, looked) = (store.folder.clone(), store.looked.get());
-            let taken = blocking(move || {
+            let taken = run_blocking(move || {
                 let changed = folder.changed();
                 // Before the search: a request that comes meanwhile changes the time again.
                 Ok(match changed == looked {
@@ -637,14 +649,14 @@ impl Scheduler {
             let Ok((changed, stems)) = taken.await else { continue };
             // A change of the last moment may be followed by one with an equal time.
             store.looked.set(changed.filter(|at| at.elapsed().is_ok_and(|age| age > Duration::from_secs(1))));
-            let of_store = |job: &Rc<Job>| job.store.as_ref().is_some_and(|own| Rc::ptr_eq(own, store));
+            let of_store = |job: &Rc<CertificateJob>| job.store.as_ref().is_some_and(|own| Rc::ptr_eq(own, store));
             let jobs = self.jobs.iter().filter(|(_, job)| of_store(job) && stems.contains(&job.stem));
             wanted.extend(jobs.map(|(id, job)| (*id, Rc::clone(job))));
         }
         for (id, job) in wanted {
             if job.timing.is_some_and(|timing| !timing.enabled) {
                 let words = format_args!("\"{}\" is not ordered: the client has \"enabled=off\"", job.name());
-                self.say(job.home, Level::Warn, words);
+                self.say(job.home, Severity::Warn, words);
                 continue;
             }
             job.wanted.set(true);
@@ -654,13 +666,13 @@ impl Scheduler {
 
     /// Takes certificates over that other servers have told.
     fn take_shared(&mut self) {
-        let has_changed = |job: &&Rc<Job>| {
+        let has_changed = |job: &&Rc<CertificateJob>| {
             let number = job.shared.as_ref().map_or(0, |shared| shared.certificate_number(&job.stem));
             job.number_seen.replace(number) != number
         };
         // An order looks itself; it would begin in vain, if the certificate changed meanwhile.
         let all = self.jobs.iter().filter(|(id, job)| !self.agenda.is_active(**id) && has_changed(job));
-        let newer: Vec<(TaskId, Rc<Job>)> = all.map(|(id, job)| (*id, Rc::clone(job))).collect();
+        let newer: Vec<(TaskId, Rc<CertificateJob>)> = all.map(|(id, job)| (*id, Rc::clone(job))).collect();
         for (id, job) in newer {
             if !tasks::has_newer(&job, &self.log) {
                 continue;
@@ -673,7 +685,7 @@ impl Scheduler {
     /// Starts the requests to `ask` URLs for names that handshakes requested.
     fn take_asked(&mut self) {
         while self.running.count(Work::is_question) < ASKS_MAX {
-            let Some(asked) = demand::take() else { return };
+            let Some(asked) = demand::take_name() else { return };
             let known = self.on_demand.get(&(Arc::clone(asked.demand.id()), asked.text.clone())).copied();
             if let Some(id) = known {
                 // It has ended, or failed before.
@@ -682,12 +694,12 @@ impl Scheduler {
             }
             let (demand, text) = (Arc::clone(&asked.demand), asked.text.clone());
             let log = Arc::clone(&self.log);
-            self.spawn(Work::Question(asked), async move { tasks::ask(&demand, &text, &log).await });
+            self.spawn(Work::Question(asked), async move { tasks::ask_demand(&demand, &text, &log).await });
         }
     }
 
     /// A name may have a certificate: uses the stored one, or orders it.
-    fn allowed(&mut self, asked: Asked, stored: Option<acme::Issued>) {
+    fn allowed(&mut self, asked: HandshakeName, stored: Option<acme::IssuedChain>) {
         if let Some(stored) = stored
             && asked.name.certificate.set(&stored, false).is_ok()
             && asked.name.is_valid()
@@ -699,7 +711,11 @@ impl Scheduler {
         }
         if !self.may_order(&asked.demand) {
             let text = &asked.text;
-            self.log.log(Level::Warn, 0, format_args!("no certificate on demand for \"{text}\": the rate is exceeded"));
+            self.log.log(
+                Severity::Warn,
+                0,
+                format_args!("no certificate on demand for \"{text}\": the rate is exceeded"),
+            );
             asked.name.fail(demand::FAILED);
             return;
         }
@@ -710,22 +726,22 @@ impl Scheduler {
     }
 
     /// Orders for handshakes that wait; they fail if the order has to wait itself.
-    fn urge(&mut self, id: TaskId, name: &Name) {
-        let pause = self.agenda.urge(id, now());
+    fn urge(&mut self, id: TaskId, name: &DemandName) {
+        let pause = self.agenda.urge(id, agenda_now());
         if pause > PATIENCE {
             name.fail(pause.min(SLEEP_MOST));
         }
     }
 
-    fn add_on_demand(&mut self, asked: Asked, urgent: bool) -> TaskId {
-        let Asked { demand, text, name } = asked;
+    fn add_on_demand(&mut self, asked: HandshakeName, urgent: bool) -> TaskId {
+        let HandshakeName { demand, text, name } = asked;
         let identifiers = vec![Identifier::Dns(text.clone())];
-        let job = Job {
-            stem: stem(&identifiers, demand.key),
+        let job = CertificateJob {
+            stem: file_stem(&identifiers, demand.key),
             identifiers,
             key: demand.key,
             certificate: Arc::clone(&name.certificate),
-            store: self.store(demand.folder().map(Folder)),
+            store: self.store(demand.folder().map(IssuerFolder)),
             home: 0,
             timing: None,
             served_by: Cell::new(None),
@@ -746,7 +762,7 @@ impl Scheduler {
     }
 
     fn may_order(&mut self, demand: &OnDemand) -> bool {
-        let at = demand::steady();
+        let at = demand::steady_seconds();
         // A minute's orders may come at once.
         let most = demand.rate.0.saturating_mul(60).div_ceil(1000).max(1).saturating_mul(1000);
         let allowance = self.allowances.entry(Arc::clone(demand.id())).or_insert(Allowance { left: most, at });
@@ -784,7 +800,7 @@ impl Scheduler {
         self.on_demand.remove(&(Arc::clone(demand.id()), text.clone()));
         // A failed name stays in the table, so that it is not tried again at once.
         match name.is_valid() {
-            true => demand::forget(demand, &text),
+            true => demand::forget_name(demand, &text),
             false => name.refuse_if_asked(demand::REFUSED),
         }
     }

@@ -5,11 +5,11 @@
 //! alone.
 
 use super::shared_table::{self, ACCOUNT, AcmeTable};
-use acme::{AccountKey, Algorithm, Issued};
+use acme::{AccountKey, Algorithm, IssuedChain};
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::digest;
 use base::clock;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use session_engine::shared_lease::{LeaseVerdict, hold_lease};
 use session_engine::shared_secret::SharedSecret;
 use session_engine::shared_store::{StoreSlot, space_name};
@@ -76,7 +76,7 @@ impl SharedIssuer {
         // The table outlives a reload; other keys make another one.
         let id = SharedSecret::derived(key.unwrap_or_default(), "acme table", &[source]);
         let id = id.map(|id| id.tag("table", &[]).as_ref().to_vec()).unwrap_or_default();
-        let table = session_engine::zones::state("acme issuer", name, 0, &id, || AcmeTable::new(secret()));
+        let table = session_engine::zones::zone_state("acme issuer", name, 0, &id, || AcmeTable::new(secret()));
         // Certificates of another authority, such as one for tests, are others.
         let digest = digest::digest(&digest::SHA256, source.as_bytes());
         let authority: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -93,7 +93,7 @@ impl SharedIssuer {
 
     /// Adds a certificate that this server has from before, to be shared unless the store has another one. Call before
     /// [`SharedIssuer::begin_sharing`].
-    pub fn add_known(&self, stem: &str, issued: &Issued, leaf: &Leaf) {
+    pub fn add_known(&self, stem: &str, issued: &IssuedChain, leaf: &Leaf) {
         let key = shared_table::certificate_key(stem);
         if self.active.load().is_none() && !self.table.has(&key) {
             // Without room it is not shared.
@@ -115,7 +115,7 @@ impl SharedIssuer {
     }
 
     /// Returns a certificate of another server. A record that this server cannot read is logged, once.
-    pub fn certificate(&self, stem: &str, log: &ErrorLog) -> Option<Issued> {
+    pub fn certificate(&self, stem: &str, log: &ErrorLog) -> Option<IssuedChain> {
         let found = self.table.certificate(stem);
         if found.is_none() && self.table.is_unreadable(&shared_table::certificate_key(stem)) {
             self.complain(log);
@@ -126,7 +126,7 @@ impl SharedIssuer {
     fn complain(&self, log: &ErrorLog) {
         if !self.has_complained.swap(true, Ordering::Relaxed) {
             let words = "records of the store cannot be read: \"key_file\" differs between servers";
-            log.log(Level::Error, 0, format_args!("acme issuer \"{}\": {words}", self.name));
+            log.log(Severity::Error, 0, format_args!("acme issuer \"{}\": {words}", self.name));
         }
     }
 
@@ -179,7 +179,7 @@ impl SharedIssuer {
     }
 
     /// Tells the other servers of a certificate.
-    pub fn tell_certificate(&self, stem: &str, issued: &Issued, not_after: i64, log: &ErrorLog) {
+    pub fn tell_certificate(&self, stem: &str, issued: &IssuedChain, not_after: i64, log: &ErrorLog) {
         let key = shared_table::certificate_key(stem);
         self.change(&key, log, || self.table.put(&key, &AcmeTable::certificate_text(issued), millis(not_after)));
     }
@@ -187,7 +187,7 @@ impl SharedIssuer {
     fn change(&self, key: &str, log: &ErrorLog, change: impl FnOnce() -> Result<(), String>) {
         let Some(active) = self.active.load_full() else { return };
         if let Err(why) = active.replica.change_key(key.as_bytes(), clock::unix_millis(), change) {
-            log.log(Level::Error, 0, format_args!("acme issuer \"{}\": not shared: {why}", self.name));
+            log.log(Severity::Error, 0, format_args!("acme issuer \"{}\": not shared: {why}", self.name));
         }
     }
 

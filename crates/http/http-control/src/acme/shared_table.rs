@@ -2,7 +2,7 @@
 //!
 //! The table has the records as the store has them, sealed if the issuer has a key for that.
 
-use acme::{Identifier, Issued};
+use acme::{Identifier, IssuedChain};
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -156,14 +156,14 @@ impl AcmeTable {
     }
 
     /// Returns a certificate with its key.
-    pub fn certificate(&self, stem: &str) -> Option<Issued> {
+    pub fn certificate(&self, stem: &str) -> Option<IssuedChain> {
         let Ok(Value::Object(members)) = serde_json::from_str(&self.text(&certificate_key(stem))?) else { return None };
         let text = |name: &str| members.get(name).and_then(Value::as_str).map(str::to_string);
-        Some(Issued { chain: text("chain")?, key: text("key")? })
+        Some(IssuedChain { chain: text("chain")?, key: text("key")? })
     }
 
     /// Returns the text of a certificate's record.
-    pub fn certificate_text(issued: &Issued) -> String {
+    pub fn certificate_text(issued: &IssuedChain) -> String {
         json!({"chain": issued.chain, "key": issued.key}).to_string()
     }
 

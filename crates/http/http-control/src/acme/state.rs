@@ -1,6 +1,6 @@
 //! Files of an issuer: the account's key and URL, certificates and their keys. Readable by their owner alone; replaced as a whole.
 
-use acme::{Algorithm, Identifier, Issued, LocalAuthority};
+use acme::{Algorithm, Identifier, IssuedChain, LocalAuthority};
 use aws_lc_rs::digest;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -16,10 +16,10 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// The folder of an issuer.
 #[derive(Clone)]
-pub struct Folder(pub PathBuf);
+pub struct IssuerFolder(pub PathBuf);
 
 /// The name of a certificate's files, without their ending: the first identifier, and a digest of all.
-pub fn stem(identifiers: &[Identifier], key: Algorithm) -> String {
+pub fn file_stem(identifiers: &[Identifier], key: Algorithm) -> String {
     let all: Vec<String> = identifiers.iter().map(Identifier::to_string).collect();
     let digest = digest::digest(&digest::SHA256, format!("{} {key}", all.join(" ")).as_bytes());
     let digest: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
@@ -27,7 +27,7 @@ pub fn stem(identifiers: &[Identifier], key: Algorithm) -> String {
     format!("{}-{digest}", first.chars().take(120).collect::<String>())
 }
 
-impl Folder {
+impl IssuerFolder {
     fn read(&self, name: &str) -> Option<String> {
         let path = self.0.join(name);
         let found = fs::metadata(&path).ok()?;
@@ -126,29 +126,29 @@ impl Folder {
     }
 
     /// Reads a certificate with its key, also one whose storing was interrupted.
-    pub fn certificate(&self, stem: &str) -> Option<Issued> {
+    pub fn certificate(&self, stem: &str) -> Option<IssuedChain> {
         let chain = self.read(&format!("{stem}.crt"))?;
         let keys = [format!("{stem}.key"), format!("{stem}{NEXT}")];
-        let with = |name: &String| Some(Issued { chain: chain.clone(), key: self.read(name)? });
-        keys.iter().filter_map(with).find(Issued::is_pair)
+        let with = |name: &String| Some(IssuedChain { chain: chain.clone(), key: self.read(name)? });
+        keys.iter().filter_map(with).find(IssuedChain::is_pair)
     }
     /// Reads a certificate that Angie has stored.
-    pub fn foreign(&self) -> Option<Issued> {
-        let found = Issued { chain: self.read(ANGIE)?, key: self.read("private.key")? };
+    pub fn foreign(&self) -> Option<IssuedChain> {
+        let found = IssuedChain { chain: self.read(ANGIE)?, key: self.read("private.key")? };
         found.is_pair().then_some(found)
     }
     pub fn foreign_file(&self) -> PathBuf {
         self.0.join(ANGIE)
     }
     /// Stores a copy of a certificate under Angie's names, for programs that read them. A crash between the two files leaves no pair,
-    /// which [`Folder::foreign`] does not use.
-    pub fn store_as_angie(&self, issued: &Issued) -> std::io::Result<()> {
+    /// which [`IssuerFolder::foreign`] does not use.
+    pub fn store_as_angie(&self, issued: &IssuedChain) -> std::io::Result<()> {
         self.write("private.key", &issued.key)?;
         self.write(ANGIE, &issued.chain)
     }
     /// Stores a certificate. At each moment a crash leaves the old pair or the new one: the key waits under another name until
     /// its certificate has taken the place of the old one.
-    pub fn store(&self, stem: &str, issued: &Issued) -> std::io::Result<()> {
+    pub fn store(&self, stem: &str, issued: &IssuedChain) -> std::io::Result<()> {
         let next = format!("{stem}{NEXT}");
         // The only key of the present certificate, if its storing was interrupted.
         if self.0.join(&next).exists()
@@ -166,7 +166,7 @@ impl Folder {
     pub fn remove_ended(&self, now: i64) {
         for stem in self.stems() {
             let chain = self.read(&format!("{stem}.crt")).unwrap_or_default();
-            let leaf = tls::certs::certificates(chain.as_bytes()).ok().and_then(|all| all.into_iter().next());
+            let leaf = tls::certs::parse_certificates(chain.as_bytes()).ok().and_then(|all| all.into_iter().next());
             if leaf.is_none_or(|leaf| leaf.not_after < now.saturating_sub(ENDED)) {
                 for ending in [".crt", ".key", NEXT, STATUS] {
                     let _ = fs::remove_file(self.0.join(format!("{stem}{ending}")));
@@ -233,7 +233,7 @@ const ENDED: i64 = 7 * 86_400;
 /// Age of a temporary file that a process has left behind.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
-impl Folder {
+impl IssuerFolder {
     pub fn store_status(&self, stem: &str, text: &str) -> std::io::Result<()> {
         self.put(&format!("{stem}{STATUS}"), text, FileKind::Loose, rename)
     }
@@ -314,10 +314,10 @@ mod tests {
     fn files_are_private_and_replaced_as_a_whole() {
         let path = std::env::temp_dir().join(format!("tidegate-acme-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
-        let folder = Folder(path.clone());
+        let folder = IssuerFolder(path.clone());
         let names = [Identifier::Dns("a".into())];
-        let issued = || acme::placeholder(&names).expect("made");
-        let of = |folder: &Folder| folder.certificate("a").map(|found| (found.chain, found.key));
+        let issued = || acme::placeholder_certificate(&names).expect("made");
+        let of = |folder: &IssuerFolder| folder.certificate("a").map(|found| (found.chain, found.key));
         let (one, two, three) = (issued(), issued(), issued());
         for made in [&one, &two] {
             folder.store("a", made).expect("stored");
@@ -348,7 +348,7 @@ mod tests {
     fn requests_are_taken_once_and_the_lock_is_exclusive() {
         let path = std::env::temp_dir().join(format!("tidegate-acme-lock-{}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
-        let folder = Folder(path.clone());
+        let folder = IssuerFolder(path.clone());
         folder.request("a").expect("requested");
         folder.store_status("a", "{}").expect("stored");
         assert_eq!(folder.take_requests().expect("read"), ["a"]);
@@ -367,10 +367,10 @@ mod tests {
     #[test]
     fn names_of_files() {
         let parse = |text: &str| Identifier::parse(text).expect("valid");
-        let one = stem(&[parse("a.example"), parse("b.example")], Algorithm::default());
+        let one = file_stem(&[parse("a.example"), parse("b.example")], Algorithm::default());
         assert!(one.starts_with("a.example-") && one.len() == "a.example-".len() + 16);
-        assert_ne!(one, stem(&[parse("a.example")], Algorithm::default()));
-        assert_ne!(one, stem(&[parse("a.example"), parse("b.example")], Algorithm::Rsa(2048)));
-        assert!(stem(&[parse("::1")], Algorithm::default()).starts_with("__1-"));
+        assert_ne!(one, file_stem(&[parse("a.example")], Algorithm::default()));
+        assert_ne!(one, file_stem(&[parse("a.example"), parse("b.example")], Algorithm::Rsa(2048)));
+        assert!(file_stem(&[parse("::1")], Algorithm::default()).starts_with("__1-"));
     }
 }

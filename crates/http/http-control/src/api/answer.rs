@@ -79,26 +79,26 @@ impl ApiError {
 }
 
 /// Keeps the fields that `fields` names.
-pub fn only(value: Value, fields: Option<&str>) -> Value {
+pub fn keep_fields(value: Value, fields: Option<&str>) -> Value {
     let (Value::Object(all), Some(fields)) = (value, fields) else { return Value::Null };
     let wanted: Vec<&str> = fields.split(',').map(str::trim).collect();
     Value::Object(all.into_iter().filter(|(name, _)| wanted.contains(&name.as_str())).collect())
 }
 
 /// Keeps the fields that `fields` names, or all.
-pub fn selected(value: Value, fields: Option<&str>) -> Value {
+pub fn select_fields(value: Value, fields: Option<&str>) -> Value {
     match fields {
         None => value,
-        Some(_) => only(value, fields),
+        Some(_) => keep_fields(value, fields),
     }
 }
 
 /// Returns a collection: objects by name, each with the fields that `fields` names; names alone if it is empty.
-pub fn collection(all: Map<String, Value>, fields: Option<&str>) -> Value {
+pub fn select_collection(all: Map<String, Value>, fields: Option<&str>) -> Value {
     match fields {
         None => Value::Object(all),
         Some("") => all.keys().cloned().map(Value::String).collect(),
-        Some(_) => Value::Object(all.into_iter().map(|(name, value)| (name, only(value, fields))).collect()),
+        Some(_) => Value::Object(all.into_iter().map(|(name, value)| (name, keep_fields(value, fields))).collect()),
     }
 }
 
@@ -119,9 +119,9 @@ mod tests {
     fn fields_select() {
         let all = json!({"a": {"x": 1, "y": 2}, "b": {"x": 3, "y": 4}});
         let Value::Object(map) = all.clone() else { panic!("an object") };
-        assert_eq!(collection(map.clone(), None), all);
-        assert_eq!(collection(map.clone(), Some("")), json!(["a", "b"]));
-        assert_eq!(collection(map, Some("y,z")), json!({"a": {"y": 2}, "b": {"y": 4}}));
-        assert_eq!(selected(json!({"x": 1, "y": 2}), Some("x")), json!({"x": 1}));
+        assert_eq!(select_collection(map.clone(), None), all);
+        assert_eq!(select_collection(map.clone(), Some("")), json!(["a", "b"]));
+        assert_eq!(select_collection(map, Some("y,z")), json!({"a": {"y": 2}, "b": {"y": 4}}));
+        assert_eq!(select_fields(json!({"x": 1, "y": 2}), Some("x")), json!({"x": 1}));
     }
 }

@@ -1,6 +1,6 @@
 //! A request of the API, apart from its connection.
 
-use super::answer::{ApiError, ApiResponse, selected};
+use super::answer::{ApiError, ApiResponse, select_fields};
 use crate::shared::status_tree::Side;
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,7 +17,7 @@ pub enum Verb {
     Other,
 }
 
-pub struct Ask {
+pub struct ApiRequest {
     /// Path below the location.
     pub path: String,
     pub verb: Verb,
@@ -34,7 +34,7 @@ pub struct Ask {
     pub inventory: Arc<Inventory>,
 }
 
-impl Ask {
+impl ApiRequest {
     /// Tells whether the method has a body that the answer depends on.
     pub fn reads_body(&self) -> bool {
         self.writes && matches!(self.verb, Verb::Post | Verb::Put | Verb::Patch)
@@ -47,6 +47,6 @@ impl Ask {
         serde_json::from_slice(&self.body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))
     }
     pub fn object(&self, value: Value) -> Result<ApiResponse, ApiError> {
-        Ok(ApiResponse::json(&selected(value, self.fields.as_deref())))
+        Ok(ApiResponse::json(&select_fields(value, self.fields.as_deref())))
     }
 }

@@ -15,7 +15,7 @@ pub fn place_of(at: At, files: &[PathBuf]) -> String {
     file.map(|file| format!("{}:{}", file.display(), at.line)).unwrap_or_default()
 }
 
-pub struct Shown {
+pub struct CertificateEntry {
     pub names: Vec<String>,
     pub leaf: Option<Certificate>,
     pub places: Vec<String>,
@@ -23,17 +23,18 @@ pub struct Shown {
 }
 
 /// Lists the certificates of a plan, each once. Blocks: states of orders are files.
-pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
-    let mut all: Vec<Shown> = Vec::new();
+pub fn list_certificates(plan: &HttpPlan, files: &[PathBuf]) -> Vec<CertificateEntry> {
+    let mut all: Vec<CertificateEntry> = Vec::new();
     for server in &plan.servers {
         let rules = server.tls.as_ref().and_then(|tls| tls.rules.as_ref());
         let place = place_of(plan.loc(server.location).at, files);
         let Some(set) = rules.map(|rules| rules.certificates()) else { continue };
         for leaf in set.pairs().iter().filter_map(|pair| pair.leaf()) {
-            let same = |shown: &&mut Shown| shown.leaf.as_ref().is_some_and(|known| known.der() == leaf.der());
+            let same =
+                |shown: &&mut CertificateEntry| shown.leaf.as_ref().is_some_and(|known| known.der() == leaf.der());
             match all.iter_mut().find(same) {
                 Some(shown) => shown.places.push(place.clone()),
-                None => all.push(Shown {
+                None => all.push(CertificateEntry {
                     names: leaf.names(),
                     leaf: Some(leaf.clone()),
                     places: vec![place.clone()],
@@ -43,7 +44,7 @@ pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
         }
     }
     let ordered = plan.ext::<AcmeStates>().map(|states| (states.0)(plan)).unwrap_or_default();
-    all.extend(ordered.into_iter().map(|state| Shown {
+    all.extend(ordered.into_iter().map(|state| CertificateEntry {
         names: state.names.clone(),
         leaf: state.leaf.as_deref().cloned(),
         places: state.places.clone(),
@@ -52,7 +53,7 @@ pub fn all(plan: &HttpPlan, files: &[PathBuf]) -> Vec<Shown> {
     all
 }
 
-impl Shown {
+impl CertificateEntry {
     /// As `tidegate certificates --json`; `now` in seconds since 1970.
     pub fn json(&self, now: i64) -> Value {
         let leaf = self.leaf.as_ref();
@@ -65,7 +66,7 @@ impl Shown {
         });
         json!({
             "names": self.names,
-            "issuer": leaf.map(|leaf| name::rfc2253(leaf.issuer())),
+            "issuer": leaf.map(|leaf| name::format_rfc2253(leaf.issuer())),
             "serial": leaf.map(Certificate::serial_hex),
             "not_before": leaf.map(|leaf| leaf.not_before),
             "not_after": leaf.map(|leaf| leaf.not_after),

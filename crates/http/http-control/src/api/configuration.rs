@@ -39,7 +39,7 @@ pub struct Terms {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct ConfigRefusal {
     pub status: u16,
     pub code: &'static str,
     pub text: String,
@@ -62,20 +62,20 @@ const CODES: &[&str] = &[
     "PreconditionFailed",
 ];
 
-impl Refusal {
-    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> Refusal {
-        Refusal { status, code, text: text.into(), complaints: None }
+impl ConfigRefusal {
+    pub fn new(status: u16, code: &'static str, text: impl Into<String>) -> ConfigRefusal {
+        ConfigRefusal { status, code, text: text.into(), complaints: None }
     }
-    pub fn internal(text: impl Into<String>) -> Refusal {
-        Refusal::new(500, "InternalError", text)
+    pub fn internal(text: impl Into<String>) -> ConfigRefusal {
+        ConfigRefusal::new(500, "InternalError", text)
     }
     pub fn code(text: &str) -> &'static str {
         CODES.iter().copied().find(|code| *code == text).unwrap_or("InternalError")
     }
 }
 
-pub struct Reply {
-    pub result: Result<Value, Refusal>,
+pub struct ConfigReply {
+    pub result: Result<Value, ConfigRefusal>,
     /// Compares a rehearsed configuration with the active one. Slow for large ones.
     pub diff: Option<Box<dyn FnOnce() -> Value + Send>>,
 }
@@ -91,13 +91,13 @@ pub trait Configuration: Send + Sync {
     ///
     /// # Errors
     /// A text has no form in JSON.
-    fn files(&self) -> Result<Value, Refusal>;
+    fn files(&self) -> Result<Value, ConfigRefusal>;
     fn logs(&self) -> Value;
     /// Asks the master.
     ///
     /// # Errors
     /// There is none, or too many requests are under way.
-    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<Reply>, Refusal>;
+    fn submit(&self, what: ConfigRequest) -> Result<oneshot::Receiver<ConfigReply>, ConfigRefusal>;
 }
 
 static CURRENT: RwLock<Option<Arc<dyn Configuration>>> = RwLock::new(None);

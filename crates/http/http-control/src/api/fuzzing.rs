@@ -1,6 +1,6 @@
 //! Body of the fuzz target: paths and bodies of the API.
 
-use super::ask::{Ask, Verb};
+use super::ask::{ApiRequest, Verb};
 use super::configuration::{Present, Terms};
 use super::{own, path, run};
 use bytes::Bytes;
@@ -26,15 +26,15 @@ pub fn api(plan: &HttpPlan, data: &[u8]) -> u16 {
     };
     // Both forms of a path are one.
     if let (Ok(one), Some(without)) =
-        (path::parse(&path, true), path.strip_suffix('/').filter(|path| !path.ends_with('/')))
+        (path::parse_path(&path, true), path.strip_suffix('/').filter(|path| !path.ends_with('/')))
     {
-        assert!(path::parse(without, true).is_ok_and(|other| other == one), "{path}");
+        assert!(path::parse_path(without, true).is_ok_and(|other| other == one), "{path}");
     }
-    if let Some(below) = own::below(&path) {
-        let _ = own::parse(below);
+    if let Some(below) = own::path_below(&path) {
+        let _ = own::parse_point(below);
     }
-    let _ = (own::sent(body, Terms::default()), own::level(body), own::renewal(body));
-    let ask = Ask {
+    let _ = (own::config_request(body, Terms::default()), own::parse_level(body), own::parse_renewal(body));
+    let ask = ApiRequest {
         path,
         verb,
         fields: None,
@@ -47,7 +47,7 @@ pub fn api(plan: &HttpPlan, data: &[u8]) -> u16 {
         local: String::new(),
         inventory: present.inventory.clone(),
     };
-    let status = match run::run(&ask) {
+    let status = match run::run_request(&ask) {
         Ok(answer) => {
             if let Some(body) = &answer.body {
                 assert!(serde_json::from_str::<serde_json::Value>(body).is_ok(), "{body}");

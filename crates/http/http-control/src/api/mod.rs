@@ -21,26 +21,27 @@ mod upstreams;
 mod zones;
 
 pub use configuration::{
-    Attachment, ConfigRequest, Configuration, Refusal, Reply, Terms, configurations_kept, has_api, has_writes,
-    serve_configuration,
+    Attachment, ConfigRefusal, ConfigReply, ConfigRequest, Configuration, Terms, configurations_kept, has_api,
+    has_writes, serve_configuration,
 };
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
 use answer::{ApiError, ApiResponse};
-use ask::{Ask, Verb};
+use ask::{ApiRequest, Verb};
 use bytes::Bytes;
-use conf_schema::table::synthetic;
+use conf_schema::table::synthetic_directive;
 use conf_schema::value::Own;
-use conf_schema::{Area, At, Complaint, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{At, Complaint, ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variables::find_arg;
 use http_engine::{
-    BlockPlan, Body, Feature, Flow, Handler, HandlerOrder, HttpArea, PlanOrder, Request, Template, body_memory,
+    BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpArea, HttpTemplate, PlanOrder, Request, ResponseBody,
+    body_memory,
 };
 use http_types::Method;
 use http_upstream::body_store;
 use net::Address;
 use net::pool::{Pool, PoolSpec};
-use observe::Level;
+use observe::Severity;
 use origin::OwnNames;
 use own::OwnAccess;
 use session_engine::access::DeniesOthers;
@@ -85,7 +86,7 @@ pub struct ApiArguments {
     at: At,
 }
 
-impl Value for ApiArguments {
+impl ValueKind for ApiArguments {
     const SYNTAX: &'static str = "[write=on | off] [config=off | read | write] [keep=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let at = At { span: d.span, line: d.line };
@@ -138,8 +139,8 @@ impl Value for ApiArguments {
 pub struct ApiFeature;
 
 impl Feature for ApiFeature {
-    fn table(&self) -> Table {
-        ApiConf::table("api", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ApiConf::table("api", ContextArea::Http)
     }
     /// After the features that restrict access.
     fn plan_order(&self) -> PlanOrder {
@@ -175,7 +176,7 @@ impl Feature for ApiFeature {
         let only_unix = block.listens.iter().all(|address| matches!(address, Address::Unix(_)));
         if given.config == ConfigAccess::Write && !has_credentials(block) && (block.listens.is_empty() || !only_unix) {
             block.cx.warnings.push(Complaint {
-                level: conf_schema::Level::Warn,
+                level: conf_schema::ComplaintLevel::Warn,
                 text:
                     "\"api config=write\" without authentication: every account of an address that may connect has the \
                        privileges of the master process"
@@ -185,7 +186,7 @@ impl Feature for ApiFeature {
                 hint: Some("add \"auth_basic\", or listen on a UNIX-domain socket in a folder of its users".into()),
             });
         }
-        let request_id = Template::compile(block.cx, &synthetic("api", ""), b"$request_id")?;
+        let request_id = HttpTemplate::compile(block.cx, &synthetic_directive("api", ""), b"$request_id")?;
         block.extensions.push(Arc::new(configuration::Present {
             writes: given.writes,
             keep: (given.config == ConfigAccess::Write).then_some(given.keep),
@@ -232,7 +233,7 @@ struct Api {
     writes: bool,
     own: OwnAccess,
     inventory: Arc<Inventory>,
-    request_id: Template,
+    request_id: HttpTemplate,
 }
 
 /// Requests that wait for the API's thread at most.
@@ -259,10 +260,10 @@ impl Handler for Api {
         let arg = |name: &[u8]| {
             let value = find_arg(&r.target.args, name)?;
             let mut plain = Vec::with_capacity(value.len());
-            http_engine::path::unescape(value, &mut plain);
+            http_engine::path::unescape_path(value, &mut plain);
             Some(String::from_utf8_lossy(&plain).into_owned())
         };
-        let mut ask = Ask {
+        let mut ask = ApiRequest {
             path,
             verb,
             fields: arg(b"fields"),
@@ -276,14 +277,14 @@ impl Handler for Api {
             inventory: self.inventory.clone(),
         };
         ask.foreign = verb != Verb::Get && origin::is_foreign(r, &self.own.names);
-        let own = own::below(&ask.path).is_some().then(|| self.own.clone());
+        let own = own::path_below(&ask.path).is_some().then(|| self.own.clone());
         let if_match = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"if-match"));
         ask.if_match = if_match.map(|(_, value)| String::from_utf8_lossy(value).trim().to_string());
         let id = String::from_utf8_lossy(&self.request_id.eval(r)).into_owned();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
                 // A change waits before it is made.
-                let flow = match body_memory::reserve(&r, RESPONSE_BYTES).await {
+                let flow = match body_memory::reserve_memory(&r, RESPONSE_BYTES).await {
                     Ok(memory) => memory.hold_content(answer(&mut r, ask, own, &id).await),
                     Err(none) => Flow::Status(none.status()),
                 };
@@ -314,20 +315,20 @@ async fn on_thread<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) 
 const RESPONSE_BYTES: u64 = 64 << 10;
 
 /// `own`: the path is below `/tidegate`.
-async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str) -> Flow {
-    let version = path::version(&ask.path);
+async fn answer(r: &mut Request, mut ask: ApiRequest, own: Option<OwnAccess>, id: &str) -> Flow {
+    let version = path::path_version(&ask.path);
     let changes = ask.verb != Verb::Get;
     let done = match own {
         Some(own) => {
-            let path = own::below(&ask.path).unwrap_or_default().to_string();
-            own::answer(r, ask, &path, &own).await
+            let path = own::path_below(&ask.path).unwrap_or_default().to_string();
+            own::answer_own(r, ask, &path, &own).await
         }
         None => {
             let reads = ask.reads_body();
             match if reads { body_store::read_small(r).await } else { Ok(Bytes::new()) } {
                 Ok(body) => {
                     ask.body = body;
-                    match on_thread(move || run::run(&ask)).await {
+                    match on_thread(move || run::run_request(&ask)).await {
                         Ok(done) => done,
                         Err(503) => {
                             Err(ApiError::new(503, "TooManyRequests", "too many requests of the API are waiting"))
@@ -345,7 +346,7 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
     if let Err(refused) = &done
         && refused.status >= 500
     {
-        r.log(Level::Error, format_args!("api: {}", refused.text));
+        r.log(Severity::Error, format_args!("api: {}", refused.text));
     }
     // The change was made or refused by its own condition, which is no longer that of the response.
     r.reply.ignore_conditions |= changes;
@@ -359,9 +360,9 @@ async fn answer(r: &mut Request, mut ask: Ask, own: Option<OwnAccess>, id: &str)
         Some(text) => {
             r.out.content_type = "application/json".into();
             r.out.content_length = Some(text.len() as u64);
-            Flow::Content(Body::Bytes(Bytes::from(text)))
+            Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
         }
-        None => Flow::Content(Body::Empty),
+        None => Flow::Content(ResponseBody::Empty),
     }
 }
 

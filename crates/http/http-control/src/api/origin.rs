@@ -108,7 +108,7 @@ fn sign(nonce: &[u8], location: &[u8]) -> hmac::Tag {
 }
 
 /// Returns a token for the forms of a location. It is valid until the process ends.
-pub fn token(location: &[u8]) -> String {
+pub fn form_token(location: &[u8]) -> String {
     let mut nonce = [0; NONCE_BYTES];
     net::random::fill(&mut nonce);
     let tag = sign(&nonce, location);
@@ -230,9 +230,9 @@ mod tests {
 
     #[test]
     fn tokens_belong_to_their_location() {
-        let token = token(b"/a/");
+        let token = form_token(b"/a/");
         assert_eq!(token.len(), 96);
-        assert_ne!(token, super::token(b"/a/"));
+        assert_ne!(token, super::form_token(b"/a/"));
         assert!(is_token(b"/a/", &token) && !is_token(b"/b/", &token));
         for wrong in
             ["", "00", "+f", &token[1..], &format!("{token}0"), &token.replace(|c: char| c.is_ascii_digit(), "a")]

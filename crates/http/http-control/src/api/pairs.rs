@@ -1,26 +1,26 @@
 //! Key-value zones: `/http/keyvals/`, `/stream/keyvals/`.
 
-use super::answer::{ApiError, ApiResponse, collection};
-use super::ask::{Ask, Verb};
+use super::answer::{ApiError, ApiResponse, select_collection};
+use super::ask::{ApiRequest, Verb};
 use crate::shared::status_tree::Side;
 use keyval::Refusal;
 use serde_json::{Map, Value, json};
-use session_engine::keyval::{Addition, Failure, Keyval};
+use session_engine::keyval::{Addition, Keyval, KeyvalFailure};
 
 fn wrong(text: impl Into<String>) -> ApiError {
     ApiError::new(400, "KeyvalFormatError", text)
 }
 
-fn refused(failure: Failure) -> ApiError {
+fn refused(failure: KeyvalFailure) -> ApiError {
     match failure {
-        Failure::NoTimeout => wrong("keyval timeout is not enabled"),
-        Failure::Refused(Refusal::Exists) => ApiError::new(409, "KeyvalKeyExists", "key already exists"),
-        Failure::Refused(Refusal::Missing) => ApiError::new(404, "KeyvalKeyNotFound", "keyval key not found"),
-        Failure::Refused(Refusal::BadKey) => wrong("invalid key format"),
-        Failure::Refused(Refusal::TooLarge) => {
+        KeyvalFailure::NoTimeout => wrong("keyval timeout is not enabled"),
+        KeyvalFailure::Refused(Refusal::Exists) => ApiError::new(409, "KeyvalKeyExists", "key already exists"),
+        KeyvalFailure::Refused(Refusal::Missing) => ApiError::new(404, "KeyvalKeyNotFound", "keyval key not found"),
+        KeyvalFailure::Refused(Refusal::BadKey) => wrong("invalid key format"),
+        KeyvalFailure::Refused(Refusal::TooLarge) => {
             ApiError::new(413, "RequestEntityTooLarge", "the key or the value is too large")
         }
-        Failure::Refused(Refusal::Full) => ApiError::new(413, "KeyvalOutOfMemory", "the zone has no room left"),
+        KeyvalFailure::Refused(Refusal::Full) => ApiError::new(413, "KeyvalOutOfMemory", "the zone has no room left"),
     }
 }
 
@@ -50,14 +50,14 @@ fn pairs(zone: &Keyval) -> Value {
     zone.list().into_iter().map(|pair| (pair.key.to_string(), json!(&*pair.value))).collect::<Map<_, _>>().into()
 }
 
-pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<ApiResponse, ApiError> {
+pub fn answer_pairs(ask: &ApiRequest, verb: Verb, side: Side, name: Option<&str>) -> Result<ApiResponse, ApiError> {
     let zones = ask.area(side).keyvals();
     let Some(name) = name else {
         if verb != Verb::Get {
             return Err(ApiError::method());
         }
         let all = zones.iter().map(|zone| (zone.name.clone(), pairs(zone))).collect();
-        return Ok(ApiResponse::json(&collection(all, ask.fields.as_deref())));
+        return Ok(ApiResponse::json(&select_collection(all, ask.fields.as_deref())));
     };
     let missing = || ApiError::new(404, "KeyvalNotFound", "keyval not found");
     let zone = zones.iter().find(|zone| zone.name == name).ok_or_else(missing)?;
@@ -79,7 +79,7 @@ pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>) -> Result<ApiR
     }
 }
 
-fn object(ask: &Ask) -> Result<Map<String, Value>, ApiError> {
+fn object(ask: &ApiRequest) -> Result<Map<String, Value>, ApiError> {
     match ask.json()? {
         Value::Object(all) if all.is_empty() => Err(wrong("key required")),
         Value::Object(all) => Ok(all),
@@ -97,7 +97,7 @@ fn add(zone: &Keyval, all: &Map<String, Value>) -> Result<ApiResponse, ApiError>
     let done = match additions.as_slice() {
         [one] => zone.add(one),
         several => match zone.fill(several) {
-            Err(Failure::Refused(Refusal::Exists)) => return Err(wrong("only one key can be added")),
+            Err(KeyvalFailure::Refused(Refusal::Exists)) => return Err(wrong("only one key can be added")),
             done => done,
         },
     };

@@ -56,7 +56,7 @@ const HTTP: &[(&str, u32)] = &[
 const STREAM: &[(&str, u32)] = &[("server_zones", 1), ("limit_conns", 6), ("keyvals", 2), ("upstreams", 1)];
 
 /// Returns the names below an end-point in a version.
-pub fn children(of: Option<Side>, version: u32, has_stream: bool) -> Vec<&'static str> {
+pub fn child_names(of: Option<Side>, version: u32, has_stream: bool) -> Vec<&'static str> {
     let all = match of {
         None => TOP,
         Some(Side::Http) => HTTP,
@@ -71,7 +71,7 @@ fn segments(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the version of a path; 0: none.
-pub fn version(path: &str) -> u32 {
+pub fn path_version(path: &str) -> u32 {
     segments(path).next().and_then(number).filter(|version| VERSIONS.contains(version)).unwrap_or(0)
 }
 
@@ -83,7 +83,7 @@ fn number(text: &str) -> Option<u32> {
 ///
 /// # Errors
 /// `UnknownVersion`, `PathNotFound`.
-pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>, ApiError> {
+pub fn parse_path(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>, ApiError> {
     let mut all: Vec<&str> = segments(path).collect();
     if all.last().is_some_and(|last| last.is_empty()) {
         all.pop();
@@ -91,7 +91,7 @@ pub fn parse(path: &str, has_stream: bool) -> Result<Option<(u32, EndPoint<'_>)>
     let Some((first, rest)) = all.split_first() else { return Ok(None) };
     let unknown = || ApiError::new(404, "UnknownVersion", "unknown version");
     let version = number(first).filter(|version| VERSIONS.contains(version)).ok_or_else(unknown)?;
-    let known = |of, name: &str| children(of, version, has_stream).contains(&name);
+    let known = |of, name: &str| child_names(of, version, has_stream).contains(&name);
     let is_known = match rest {
         [] => true,
         [top] => known(None, top),
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn both_forms_are_one() {
-        let end = |path| parse(path, true).map_err(|refused| refused.code);
+        let end = |path| parse_path(path, true).map_err(|refused| refused.code);
         for (with, without, want) in [
             ("/9/nginx/", "/9/nginx", EndPoint::Nginx),
             ("9/http/upstreams/a/", "9/http/upstreams/a", EndPoint::Upstreams(Side::Http, Some("a"))),
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn versions_have_their_end_points() {
-        let code = |path, stream| parse(path, stream).map_err(|refused| refused.code).err();
+        let code = |path, stream| parse_path(path, stream).map_err(|refused| refused.code).err();
         for (path, stream, want) in [
             ("/0/nginx", true, Some("UnknownVersion")),
             ("/10/", true, Some("UnknownVersion")),

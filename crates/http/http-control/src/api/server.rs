@@ -1,20 +1,20 @@
 //! The process: licence, resets, worker threads.
 
-use super::answer::{ApiError, ApiResponse, selected};
-use super::ask::{Ask, Verb};
+use super::answer::{ApiError, ApiResponse, select_fields};
+use super::ask::{ApiRequest, Verb};
 use super::path::EndPoint;
-use conf_schema::value::decimal;
+use conf_schema::value::parse_decimal;
 use metrics::{Lifecycle, WorkerCounts, process};
 use serde_json::{Value, json};
 
 /// There is no licence, and nothing that could expire or be reported.
-pub fn license() -> Value {
+pub fn license_object() -> Value {
     /// The end of the year 9999.
     const NEVER: u64 = 253_402_300_799;
     json!({ "active_till": NEVER, "eval": false, "reporting": { "healthy": true, "fails": 0, "grace": NEVER } })
 }
 
-pub fn reset(end: &EndPoint<'_>) {
+pub fn reset_counters(end: &EndPoint<'_>) {
     let counters: &[_] = match end {
         EndPoint::Processes => return Lifecycle::reset_respawned(),
         EndPoint::Connections => &[process::CONNECTIONS_ACCEPTED, process::CONNECTIONS_HANDLED],
@@ -28,13 +28,13 @@ pub fn reset(end: &EndPoint<'_>) {
 }
 
 /// Worker threads, which are nginx's worker processes.
-pub fn workers(ask: &Ask, id: Option<&str>) -> Result<ApiResponse, ApiError> {
+pub fn worker_objects(ask: &ApiRequest, id: Option<&str>) -> Result<ApiResponse, ApiError> {
     let missing = || ApiError::new(404, "WorkerNotFound", "worker not found");
-    let number = id.map(|id| decimal::<usize>(id).ok_or_else(missing)).transpose()?;
+    let number = id.map(|id| parse_decimal::<usize>(id).ok_or_else(missing)).transpose()?;
     if ask.verb == Verb::Delete {
         return if metrics::reset_workers(number) { Ok(ApiResponse::done()) } else { Err(missing()) };
     }
-    let all = metrics::workers();
+    let all = metrics::worker_counts();
     let shown = |(number, counts): (&usize, &WorkerCounts)| {
         let worker = json!({
             "id": number,
@@ -47,7 +47,7 @@ pub fn workers(ask: &Ask, id: Option<&str>) -> Result<ApiResponse, ApiError> {
             },
             "http": { "requests": { "total": counts.requests, "current": counts.current } },
         });
-        selected(worker, ask.fields.as_deref().filter(|fields| !fields.is_empty()))
+        select_fields(worker, ask.fields.as_deref().filter(|fields| !fields.is_empty()))
     };
     let value = match number {
         Some(number) => shown(all.get_key_value(&number).ok_or_else(missing)?),

@@ -1,18 +1,18 @@
 //! Servers of a group, as they are written and changed: `.../upstreams/{name}/servers/`.
 
 use super::answer::{ApiError, ApiResponse};
-use super::ask::{Ask, Verb};
+use super::ask::{ApiRequest, Verb};
 use super::path::VERSIONS;
-use super::upstreams::find;
+use super::upstreams::find_group;
 use crate::shared::status_tree::Side;
-use conf_schema::value::decimal;
+use conf_schema::value::parse_decimal;
 use serde_json::{Map, Value, json};
-use session_engine::inventory::Listed;
-use session_engine::upstreams::state::{self, time};
+use session_engine::inventory::ListedGroup;
+use session_engine::upstreams::state::{self, write_time};
 use std::sync::{Arc, OnceLock};
-use upstream::edit::{Draft, LINES_MAX};
+use upstream::edit::{EditDraft, LINES_MAX};
 use upstream::line::is_named;
-use upstream::{Entry, Line, Peer, PeerSpec, Source};
+use upstream::{Entry, Peer, PeerSpec, ServerLine, ServerSource};
 
 /// Objects that one PUT may have.
 const PUT_MAX: usize = LINES_MAX;
@@ -31,8 +31,8 @@ fn parameters(spec: &PeerSpec, side: Side) -> Map<String, Value> {
     put("weight", json!(spec.weight));
     put("max_conns", json!(spec.max_conns));
     put("max_fails", json!(spec.max_fails));
-    put("fail_timeout", json!(time(spec.fail_timeout_ms)));
-    put("slow_start", json!(time(spec.slow_start_ms)));
+    put("fail_timeout", json!(write_time(spec.fail_timeout_ms)));
+    put("slow_start", json!(write_time(spec.slow_start_ms)));
     if side == Side::Http {
         put("route", json!(spec.route));
         if spec.drain {
@@ -48,18 +48,18 @@ fn shown_line(entry: &Entry, server: &str, side: Side) -> Value {
     let mut all = parameters(&entry.line.spec, side);
     all.insert("id".into(), json!(entry.number));
     all.insert("server".into(), json!(server));
-    if let Source::Resolved { service: Some(service), .. } = &entry.line.source {
+    if let ServerSource::Resolved { service: Some(service), .. } = &entry.line.source {
         all.insert("service".into(), json!(service));
     }
     Value::Object(all)
 }
 
 /// With its port.
-fn name_of(line: &Line) -> String {
+fn name_of(line: &ServerLine) -> String {
     match &line.source {
-        Source::Fixed(all) => all.first().map_or_else(|| line.spec.name.clone(), ToString::to_string),
-        Source::Resolved { host, service: Some(_), .. } => host.clone(),
-        Source::Named { host, port } | Source::Resolved { host, port, .. } => format!("{host}:{port}"),
+        ServerSource::Fixed(all) => all.first().map_or_else(|| line.spec.name.clone(), ToString::to_string),
+        ServerSource::Resolved { host, service: Some(_), .. } => host.clone(),
+        ServerSource::Named { host, port } | ServerSource::Resolved { host, port, .. } => format!("{host}:{port}"),
     }
 }
 
@@ -70,7 +70,7 @@ fn shown(entry: &Entry, peers: &[Arc<Peer>], side: Side) -> Vec<Value> {
         return vec![shown_line(entry, &name_of(&entry.line), side)];
     }
     // A literal name with one address is that server, as in nginx.
-    if let (Source::Named { .. }, [one]) = (&entry.line.source, mine.as_slice()) {
+    if let (ServerSource::Named { .. }, [one]) = (&entry.line.source, mine.as_slice()) {
         return vec![shown_line(entry, &one.text, side)];
     }
     let parent = shown_line(entry, &name_of(&entry.line), side);
@@ -85,7 +85,7 @@ fn shown(entry: &Entry, peers: &[Arc<Peer>], side: Side) -> Vec<Value> {
     std::iter::once(parent).chain(children).collect()
 }
 
-fn list(listed: &Listed, entries: &[Entry], side: Side) -> Value {
+fn list(listed: &ListedGroup, entries: &[Entry], side: Side) -> Value {
     let peers: Vec<Arc<Peer>> = listed.group.members().all().cloned().collect();
     let mut all: Vec<&Entry> = entries.iter().collect();
     all.sort_by_key(|entry| entry.number);
@@ -94,7 +94,7 @@ fn list(listed: &Listed, entries: &[Entry], side: Side) -> Value {
 
 /// Returns the entity tag of a group's lines. Generations begin again with each process, and ids may then name other
 /// servers, so the tag depends on the process, too.
-pub fn etag(generation: u64) -> String {
+pub fn group_etag(generation: u64) -> String {
     static PROCESS: OnceLock<u64> = OnceLock::new();
     let process = PROCESS.get_or_init(|| {
         let mut bytes = [0; 8];
@@ -109,18 +109,18 @@ fn matches(condition: &str, tag: &str) -> bool {
     condition == "*" || condition.split(',').any(|one| one.trim() == tag)
 }
 
-pub fn run(
-    ask: &Ask,
+pub fn answer_servers(
+    ask: &ApiRequest,
     verb: Verb,
     side: Side,
     group: &str,
     id: Option<&str>,
     version: u32,
 ) -> Result<ApiResponse, ApiError> {
-    let listed = find(ask, side, group)?;
+    let listed = find_group(ask, side, group)?;
     let invalid_id = || ApiError::new(400, "UpstreamBadServerId", "invalid server ID");
-    let number = id.map(|id| decimal::<u64>(id).ok_or_else(invalid_id)).transpose()?;
-    let editing = Editing { ask, listed: &listed, side, version, is_rehearsal: ask.dry_run };
+    let number = id.map(|id| parse_decimal::<u64>(id).ok_or_else(invalid_id)).transpose()?;
+    let editing = ServerEdit { ask, listed: &listed, side, version, is_rehearsal: ask.dry_run };
     let answer = match (verb, number) {
         (Verb::Get, None) => ApiResponse::json(&list(&listed, &listed.group.lines(), side)),
         (Verb::Get, Some(number)) => {
@@ -135,7 +135,7 @@ pub fn run(
         (Verb::Delete, Some(number)) => editing.remove(number)?,
         _ => return Err(ApiError::method()),
     };
-    let etag = listed.group.extras.roster.as_ref().map(|roster| etag(roster.generation()));
+    let etag = listed.group.extras.roster.as_ref().map(|roster| group_etag(roster.generation()));
     Ok(ApiResponse { etag, ..answer })
 }
 
@@ -143,22 +143,28 @@ pub fn run(
 ///
 /// # Errors
 /// As `PUT .../servers/`: nothing has changed.
-pub fn replace_all(ask: &Ask, side: Side, group: &str, list: &Value, is_rehearsal: bool) -> Result<(), ApiError> {
+pub fn replace_all(
+    ask: &ApiRequest,
+    side: Side,
+    group: &str,
+    list: &Value,
+    is_rehearsal: bool,
+) -> Result<(), ApiError> {
     let version = *VERSIONS.end();
-    Editing { ask, listed: &find(ask, side, group)?, side, version, is_rehearsal }.replace(list).map(drop)
+    ServerEdit { ask, listed: &find_group(ask, side, group)?, side, version, is_rehearsal }.replace(list).map(drop)
 }
 
-struct Editing<'a> {
-    ask: &'a Ask,
-    listed: &'a Listed,
+struct ServerEdit<'a> {
+    ask: &'a ApiRequest,
+    listed: &'a ListedGroup,
     side: Side,
     version: u32,
     is_rehearsal: bool,
 }
 
-impl Editing<'_> {
+impl ServerEdit<'_> {
     /// Changes the group, unless the request is a rehearsal.
-    fn edit<R>(&self, change: impl FnOnce(&mut Draft<'_>) -> Result<R, ApiError>) -> Result<R, ApiError> {
+    fn edit<R>(&self, change: impl FnOnce(&mut EditDraft<'_>) -> Result<R, ApiError>) -> Result<R, ApiError> {
         let listed = self.listed;
         let Some(roster) = &listed.group.extras.roster else {
             return Err(ApiError::new(400, "UpstreamStatic", "upstream is static"));
@@ -167,13 +173,13 @@ impl Editing<'_> {
             let path = file.path.display();
             return Err(ApiError::internal(format!("the state file \"{path}\" could not be read at the start")));
         }
-        let guarded = |draft: &mut Draft<'_>| match &self.ask.if_match {
-            Some(wanted) if !matches(wanted, &etag(draft.generation())) => {
+        let guarded = |draft: &mut EditDraft<'_>| match &self.ask.if_match {
+            Some(wanted) if !matches(wanted, &group_etag(draft.generation())) => {
                 Err(ApiError::new(412, "PreconditionFailed", "the servers have changed since they were read"))
             }
             _ => change(draft),
         };
-        let persist = |lines: &[Line]| match &listed.state {
+        let persist = |lines: &[ServerLine]| match &listed.state {
             Some(file) => file.write(lines).map_err(ApiError::internal),
             None => Ok(()),
         };
@@ -271,18 +277,18 @@ impl Editing<'_> {
         }
     }
 
-    fn new_line(&self, given: &Map<String, Value>) -> Result<Line, ApiError> {
+    fn new_line(&self, given: &Map<String, Value>) -> Result<ServerLine, ApiError> {
         if !given.contains_key("server") {
             return Err(format_error("missing \"server\" argument"));
         }
         let spec = PeerSpec::new("", net::Address::Unix("".into()));
-        let mut line = Line { spec, source: Source::Fixed(Vec::new()) };
+        let mut line = ServerLine { spec, source: ServerSource::Fixed(Vec::new()) };
         self.apply(&mut line, given, true)?;
         Ok(line)
     }
 
     /// Applies parameters to a line, each parsed as one of the directive `server`.
-    fn apply(&self, line: &mut Line, given: &Map<String, Value>, is_new: bool) -> Result<(), ApiError> {
+    fn apply(&self, line: &mut ServerLine, given: &Map<String, Value>, is_new: bool) -> Result<(), ApiError> {
         if let Some(nested) = given.values().find(|value| value.is_object() || value.is_array()) {
             let _ = nested;
             return Err(format_error("nested object or list"));
@@ -309,11 +315,17 @@ impl Editing<'_> {
         Ok(())
     }
 
-    fn parse(&self, words: &[String]) -> Result<Line, String> {
-        state::server(words, self.side == Side::Stream).map_err(state::said)
+    fn parse(&self, words: &[String]) -> Result<ServerLine, String> {
+        state::parse_server(words, self.side == Side::Stream).map_err(state::problem_words)
     }
 
-    fn rename(&self, line: &mut Line, server: &str, service: Option<&Value>, is_new: bool) -> Result<(), ApiError> {
+    fn rename(
+        &self,
+        line: &mut ServerLine,
+        server: &str,
+        service: Option<&Value>,
+        is_new: bool,
+    ) -> Result<(), ApiError> {
         let bad = |why: String| ApiError::new(400, "UpstreamBadAddress", why);
         if !is_new && (server == line.spec.name || server == name_of(line)) {
             return Ok(());
@@ -327,7 +339,7 @@ impl Editing<'_> {
             words.extend(["resolve".into(), format!("service={service}")]);
         }
         let mut parsed = self.parse(&words).map_err(|why| bad(format!("{why} while parsing")))?;
-        if let Source::Named { .. } = parsed.source {
+        if let ServerSource::Named { .. } = parsed.source {
             words.push("resolve".into());
             parsed = self.parse(&words).map_err(|why| bad(format!("{why} while parsing")))?;
         }
@@ -337,7 +349,7 @@ impl Editing<'_> {
         }
         line.source = parsed.source;
         line.spec.name = parsed.spec.name;
-        if let Source::Fixed(all) = &line.source
+        if let ServerSource::Fixed(all) = &line.source
             && let Some(address) = all.first()
         {
             line.spec.address = address.clone();
@@ -345,7 +357,7 @@ impl Editing<'_> {
         Ok(())
     }
 
-    fn parameter(&self, line: &mut Line, name: &str, value: &Value, is_new: bool) -> Result<(), ApiError> {
+    fn parameter(&self, line: &mut ServerLine, name: &str, value: &Value, is_new: bool) -> Result<(), ApiError> {
         let invalid = || format_error(format!("invalid \"{name}\" value"));
         let unknown = || format_error(format!("unknown parameter \"{name}\""));
         let (http, spec) = (self.side == Side::Http, &mut line.spec);
@@ -389,7 +401,7 @@ impl Editing<'_> {
             // A parameter that cannot change may be repeated.
             "backup" if flag()? == spec.backup => {}
             "service" if is_new => {}
-            "service" if matches!(&line.source, Source::Resolved { service, .. } if service.as_deref() == value.as_str()) =>
+            "service" if matches!(&line.source, ServerSource::Resolved { service, .. } if service.as_deref() == value.as_str()) =>
                 {}
             _ => return Err(unknown()),
         }
@@ -405,7 +417,7 @@ fn object(value: &Value) -> Result<Map<String, Value>, ApiError> {
 }
 
 /// Tells whether two lines stand for the same server.
-fn same_server(one: &Line, other: &Line) -> bool {
+fn same_server(one: &ServerLine, other: &ServerLine) -> bool {
     one.source == other.source
 }
 
@@ -415,7 +427,7 @@ mod tests {
 
     #[test]
     fn conditions_name_tags() {
-        let (old, tag) = (etag(6), etag(7));
+        let (old, tag) = (group_etag(6), group_etag(7));
         assert_ne!(old, tag);
         for condition in ["*".to_string(), tag.clone(), format!("{old}, {tag}"), format!("{tag},\"x\"")] {
             assert!(matches(&condition, &tag), "{condition}");

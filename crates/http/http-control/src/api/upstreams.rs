@@ -1,15 +1,15 @@
 //! Groups and their servers, as they are: `/http/upstreams/`, `/stream/upstreams/`.
 
-use super::answer::{ApiError, ApiResponse, collection, selected};
-use super::ask::{Ask, Verb};
+use super::answer::{ApiError, ApiResponse, select_collection, select_fields};
+use super::ask::{ApiRequest, Verb};
 use crate::shared::status_tree::{Side, groups};
-use session_engine::inventory::Listed;
+use session_engine::inventory::ListedGroup;
 
 /// Finds a group whose servers can change.
 ///
 /// # Errors
 /// `UpstreamNotFound`, `UpstreamStatic`.
-pub fn find(ask: &Ask, side: Side, name: &str) -> Result<Listed, ApiError> {
+pub fn find_group(ask: &ApiRequest, side: Side, name: &str) -> Result<ListedGroup, ApiError> {
     let listed = ask.area(side).group(name);
     let listed = listed.ok_or_else(|| ApiError::new(404, "UpstreamNotFound", "upstream not found"))?;
     match listed.zone {
@@ -18,15 +18,24 @@ pub fn find(ask: &Ask, side: Side, name: &str) -> Result<Listed, ApiError> {
     }
 }
 
-pub fn run(ask: &Ask, verb: Verb, side: Side, name: Option<&str>, version: u32) -> Result<ApiResponse, ApiError> {
+pub fn answer_upstreams(
+    ask: &ApiRequest,
+    verb: Verb,
+    side: Side,
+    name: Option<&str>,
+    version: u32,
+) -> Result<ApiResponse, ApiError> {
     let fields = ask.fields.as_deref();
     match (verb, name) {
-        (Verb::Get, None) => Ok(ApiResponse::json(&collection(groups::all(ask.area(side), side, version), fields))),
-        (Verb::Get, Some(name)) => {
-            Ok(ApiResponse::json(&selected(groups::shown(&find(ask, side, name)?, side, version), fields)))
+        (Verb::Get, None) => {
+            Ok(ApiResponse::json(&select_collection(groups::all_groups(ask.area(side), side, version), fields)))
         }
+        (Verb::Get, Some(name)) => Ok(ApiResponse::json(&select_fields(
+            groups::show_group(&find_group(ask, side, name)?, side, version),
+            fields,
+        ))),
         (Verb::Delete, Some(name)) => {
-            find(ask, side, name)?.group.reset();
+            find_group(ask, side, name)?.group.reset();
             Ok(ApiResponse::done())
         }
         _ => Err(ApiError::method()),

@@ -3,9 +3,9 @@
 //! have no handler or filter.
 
 use conf_schema::value::{Cidr, cidr};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::trace::{StepKind, Trace, TraceStep};
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request, ResponseBody};
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ directives! {
         /// Lets clients with these addresses trace requests: a request with the field `X-Tidegate-Explain` gets the
         /// same field back, with server, location, rewrites, checks and handler, each with file and line. The field
         /// reveals the configuration: list only trusted addresses.
-        tidegate_explain: Allowed = "off",
+        tidegate_explain: AllowedClients = "off",
     }
 }
 
 #[derive(Clone)]
-struct Allowed {
+struct AllowedClients {
     networks: Arc<[Cidr]>,
     files: Arc<[PathBuf]>,
 }
 
-impl Value for Allowed {
+impl ValueKind for AllowedClients {
     const SYNTAX: &'static str = "off | address | CIDR ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut networks = Vec::new();
@@ -39,15 +39,15 @@ impl Value for Allowed {
                 networks.push(Cidr::word(cx, d, &word.bytes).map_err(|p| p.at(index))?);
             }
         }
-        Ok(Allowed { networks: networks.into(), files: cx.files.as_slice().into() })
+        Ok(AllowedClients { networks: networks.into(), files: cx.files.as_slice().into() })
     }
 }
 
 pub struct ExplainFeature;
 
 impl Feature for ExplainFeature {
-    fn table(&self) -> Table {
-        ExplainConf::table("explain", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ExplainConf::table("explain", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -67,7 +67,7 @@ impl Feature for ExplainFeature {
     }
 }
 
-struct Explain(Allowed);
+struct Explain(AllowedClients);
 
 impl Handler for Explain {
     fn run(&self, r: &mut Request) -> Flow {
@@ -75,7 +75,7 @@ impl Handler for Explain {
             return Flow::Declined;
         }
         let asks = r.headers().any(|(name, _)| name.eq_ignore_ascii_case(FIELD.as_bytes()));
-        let peer = r.connection().peer.map(|peer| cidr::number(peer.ip().to_canonical()));
+        let peer = r.connection().peer.map(|peer| cidr::address_number(peer.ip().to_canonical()));
         let known = |(v6, number)| self.0.networks.iter().any(|network| network.contains(v6, number));
         if asks && peer.is_some_and(known) {
             r.set_trace(Some(Box::default()));
@@ -89,7 +89,7 @@ impl Handler for Explain {
 }
 
 impl Filter for Explain {
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if let Some(trace) = r.trace().filter(|trace| !trace.rehearsal) {
             let text = self.text(trace);
             r.out.remove(FIELD.as_bytes());

@@ -1,7 +1,7 @@
 //! Formats of the page, and the sets of names that it has.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum MetricsFormat {
     /// Tidegate's names, as Prometheus text or OpenMetrics according to the client's preference.
     Tidegate,
     Prometheus,
@@ -17,30 +17,30 @@ pub enum Format {
 
 pub const NAMES: &str = "tidegate | prometheus | openmetrics | json | nginx | nginxplus | all";
 
-impl Format {
-    pub fn named(name: &[u8]) -> Option<Format> {
+impl MetricsFormat {
+    pub fn named(name: &[u8]) -> Option<MetricsFormat> {
         Some(match name {
-            b"tidegate" => Format::Tidegate,
-            b"prometheus" => Format::Prometheus,
-            b"openmetrics" => Format::OpenMetrics,
-            b"json" => Format::Json,
-            b"nginx" => Format::Nginx,
-            b"nginxplus" => Format::NginxPlus,
-            b"all" => Format::All,
+            b"tidegate" => MetricsFormat::Tidegate,
+            b"prometheus" => MetricsFormat::Prometheus,
+            b"openmetrics" => MetricsFormat::OpenMetrics,
+            b"json" => MetricsFormat::Json,
+            b"nginx" => MetricsFormat::Nginx,
+            b"nginxplus" => MetricsFormat::NginxPlus,
+            b"all" => MetricsFormat::All,
             _ => return None,
         })
     }
-    pub fn negotiated(self, prefers_openmetrics: impl FnOnce() -> bool) -> Format {
+    pub fn negotiated(self, prefers_openmetrics: impl FnOnce() -> bool) -> MetricsFormat {
         match self {
-            Format::Tidegate if prefers_openmetrics() => Format::OpenMetrics,
-            Format::Tidegate => Format::Prometheus,
+            MetricsFormat::Tidegate if prefers_openmetrics() => MetricsFormat::OpenMetrics,
+            MetricsFormat::Tidegate => MetricsFormat::Prometheus,
             format => format,
         }
     }
     pub fn media_type(self) -> &'static str {
         match self {
-            Format::OpenMetrics => metrics::OPENMETRICS_TYPE,
-            Format::Json => "application/json",
+            MetricsFormat::OpenMetrics => metrics::OPENMETRICS_TYPE,
+            MetricsFormat::Json => "application/json",
             _ => metrics::PROMETHEUS_TYPE,
         }
     }
@@ -53,11 +53,11 @@ mod tests {
     #[test]
     fn names_are_those_of_the_syntax() {
         for name in NAMES.split(" | ") {
-            assert!(Format::named(name.as_bytes()).is_some(), "{name}");
+            assert!(MetricsFormat::named(name.as_bytes()).is_some(), "{name}");
         }
-        assert_eq!(Format::named(b"xml"), None);
-        assert_eq!(Format::Tidegate.negotiated(|| true), Format::OpenMetrics);
-        assert_eq!(Format::Tidegate.negotiated(|| false), Format::Prometheus);
-        assert_eq!(Format::Nginx.negotiated(|| true), Format::Nginx);
+        assert_eq!(MetricsFormat::named(b"xml"), None);
+        assert_eq!(MetricsFormat::Tidegate.negotiated(|| true), MetricsFormat::OpenMetrics);
+        assert_eq!(MetricsFormat::Tidegate.negotiated(|| false), MetricsFormat::Prometheus);
+        assert_eq!(MetricsFormat::Nginx.negotiated(|| true), MetricsFormat::Nginx);
     }
 }

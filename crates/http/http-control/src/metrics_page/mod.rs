@@ -8,12 +8,12 @@ mod nginxplus;
 use crate::shared::page_thread;
 use bytes::Bytes;
 use conf_schema::value::Own;
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
-use format::Format;
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use format::MetricsFormat;
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody};
 use http_types::Method;
-use metrics::{Zone, certificate};
+use metrics::{MetricZone, certificate};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::Arc;
@@ -31,26 +31,26 @@ directives! {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct PageFormat(Format);
+pub struct PageFormat(MetricsFormat);
 
-impl Value for PageFormat {
+impl ValueKind for PageFormat {
     const SYNTAX: &'static str = "[format=tidegate | prometheus | openmetrics | json | nginx | nginxplus | all]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let Some(word) = d.args.first() else { return Ok(PageFormat(Format::Tidegate)) };
+        let Some(word) = d.args.first() else { return Ok(PageFormat(MetricsFormat::Tidegate)) };
         let invalid = || {
             let words = format!("invalid parameter \"{}\"", word.text());
             Problem::says(words).at(0).hint(format!("the formats are {}", format::NAMES.replace(" | ", ", ")))
         };
         let name = word.bytes.strip_prefix(b"format=").ok_or_else(invalid)?;
-        Format::named(name).map(PageFormat).ok_or_else(invalid)
+        MetricsFormat::named(name).map(PageFormat).ok_or_else(invalid)
     }
 }
 
 pub struct MetricsPage;
 
 impl Feature for MetricsPage {
-    fn table(&self) -> Table {
-        MetricsConf::table("metrics_page", Area::Http)
+    fn table(&self) -> FeatureTable {
+        MetricsConf::table("metrics_page", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -59,7 +59,7 @@ impl Feature for MetricsPage {
         let said = conf.downcast_ref::<MetricsConf>().and_then(|conf| conf.metrics.as_ref());
         if let Some(Own(PageFormat(format))) = said.filter(|_| block.context == Contexts::location) {
             let has_prefix = block.location.has_path();
-            block.location.content = Some(Arc::new(Page {
+            block.location.content = Some(Arc::new(MetricsHandler {
                 format: *format,
                 prefix: has_prefix.then_some(block.location.name.len()),
                 inventory: Inventory::of(block.cx),
@@ -69,28 +69,28 @@ impl Feature for MetricsPage {
     }
 }
 
-struct Page {
-    format: Format,
+struct MetricsHandler {
+    format: MetricsFormat,
     /// Length of the location's prefix, behind which a format may stand.
     prefix: Option<usize>,
     inventory: Arc<Inventory>,
 }
 
-impl Page {
+impl MetricsHandler {
     /// Returns the format that the request chooses, `None` if it chooses none.
     ///
     /// # Errors
     /// 400: there is no such format.
-    fn chosen(&self, r: &Request) -> Result<Option<Format>, u16> {
+    fn chosen(&self, r: &Request) -> Result<Option<MetricsFormat>, u16> {
         if let Some(name) = find_arg(&r.target.args, b"format") {
-            return Format::named(name).map(Some).ok_or(400);
+            return MetricsFormat::named(name).map(Some).ok_or(400);
         }
         let rest = self.prefix.and_then(|prefix| r.target.path.get(prefix..)).unwrap_or_default();
-        Ok(Format::named(rest.strip_prefix(b"/").unwrap_or(rest)))
+        Ok(MetricsFormat::named(rest.strip_prefix(b"/").unwrap_or(rest)))
     }
 }
 
-impl Handler for Page {
+impl Handler for MetricsHandler {
     fn run(&self, r: &mut Request) -> Flow {
         if !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Status(405);
@@ -101,36 +101,39 @@ impl Handler for Page {
         };
         let accept = r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"accept")).map(|(_, value)| value);
         let format = said.negotiated(|| negotiation::prefers_openmetrics(accept));
-        let (inventory, negotiates) = (self.inventory.clone(), said == Format::Tidegate);
-        page_thread::answer(move || write(format, &inventory), move |r, text| content(r, format, negotiates, text))
+        let (inventory, negotiates) = (self.inventory.clone(), said == MetricsFormat::Tidegate);
+        page_thread::answer_later(
+            move || write(format, &inventory),
+            move |r, text| content(r, format, negotiates, text),
+        )
     }
 }
 
 /// Runs on the page's thread, while the request's task counts it as one that is being written.
-fn write(format: Format, inventory: &Inventory) -> String {
+fn write(format: MetricsFormat, inventory: &Inventory) -> String {
     base::clock::update();
     match format {
-        Format::Tidegate | Format::Prometheus => metrics::prometheus(&gather(inventory)),
-        Format::OpenMetrics => metrics::openmetrics(&gather(inventory)),
-        Format::Json => metrics::json(&gather(inventory)),
-        Format::Nginx => metrics::nginx(),
-        Format::NginxPlus => nginxplus::page(inventory),
-        Format::All => {
+        MetricsFormat::Tidegate | MetricsFormat::Prometheus => metrics::prometheus(&gather(inventory)),
+        MetricsFormat::OpenMetrics => metrics::openmetrics(&gather(inventory)),
+        MetricsFormat::Json => metrics::json(&gather(inventory)),
+        MetricsFormat::Nginx => metrics::exporter_text(),
+        MetricsFormat::NginxPlus => nginxplus::nginxplus_page(inventory),
+        MetricsFormat::All => {
             let mut text = metrics::prometheus(&gather(inventory));
-            text.push_str(&metrics::nginx());
-            text.push_str(&nginxplus::page(inventory));
+            text.push_str(&metrics::exporter_text());
+            text.push_str(&nginxplus::nginxplus_page(inventory));
             text
         }
     }
 }
 
 /// Collects all metrics, with the certificates of the page's configuration.
-fn gather(inventory: &Inventory) -> Vec<metrics::Family> {
-    let _certificates: Vec<Zone<certificate::Of>> = inventory
+fn gather(inventory: &Inventory) -> Vec<metrics::MetricFamily> {
+    let _certificates: Vec<MetricZone<certificate::Of>> = inventory
         .certificates()
         .into_iter()
         .map(|(name, validity)| {
-            let zone = Zone::named(&[&name]);
+            let zone = MetricZone::named(&[&name]);
             zone.ask(move |values| {
                 let (from, to) = validity().unwrap_or_default();
                 let micros = |seconds: i64| u64::try_from(seconds).unwrap_or(0).saturating_mul(1_000_000);
@@ -140,15 +143,15 @@ fn gather(inventory: &Inventory) -> Vec<metrics::Family> {
             zone
         })
         .collect();
-    metrics::gather()
+    metrics::gather_families()
 }
 
-fn content(r: &mut Request, format: Format, negotiates: bool, text: Bytes) -> Flow {
+fn content(r: &mut Request, format: MetricsFormat, negotiates: bool, text: Bytes) -> Flow {
     r.out.status = 200;
     r.out.content_type = format.media_type().into();
     r.out.content_length = Some(text.len() as u64);
     if negotiates {
         r.out.add("Vary", b"Accept".to_vec());
     }
-    Flow::Content(Body::Bytes(text))
+    Flow::Content(ResponseBody::Bytes(text))
 }

@@ -23,25 +23,25 @@ const CODES: &[u16] = &[
 const STATES: &[&str] = &["up", "draining", "down", "unavail", "checking", "unhealthy"];
 
 /// A field: the end of its name, its place in the object, kind and description.
-type Field = (&'static str, &'static str, MetricKind, &'static str);
+type PlusField = (&'static str, &'static str, MetricKind, &'static str);
 
-const TLS: &[Field] = &[
+const TLS: &[PlusField] = &[
     ("ssl_handshakes", "/ssl/handshakes", Counter, "Completed TLS handshakes."),
     ("ssl_handshakes_failed", "/ssl/handshakes_failed", Counter, "Failed TLS handshakes."),
     ("ssl_session_reuses", "/ssl/session_reuses", Counter, "TLS handshakes that resumed a session."),
 ];
 
-const SERVER: &[Field] = &[
+const SERVER: &[PlusField] = &[
     ("processing", "/processing", Gauge, "Requests being processed."),
     ("requests", "/requests", Counter, "Requests received."),
 ];
 /// Metrics of servers and locations.
-const TRAFFIC: &[Field] = &[
+const TRAFFIC: &[PlusField] = &[
     ("discarded", "/discarded", Counter, "Requests that ended without a response."),
     ("received", "/received", Counter, "Bytes received from clients."),
     ("sent", "/sent", Counter, "Bytes sent to clients."),
 ];
-const STREAM_SERVER: &[Field] = &[
+const STREAM_SERVER: &[PlusField] = &[
     ("processing", "/processing", Gauge, "Active sessions."),
     ("connections", "/connections", Counter, "Connections received."),
     ("discarded", "/discarded", Counter, "Connections that ended without a session."),
@@ -49,7 +49,7 @@ const STREAM_SERVER: &[Field] = &[
     ("sent", "/sent", Counter, "Bytes sent to clients."),
 ];
 /// Metrics of upstream servers, http and stream.
-const PEER: &[Field] = &[
+const PEER: &[PlusField] = &[
     ("active", "/active", Gauge, "Active requests or connections."),
     ("limit", "/max_conns", Gauge, "Maximum number of connections (max_conns); 0: none."),
     ("sent", "/sent", Counter, "Bytes sent to the server."),
@@ -59,21 +59,21 @@ const PEER: &[Field] = &[
     ("response_time", "/response_time", Gauge, "Average time to the end of the response in milliseconds."),
 ];
 /// Metrics of upstream servers with health checks.
-const CHECKS: &[Field] = &[
+const CHECKS: &[PlusField] = &[
     ("health_checks_checks", "/health_checks/checks", Counter, "Health checks."),
     ("health_checks_fails", "/health_checks/fails", Counter, "Failed health checks."),
     ("health_checks_unhealthy", "/health_checks/unhealthy", Counter, "Times the server became unhealthy."),
 ];
-const HTTP_PEER: &[Field] = &[
+const HTTP_PEER: &[PlusField] = &[
     ("requests", "/requests", Counter, "Requests passed to the server."),
     ("header_time", "/header_time", Gauge, "Average time to the response head in milliseconds."),
 ];
-const STREAM_PEER: &[Field] = &[
+const STREAM_PEER: &[PlusField] = &[
     ("connections", "/connections", Counter, "Connections passed to the server."),
     ("connect_time", "/connect_time", Gauge, "Average time to connect in milliseconds."),
     ("first_byte_time", "/first_byte_time", Gauge, "Average time to the first byte in milliseconds."),
 ];
-const RESOLVER: &[Field] = &[
+const RESOLVER: &[PlusField] = &[
     ("name", "/requests/name", Counter, "Queries for addresses of names."),
     ("srv", "/requests/srv", Counter, "Queries for SRV records."),
     ("addr", "/requests/addr", Counter, "Queries for names of addresses."),
@@ -86,12 +86,12 @@ const RESOLVER: &[Field] = &[
     ("timedout", "/responses/timedout", Counter, "Queries that timed out."),
     ("unknown", "/responses/unknown", Counter, "Responses with other codes."),
 ];
-const LIMIT_CONN: &[Field] = &[
+const LIMIT_CONN: &[PlusField] = &[
     ("passed", "/passed", Counter, "Passed."),
     ("rejected", "/rejected", Counter, "Rejected."),
     ("rejected_dry_run", "/rejected_dry_run", Counter, "Would have been rejected."),
 ];
-const LIMIT_REQ: &[Field] = &[
+const LIMIT_REQ: &[PlusField] = &[
     ("passed", "/passed", Counter, "Passed."),
     ("delayed", "/delayed", Counter, "Delayed."),
     ("rejected", "/rejected", Counter, "Rejected."),
@@ -99,7 +99,7 @@ const LIMIT_REQ: &[Field] = &[
     ("rejected_dry_run", "/rejected_dry_run", Counter, "Would have been rejected."),
 ];
 /// Metrics that later versions of the exporter have added.
-const CACHE: &[Field] = &[
+const CACHE: &[PlusField] = &[
     ("size", "/size", Gauge, "Size of the cache in bytes."),
     ("max_size", "/max_size", Gauge, "Maximum size of the cache in bytes; 0: none."),
     ("hit_responses", "/hit/responses", Counter, "Responses from the cache."),
@@ -111,23 +111,23 @@ const CACHE: &[Field] = &[
     ("bypass_responses", "/bypass/responses", Counter, "Responses that bypassed the cache."),
 ];
 
-struct Family {
+struct PlusFamily {
     kind: MetricKind,
     help: &'static str,
     samples: Vec<(Vec<(&'static str, String)>, u64)>,
 }
 
 #[derive(Default)]
-struct Page(BTreeMap<String, Family>);
+struct NginxplusPage(BTreeMap<String, PlusFamily>);
 
 type Labels<'a> = &'a [(&'static str, &'a str)];
 
-impl Page {
+impl NginxplusPage {
     fn put(&mut self, name: String, kind: MetricKind, help: &'static str, labels: Labels<'_>, value: u64) {
-        let family = self.0.entry(name).or_insert_with(|| Family { kind, help, samples: Vec::new() });
+        let family = self.0.entry(name).or_insert_with(|| PlusFamily { kind, help, samples: Vec::new() });
         family.samples.push((labels.iter().map(|(label, value)| (*label, (*value).to_string())).collect(), value));
     }
-    fn fields(&mut self, prefix: &str, fields: &[Field], object: &Value, labels: Labels<'_>) {
+    fn fields(&mut self, prefix: &str, fields: &[PlusField], object: &Value, labels: Labels<'_>) {
         for (name, place, kind, help) in fields {
             self.put(format!("{prefix}_{name}"), *kind, help, labels, number(object, place));
         }
@@ -179,7 +179,7 @@ impl Page {
             }
         }
     }
-    fn objects(&mut self, prefix: &str, label: &'static str, fields: &[Field], all: &Map<String, Value>) {
+    fn objects(&mut self, prefix: &str, label: &'static str, fields: &[PlusField], all: &Map<String, Value>) {
         for (name, object) in all {
             self.fields(prefix, fields, object, &[(label, name)]);
         }
@@ -223,10 +223,10 @@ fn number(object: &Value, place: &str) -> u64 {
     object.pointer(place).and_then(Value::as_u64).unwrap_or_default()
 }
 
-pub fn page(inventory: &Inventory) -> String {
-    let mut page = Page::default();
+pub fn nginxplus_page(inventory: &Inventory) -> String {
+    let mut page = NginxplusPage::default();
     page.put("up".into(), Gauge, "1 while the server responds.", &[], 1);
-    let connections = process::connections();
+    let connections = process::connections_object();
     for (name, kind, help) in [
         ("accepted", Counter, "Accepted connections."),
         ("dropped", Counter, "Dropped connections."),
@@ -235,34 +235,34 @@ pub fn page(inventory: &Inventory) -> String {
     ] {
         page.put(format!("connections_{name}"), kind, help, &[], number(&connections, &format!("/{name}")));
     }
-    let requests = process::requests();
+    let requests = process::requests_object();
     page.put("http_requests_total".into(), Counter, "Requests.", &[], number(&requests, "/total"));
     page.put("http_requests_current".into(), Gauge, "Requests being processed.", &[], number(&requests, "/current"));
-    let tls = serde_json::json!({ "ssl": process::ssl(VERSION) });
+    let tls = serde_json::json!({ "ssl": process::ssl_object(VERSION) });
     for (name, place, kind, help) in TLS {
         page.put((*name).into(), *kind, help, &[], number(&tls, place));
     }
     let any = |_: &str| true;
-    for (name, zone) in &zones::all(zones::server, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::server_object, VERSION, any) {
         let labels = [("server_zone", name.as_str())];
         page.fields("server_zone", SERVER, zone, &labels);
         page.responses("server_zone", zone, &labels);
         page.fields("server_zone", TRAFFIC, zone, &labels);
         page.fields("server_zone", TLS, zone, &labels);
     }
-    for (name, zone) in &zones::all(zones::location, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::location_object, VERSION, any) {
         let labels = [("location_zone", name.as_str())];
         let requests = number(zone, "/requests");
         page.put("location_zone_requests".into(), Counter, "Requests.", &labels, requests);
         page.responses("location_zone", zone, &labels);
         page.fields("location_zone", TRAFFIC, zone, &labels);
     }
-    page.peers(Side::Http, &groups::all(&inventory.http, Side::Http, VERSION));
-    page.objects("resolver", "resolver", RESOLVER, &zones::all(zones::resolver, VERSION, any));
-    page.objects("limit_request", "zone", LIMIT_REQ, &zones::all(zones::limit_reqs, VERSION, any));
+    page.peers(Side::Http, &groups::all_groups(&inventory.http, Side::Http, VERSION));
+    page.objects("resolver", "resolver", RESOLVER, &zones::all_zones(zones::resolver_object, VERSION, any));
+    page.objects("limit_request", "zone", LIMIT_REQ, &zones::all_zones(zones::limit_reqs, VERSION, any));
     let http = |name: &str| inventory.http.has_limit(name);
-    page.objects("limit_connection", "zone", LIMIT_CONN, &zones::all(zones::limit_conns, VERSION, http));
-    let caches = zones::all(zones::cache, VERSION, any);
+    page.objects("limit_connection", "zone", LIMIT_CONN, &zones::all_zones(zones::limit_conns, VERSION, http));
+    let caches = zones::all_zones(zones::cache_object, VERSION, any);
     page.objects("cache", "zone", CACHE, &caches);
     for (name, cache) in &caches {
         let cold = u64::from(cache.get("cold").and_then(Value::as_bool).unwrap_or_default());
@@ -271,14 +271,14 @@ pub fn page(inventory: &Inventory) -> String {
     if inventory.stream.is_present() {
         stream(&mut page, inventory);
     }
-    for (id, counts) in &metrics::workers() {
+    for (id, counts) in &metrics::worker_counts() {
         page.worker(*id, counts);
     }
     page.text()
 }
 
-fn stream(page: &mut Page, inventory: &Inventory) {
-    for (name, zone) in &zones::all(zones::stream_server, VERSION, |_| true) {
+fn stream(page: &mut NginxplusPage, inventory: &Inventory) {
+    for (name, zone) in &zones::all_zones(zones::stream_server, VERSION, |_| true) {
         let labels = [("server_zone", name.as_str())];
         page.fields("stream_server_zone", STREAM_SERVER, zone, &labels);
         for class in ["2xx", "4xx", "5xx"] {
@@ -288,7 +288,7 @@ fn stream(page: &mut Page, inventory: &Inventory) {
         }
         page.fields("stream_server_zone", TLS, zone, &labels);
     }
-    page.peers(Side::Stream, &groups::all(&inventory.stream, Side::Stream, VERSION));
+    page.peers(Side::Stream, &groups::all_groups(&inventory.stream, Side::Stream, VERSION));
     let has = |name: &str| inventory.stream.has_limit(name);
-    page.objects("stream_limit_connection", "zone", LIMIT_CONN, &zones::all(zones::limit_conns, VERSION, has));
+    page.objects("stream_limit_connection", "zone", LIMIT_CONN, &zones::all_zones(zones::limit_conns, VERSION, has));
 }

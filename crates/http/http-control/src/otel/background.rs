@@ -1,7 +1,7 @@
 //! The exporter's task on the control thread. It outlives its configuration until the last request of that has ended.
 
 use http_engine::{Background, HttpPlan};
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use otlp::Exporter;
 use session_engine::background::LocalFuture;
 use std::cell::RefCell;
@@ -39,7 +39,7 @@ impl Background<HttpPlan> for Export {
                 let left = Duration::from_micros(until.micros_since(base::clock::now()));
                 if runtime::time::timeout(left, exporter.flush()).await.is_err() {
                     let n = exporter.queue.held();
-                    log.log(Level::Warn, 0, format_args!("OTel: {n} spans were not exported before the exit"));
+                    log.log(Severity::Warn, 0, format_args!("OTel: {n} spans were not exported before the exit"));
                 }
                 base::clock::update();
             }

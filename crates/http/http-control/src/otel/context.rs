@@ -2,12 +2,12 @@
 
 use super::settings::Settings;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::sampler::{LateSampler, Sampler, enables};
-use http_engine::span::{RequestSpan, TraceContext, TraceIds, hex, traceparent};
+use http_engine::sampler::{LateSampler, Sampler, enables_tracing};
+use http_engine::span::{RequestSpan, TraceContext, TraceIds, format_traceparent, write_hex};
 use http_engine::variable::Builtin;
-use http_engine::{Flow, Handler, Request, Template};
+use http_engine::{Flow, Handler, HttpTemplate, Request};
 use http_types::Known;
-use otlp::context::{Parent, parent, state};
+use otlp::context::{Parent, join_state, parse_parent};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub static ROWS: &[Builtin] = &[
 /// Decides at the rewrite phase whether a request is traced, and passes its context on.
 pub struct Start {
     /// `None`: not traced.
-    pub trace: Option<Template>,
+    pub trace: Option<HttpTemplate>,
     pub settings: Arc<Settings>,
     pub sampler: Arc<LateSampler>,
 }
@@ -61,7 +61,7 @@ impl Start {
         }
         if self.settings.injects {
             let state = span.as_ref().map_or(&[][..], |span| &span.state);
-            r.set_incoming(Known::Traceparent, b"traceparent", &traceparent(&ids, sampled));
+            r.set_incoming(Known::Traceparent, b"traceparent", &format_traceparent(&ids, sampled));
             r.set_incoming(Known::Tracestate, b"tracestate", state);
         }
     }
@@ -77,12 +77,12 @@ impl Start {
     fn by_value(&self, r: &mut Request) -> bool {
         let Some(trace) = &self.trace else { return false };
         match trace.as_literal() {
-            Some(text) => enables(text),
+            Some(text) => enables_tracing(text),
             None => {
                 let mut value = std::mem::take(&mut r.scratch);
                 value.clear();
                 trace.write(r, &mut value);
-                let enables = enables(&value);
+                let enables = enables_tracing(&value);
                 r.scratch = value;
                 enables
             }
@@ -95,7 +95,7 @@ fn extract(r: &Request) -> Option<(Parent, Box<[u8]>)> {
     let of = |known| r.head.fields.each(known).map(|field| field.value.of(&r.buf));
     let mut parents = of(Known::Traceparent);
     let (Some(first), None) = (parents.next(), parents.next()) else { return None };
-    Some((parent(first)?, state(of(Known::Tracestate))))
+    Some((parse_parent(first)?, join_state(of(Known::Tracestate))))
 }
 
 /// Returns the ids of the context, which is made on demand.
@@ -129,7 +129,7 @@ fn begin(r: &mut Request, extracts: bool) -> TraceIds {
 }
 
 fn put(octets: &[u8], out: &mut Vec<u8>) -> bool {
-    hex(octets, out);
+    write_hex(octets, out);
     true
 }
 

@@ -1,9 +1,9 @@
 //! `otel_exporter`: where spans go, and how.
 
 use conf_schema::value::{parse_msec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
-use otlp::{Endpoint, Exporter, Protocol, Settings};
+use otlp::{Endpoint, ExportProtocol, Exporter, Settings};
 use session_engine::authorities;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -52,17 +52,17 @@ impl ExporterBlock {
             interval: self.interval,
             batch_size: self.batch_size,
             batch_count: self.batch_count,
-            resource: otlp::proto::attributes(&resource),
+            resource: otlp::proto::key_values(&resource),
             scope: ("tidegate".into(), env!("CARGO_PKG_VERSION").into()),
         })
     }
 }
 
 #[derive(Default)]
-struct Draft {
+struct ExporterDraft {
     seen: Vec<Vec<u8>>,
     endpoint: Option<String>,
-    protocol: Option<Protocol>,
+    protocol: Option<ExportProtocol>,
     headers: Vec<(String, String)>,
     trusted: Option<PathBuf>,
     interval: Option<u64>,
@@ -70,18 +70,18 @@ struct Draft {
     batch_count: Option<u64>,
 }
 
-impl Value for ExporterBlock {
+impl ValueKind for ExporterBlock {
     const SYNTAX: &'static str = "{ ... }";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut draft = Draft::default();
-        for row in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        let mut draft = ExporterDraft::default();
+        for row in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             draft.row(cx, row).map_err(|problem| problem.on(row))?;
         }
         draft.finish(cx)
     }
 }
 
-impl Draft {
+impl ExporterDraft {
     fn row(&mut self, cx: &mut Cx, row: &Row) -> Result<(), Problem> {
         let name = row.name.text().into_owned();
         let words: Vec<String> = row.args.iter().map(|word| word.text().into_owned()).collect();
@@ -100,8 +100,8 @@ impl Draft {
         };
         match (name.as_str(), words.as_slice()) {
             ("endpoint", [text]) => self.endpoint = Some(text.to_string()),
-            ("protocol", ["grpc"]) => self.protocol = Some(Protocol::Grpc),
-            ("protocol", ["http/protobuf"]) => self.protocol = Some(Protocol::Http),
+            ("protocol", ["grpc"]) => self.protocol = Some(ExportProtocol::Grpc),
+            ("protocol", ["http/protobuf"]) => self.protocol = Some(ExportProtocol::Http),
             ("protocol", [other]) => {
                 let problem = Problem::says(format!("invalid protocol \"{other}\"")).at(0);
                 return Err(problem.hint("\"grpc\" or \"http/protobuf\""));
@@ -129,7 +129,7 @@ impl Draft {
                 const KNOWN: [&str; 7] =
                     ["endpoint", "protocol", "trusted_certificate", "header", "interval", "batch_size", "batch_count"];
                 let problem = Problem::says(format!("unknown directive \"{name}\" in \"otel_exporter\""));
-                return Err(match conf_schema::suggest::nearest(&name, KNOWN.into_iter()) {
+                return Err(match conf_schema::suggest::nearest_word(&name, KNOWN.into_iter()) {
                     Some(near) => problem.hint(format!("did you mean \"{near}\"?")),
                     None => problem.hint(format!("one of: {}", KNOWN.join(", "))),
                 });
@@ -153,8 +153,8 @@ impl Draft {
                     addresses: true,
                     ..ClientSettings::default()
                 };
-                settings.trusted = authorities::trusted(cx, self.trusted, "otel_exporter")?;
-                let rules = ClientRules::build(&settings, &session_engine::tls::clock(), &mut Vec::new());
+                settings.trusted = authorities::trusted_certificates(cx, self.trusted, "otel_exporter")?;
+                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };

@@ -3,11 +3,11 @@
 use http_engine::Request;
 
 /// As nginx's `ngx_otel_module`.
-pub fn status(r: &Request) -> u16 {
+pub fn span_status(r: &Request) -> u16 {
     if r.progress.error_status != 0 { r.progress.error_status } else { r.out.status }
 }
 
-pub fn variable(r: &mut Request, name: &str) -> Option<Vec<u8>> {
+pub fn variable_value(r: &mut Request, name: &str) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     (r.variable_named(name, &mut out) && !out.is_empty()).then_some(out)
 }
@@ -25,8 +25,8 @@ pub fn server_address(text: &str) -> (&str, Option<u16>) {
 }
 
 /// Returns the protocol's version: `1.1`, `2.0`; none for HTTP/0.9.
-pub fn version(r: &mut Request) -> Option<Vec<u8>> {
-    let protocol = variable(r, "server_protocol")?;
+pub fn protocol_version(r: &mut Request) -> Option<Vec<u8>> {
+    let protocol = variable_value(r, "server_protocol")?;
     protocol.strip_prefix(b"HTTP/").map(<[u8]>::to_vec)
 }
 
@@ -42,7 +42,7 @@ pub fn server_name(r: &Request) -> Vec<u8> {
 }
 
 /// Unless it is the scheme's.
-pub fn port(r: &Request) -> Option<u16> {
+pub fn unusual_port(r: &Request) -> Option<u16> {
     let net::Address::Ip(address) = &*r.connection().local else { return None };
     let usual = if r.connection().tls.is_some() { 443 } else { 80 };
     (address.port() != usual).then_some(address.port())

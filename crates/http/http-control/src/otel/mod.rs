@@ -12,12 +12,12 @@ mod settings;
 mod span;
 mod stable;
 
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use context::Start;
 use exporter::ExporterBlock;
 use http_engine::sampler::LateSampler;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, Template};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpTemplate};
 use otlp::Exporter;
 use settings::{Propagation, Semconv, Settings};
 use std::any::Any;
@@ -30,17 +30,17 @@ directives! {
         /// and `batch_count` (4). Spans beyond `batch_size` times `batch_count` are dropped. See docs/tracing.md.
         otel_exporter: ExporterBlock,
         /// Sets the attribute `service.name` of the resource.
-        otel_service_name: Name = "unknown_service:nginx",
+        otel_service_name: ServiceName = "unknown_service:nginx",
         /// Adds an attribute to the resource.
         otel_resource_attr: Resources,
         /// Enables tracing: `on`, `off`, or a value with variables, which enables tracing if it is `on` or `1`.
-        otel_trace: Template = "off",
+        otel_trace: HttpTemplate = "off",
         /// Controls the request fields `traceparent` and `tracestate`: `extract` makes the client's context the parent,
         /// `inject` sends Tidegate's context to upstream servers, `propagate` does both, `ignore` passes the client's
         /// fields unchanged.
         otel_trace_context: Propagation = "ignore",
         /// Sets the span's name; by default, it is the location's name.
-        otel_span_name: Template,
+        otel_span_name: HttpTemplate,
         /// Adds an attribute to the span. Names that begin with `http.request.header.` or `http.response.header.` have
         /// a list as their value.
         otel_span_attr: SpanAttributes,
@@ -55,12 +55,12 @@ directives! {
 
 /// `otel_service_name`
 #[derive(Clone, Debug)]
-pub struct Name(String);
+pub struct ServiceName(String);
 
-impl Value for Name {
+impl ValueKind for ServiceName {
     const SYNTAX: &'static str = "name";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Name(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
+        Ok(ServiceName(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
     }
 }
 
@@ -75,7 +75,7 @@ fn name_of(d: &Directive) -> Result<String, Problem> {
     }
 }
 
-impl Value for Resources {
+impl ValueKind for Resources {
     const SYNTAX: &'static str = "name value";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -90,14 +90,14 @@ impl Value for Resources {
 
 /// `otel_span_attr`
 #[derive(Clone)]
-pub struct SpanAttributes(Vec<Arc<(String, Template)>>);
+pub struct SpanAttributes(Vec<Arc<(String, HttpTemplate)>>);
 
-impl Value for SpanAttributes {
+impl ValueKind for SpanAttributes {
     const SYNTAX: &'static str = "name value";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let value = d.args.get(1).map(|word| word.bytes.clone()).unwrap_or_default();
-        let value = Template::compile(cx, d, &value).map_err(|problem| problem.at(1))?;
+        let value = HttpTemplate::compile(cx, d, &value).map_err(|problem| problem.at(1))?;
         Ok(SpanAttributes(vec![Arc::new((name_of(d)?, value))]))
     }
     fn append(&mut self, later: Self) {
@@ -112,8 +112,8 @@ struct Current(Option<Arc<Exporter>>);
 pub struct OtelFeature;
 
 impl Feature for OtelFeature {
-    fn table(&self) -> Table {
-        OtelConf::table("otel", Area::Http)
+    fn table(&self) -> FeatureTable {
+        OtelConf::table("otel", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         context::ROWS
@@ -163,7 +163,7 @@ impl Feature for OtelFeature {
             block.handle(HandlerOrder::Otel, Arc::new(start));
         }
         if let Some(exporter) = exporter {
-            block.location.loggers.push(Arc::new(span::End { settings, exporter }));
+            block.location.loggers.push(Arc::new(span::SpanEnd { settings, exporter }));
         }
         Ok(())
     }

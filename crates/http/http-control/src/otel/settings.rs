@@ -1,7 +1,7 @@
 //! Settings of a location, for the context, its variables and the spans.
 
 use conf_schema::words;
-use http_engine::Template;
+use http_engine::HttpTemplate;
 use std::sync::Arc;
 
 words! {
@@ -28,8 +28,8 @@ words! {
 pub struct Settings {
     pub extracts: bool,
     pub injects: bool,
-    pub name: Option<Template>,
-    pub attributes: Vec<Arc<(String, Template)>>,
+    pub name: Option<HttpTemplate>,
+    pub attributes: Vec<Arc<(String, HttpTemplate)>>,
     /// Of the attributes.
     pub names: Vec<String>,
     pub semconv: Semconv,

@@ -1,10 +1,12 @@
 //! Automatic attributes by the stable semantic conventions of HTTP (since version 1.23.0).
 
-use super::facts::{port, request_length, server_address, server_name, status, variable, version};
+use super::facts::{
+    protocol_version, request_length, server_address, server_name, span_status, unusual_port, variable_value,
+};
 use http_engine::Request;
 use http_engine::span::TrySpan;
 use http_types::Known;
-use otlp::Span;
+use otlp::TraceSpan;
 
 /// Methods of RFC 9110 and PATCH; others are `_OTHER`.
 const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONNECT", b"OPTIONS", b"TRACE", b"PATCH"];
@@ -12,7 +14,7 @@ const METHODS: [&[u8]; 9] = [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"CONN
 const SECRETS: [&[u8]; 4] = [b"AWSAccessKeyId", b"Signature", b"sig", b"X-Goog-Signature"];
 
 /// Method and route.
-pub fn name(r: &Request) -> Vec<u8> {
+pub fn span_name(r: &Request) -> Vec<u8> {
     let method = r.method_name();
     let mut out = if METHODS.contains(&method) { method.to_vec() } else { b"HTTP".to_vec() };
     if !r.loc().name.is_empty() {
@@ -22,7 +24,7 @@ pub fn name(r: &Request) -> Vec<u8> {
     out
 }
 
-fn method(name: &[u8], span: &mut Span<'_>) {
+fn method(name: &[u8], span: &mut TraceSpan<'_>) {
     if METHODS.contains(&name) {
         span.text("http.request.method", name);
     } else {
@@ -42,7 +44,7 @@ fn redacted(query: &[u8]) -> Vec<u8> {
     pairs.collect::<Vec<_>>().join(&b'&')
 }
 
-pub fn server(r: &mut Request, span: &mut Span<'_>) {
+pub fn server_attributes(r: &mut Request, span: &mut TraceSpan<'_>) {
     method(r.method_name(), span);
     let uri = r.head.request_uri().of(&r.buf);
     let end = uri.iter().position(|c| *c == b'?');
@@ -51,7 +53,7 @@ pub fn server(r: &mut Request, span: &mut Span<'_>) {
         span.text("url.query", redacted(query));
     }
     span.text("url.scheme", if r.connection().tls.is_some() { "https" } else { "http" });
-    if let Some(version) = version(r) {
+    if let Some(version) = protocol_version(r) {
         // `2` and `3` have no minor version.
         span.text("network.protocol.version", version.strip_suffix(b".0").filter(|v| *v != b"1").unwrap_or(&version));
     }
@@ -60,7 +62,7 @@ pub fn server(r: &mut Request, span: &mut Span<'_>) {
     }
     span.number("http.request.body.size", request_length(r));
     span.number("http.response.body.size", r.accounting.body_bytes_sent);
-    let status = status(r);
+    let status = span_status(r);
     if status != 0 {
         span.number("http.response.status_code", status.into());
     }
@@ -68,23 +70,23 @@ pub fn server(r: &mut Request, span: &mut Span<'_>) {
         span.text("error.type", status.to_string());
     }
     span.text("server.address", server_name(r));
-    if let Some(port) = port(r) {
+    if let Some(port) = unusual_port(r) {
         span.number("server.port", port.into());
     }
-    if let Some(address) = variable(r, "remote_addr") {
+    if let Some(address) = variable_value(r, "remote_addr") {
         span.text("client.address", address);
     }
     // The connection's, even if `real_ip_header` has changed the client's address.
-    if let Some(address) = variable(r, "realip_remote_addr") {
+    if let Some(address) = variable_value(r, "realip_remote_addr") {
         span.text("network.peer.address", address);
     }
-    let port = variable(r, "realip_remote_port").and_then(|port| String::from_utf8(port).ok()?.parse().ok());
+    let port = variable_value(r, "realip_remote_port").and_then(|port| String::from_utf8(port).ok()?.parse().ok());
     if let Some(port) = port {
         span.number("network.peer.port", port);
     }
 }
 
-pub fn client(one: &TrySpan, span: &mut Span<'_>) {
+pub fn client_attributes(one: &TrySpan, span: &mut TraceSpan<'_>) {
     method(one.method.as_bytes(), span);
     if one.status != 0 {
         span.number("http.response.status_code", one.status.into());

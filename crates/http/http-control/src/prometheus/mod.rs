@@ -9,21 +9,21 @@ mod tree;
 
 use bytes::Bytes;
 use conf_schema::value::Own;
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, body_memory};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody, body_memory};
 use http_types::Method;
 use net::pool::{Pool, PoolSpec};
 use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
-use template::{Metric, Sample, TemplateBlocks, Templates};
+use template::{Metric, MetricSample, TemplateBlocks, Templates};
 
 directives! {
     pub struct PrometheusConf from PrometheusInput {
         /// Responds with the metrics of a `prometheus_template`, as Prometheus text. Restrict access with `allow` and
         /// `deny`.
-        prometheus: Own<Named>,
+        prometheus: Own<NamedTemplate>,
         /// Defines metrics over Angie's tree of statistics. A line has a name with labels, a variable with the value,
         /// and `path=`, `type=` and `help=`: each value whose path matches produces a sample, with the value in
         /// `$p8s_value` and captures in `$1` to `$9`. A line without `path=` produces one sample. Empty values produce
@@ -33,12 +33,12 @@ directives! {
 }
 
 #[derive(Clone, Debug)]
-pub struct Named(String);
+pub struct NamedTemplate(String);
 
-impl Value for Named {
+impl ValueKind for NamedTemplate {
     const SYNTAX: &'static str = "template";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Named(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
+        Ok(NamedTemplate(d.args.first().map(|word| word.text().into_owned()).unwrap_or_default()))
     }
 }
 
@@ -57,8 +57,8 @@ fn sample_value(r: &mut Request, out: &mut Vec<u8>) -> bool {
 pub struct PrometheusFeature;
 
 impl Feature for PrometheusFeature {
-    fn table(&self) -> Table {
-        PrometheusConf::table("prometheus", Area::Http)
+    fn table(&self) -> FeatureTable {
+        PrometheusConf::table("prometheus", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -68,7 +68,9 @@ impl Feature for PrometheusFeature {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let said = conf.downcast_ref::<PrometheusConf>().and_then(|conf| conf.prometheus.as_ref());
-        let Some(Own(Named(name))) = said.filter(|_| block.context == Contexts::location) else { return Ok(()) };
+        let Some(Own(NamedTemplate(name))) = said.filter(|_| block.context == Contexts::location) else {
+            return Ok(());
+        };
         let Some(metrics) = block.cx.get::<Templates>().0.get(name).cloned() else {
             let words = format!("unknown Prometheus template \"{name}\"");
             return Err(Problem::says(words)
@@ -76,12 +78,12 @@ impl Feature for PrometheusFeature {
                 .hint("\"prometheus_template\" in the http block defines it"));
         };
         block.location.content =
-            Some(Arc::new(Page { name: name.clone(), metrics, inventory: Inventory::of(block.cx) }));
+            Some(Arc::new(TemplatePage { name: name.clone(), metrics, inventory: Inventory::of(block.cx) }));
         Ok(())
     }
 }
 
-struct Page {
+struct TemplatePage {
     name: String,
     metrics: Arc<Vec<Metric>>,
     inventory: Arc<Inventory>,
@@ -99,7 +101,7 @@ fn pool() -> &'static Arc<Pool> {
     POOL.get_or_init(|| Pool::new(PoolSpec::control("prometheus", WAITING_MAX)))
 }
 
-impl Handler for Page {
+impl Handler for TemplatePage {
     fn run(&self, r: &mut Request) -> Flow {
         if !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Status(405);
@@ -108,14 +110,14 @@ impl Handler for Page {
         let local = r.connection().local.to_string();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let memory = match body_memory::reserve(&r, PAGE_BYTES).await {
+                let memory = match body_memory::reserve_memory(&r, PAGE_BYTES).await {
                     Ok(memory) => memory,
                     Err(none) => return (r, Flow::Status(none.status())),
                 };
                 let searched = metrics.clone();
                 let work = pool().run(move || {
                     base::clock::update();
-                    template::search(&searched, tree::leaves(&inventory, &local))
+                    template::search_values(&searched, tree::collect_leaves(&inventory, &local))
                 });
                 let found = match work {
                     Ok(work) => work.await.map_err(|_| 500),
@@ -131,12 +133,12 @@ impl Handler for Page {
     }
 }
 
-async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec<Sample>>) -> Flow {
+async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec<MetricSample>>) -> Flow {
     let mut text = format!("# Tidegate Prometheus template \"{name}\"\n").into_bytes();
     let mut made = 0_usize;
     for (metric, found) in metrics.iter().zip(found) {
         let mut lines = Vec::new();
-        for Sample { path, value } in found {
+        for MetricSample { path, value } in found {
             made += 1;
             if made.is_multiple_of(AT_ONCE) {
                 runtime::task::yield_now().await;
@@ -157,5 +159,5 @@ async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec
     r.out.content_type = metrics::PROMETHEUS_TYPE.into();
     r.out.content_length = Some(text.len() as u64);
     r.out.add("Cache-Control", b"no-cache".to_vec());
-    Flow::Content(Body::Bytes(Bytes::from(text)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
 }

@@ -1,10 +1,10 @@
 //! `prometheus_template`: its lines, and the search of the tree.
 
 use super::tree::{self, Leaf};
-use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Line;
-use http_engine::regex::{MatchFailed, Pattern};
-use http_engine::{Request, Template};
+use http_engine::regex::{HttpPattern, MatchFailed};
+use http_engine::{HttpTemplate, Request};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ pub struct Templates(pub HashMap<String, Arc<Vec<Metric>>>);
 #[derive(Clone)]
 pub struct TemplateBlocks;
 
-impl Value for TemplateBlocks {
+impl ValueKind for TemplateBlocks {
     const SYNTAX: &'static str = "name { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         let mut metrics = Vec::new();
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             metrics.push(Metric::parse(cx, line).map_err(|problem| problem.on(line))?);
         }
         if cx.get::<Templates>().0.insert(name.clone(), Arc::new(metrics)).is_some() {
@@ -38,7 +38,7 @@ impl Value for TemplateBlocks {
 #[derive(Debug)]
 pub enum Paths {
     Exact(Vec<u8>),
-    Like(Pattern),
+    Like(HttpPattern),
 }
 
 impl Paths {
@@ -55,8 +55,8 @@ impl Paths {
 pub struct Metric {
     /// Name without labels.
     family: String,
-    name: Template,
-    value: Template,
+    name: HttpTemplate,
+    value: HttpTemplate,
     pub path: Option<Paths>,
     kind: Option<String>,
     help: Option<String>,
@@ -83,8 +83,8 @@ impl Metric {
         }
         let mut metric = Metric {
             family,
-            name: Template::compile(cx, line, &line.name.bytes)?,
-            value: Template::compile(cx, line, &variable.bytes)?,
+            name: HttpTemplate::compile(cx, line, &line.name.bytes)?,
+            value: HttpTemplate::compile(cx, line, &variable.bytes)?,
             path: None,
             kind: None,
             help: None,
@@ -149,13 +149,13 @@ fn paths(cx: &mut Cx, text: &str) -> Result<Paths, Problem> {
     };
     let Some(expression) = text.strip_prefix('~') else {
         let path = text.to_ascii_lowercase();
-        return match tree::PATHS.iter().any(|pattern| tree::fits(pattern, &path)) {
+        return match tree::PATHS.iter().any(|pattern| tree::matches_path(pattern, &path)) {
             true => Ok(Paths::Exact(path.into_bytes())),
             false => Err(lacking(&path)),
         };
     };
     let caseless = expression.bytes().any(|c| c.is_ascii_uppercase());
-    let pattern = Pattern::new(cx, expression.as_bytes(), caseless)?;
+    let pattern = HttpPattern::new(cx, expression.as_bytes(), caseless)?;
     // Names that most expressions for names match.
     let matches = |all: &[&str]| {
         all.iter().any(|path| ["200", "a", "name"].iter().any(|name| is_match(&pattern, &path.replace('*', name))))
@@ -165,28 +165,28 @@ fn paths(cx: &mut Cx, text: &str) -> Result<Paths, Problem> {
             return Err(lacking(text));
         }
         let words = format!("\"{text}\" matches no path of the statistics, unless it contains the name of an object");
-        cx.warnings.push(Complaint { level: Level::Warn, ..Complaint::emerg(words) });
+        cx.warnings.push(Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(words) });
     }
     Ok(Paths::Like(pattern))
 }
 
-fn is_match(pattern: &Pattern, path: &str) -> bool {
+fn is_match(pattern: &HttpPattern, path: &str) -> bool {
     pattern.is_match(path.as_bytes()).unwrap_or(false)
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct MetricSample {
     pub path: String,
     pub value: String,
 }
 
 /// Finds each metric's values. As in Angie, a value belongs to the first metric that its path matches.
-pub fn search(metrics: &[Metric], leaves: Vec<Leaf>) -> Vec<Vec<Sample>> {
-    let mut found: Vec<Vec<Sample>> = metrics.iter().map(|_| Vec::new()).collect();
+pub fn search_values(metrics: &[Metric], leaves: Vec<Leaf>) -> Vec<Vec<MetricSample>> {
+    let mut found: Vec<Vec<MetricSample>> = metrics.iter().map(|_| Vec::new()).collect();
     for Leaf { path, value } in leaves {
         let fits = |metric: &Metric| metric.path.as_ref().is_some_and(|paths| paths.has(path.as_bytes()));
         if let Some(place) = metrics.iter().position(fits).and_then(|at| found.get_mut(at)) {
-            place.push(Sample { path, value });
+            place.push(MetricSample { path, value });
         }
     }
     found

@@ -221,20 +221,20 @@ fn escaped(name: &str) -> String {
 }
 
 /// Collects the tree. `local`: the address that accepted the connection.
-pub fn leaves(inventory: &Inventory, local: &str) -> Vec<Leaf> {
+pub fn collect_leaves(inventory: &Inventory, local: &str) -> Vec<Leaf> {
     let mut all = Leaves::default();
-    let about = process::nginx(local);
+    let about = process::nginx_object(local);
     all.fields("/angie", &about, &[("version", "/version"), ("address", "/address"), ("generation", "/generation")]);
-    let connections = process::connections();
+    let connections = process::connections_object();
     for field in ["accepted", "dropped", "active", "idle"] {
         all.put(format!("/connections/{field}"), &connections, &format!("/{field}"));
     }
-    for (name, slab) in &zones::slabs(inventory) {
+    for (name, slab) in &zones::slabs_object(inventory) {
         let fields = [("pages/used", "/pages/used"), ("pages/free", "/pages/free")];
         all.fields(&format!("/slabs/{}", escaped(name)), slab, &fields);
     }
     let any = |_: &str| true;
-    for (name, zone) in &zones::all(zones::resolver, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::resolver_object, VERSION, any) {
         let fields = [
             ("queries/name", "/requests/name"),
             ("queries/srv", "/requests/srv"),
@@ -260,28 +260,28 @@ pub fn leaves(inventory: &Inventory, local: &str) -> Vec<Leaf> {
 fn http(all: &mut Leaves, inventory: &Inventory) {
     let any = |_: &str| true;
     let traffic = [("data/received", "/received"), ("data/sent", "/sent"), ("requests/discarded", "/discarded")];
-    for (name, zone) in &zones::all(zones::server, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::server_object, VERSION, any) {
         let prefix = format!("/http/server_zones/{}", escaped(name));
         all.tls(&prefix, zone);
         all.fields(&prefix, zone, &[("requests/total", "/requests"), ("requests/processing", "/processing")]);
         all.fields(&prefix, zone, &traffic);
         all.codes(&prefix, zone);
     }
-    for (name, zone) in &zones::all(zones::location, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::location_object, VERSION, any) {
         let prefix = format!("/http/location_zones/{}", escaped(name));
         all.fields(&prefix, zone, &[("requests/total", "/requests")]);
         all.fields(&prefix, zone, &traffic);
         all.codes(&prefix, zone);
     }
-    all.upstreams(Side::Http, "/http", &groups::all(&inventory.http, Side::Http, VERSION));
-    for (name, zone) in &zones::all(zones::cache, VERSION, any) {
+    all.upstreams(Side::Http, "/http", &groups::all_groups(&inventory.http, Side::Http, VERSION));
+    for (name, zone) in &zones::all_zones(zones::cache_object, VERSION, any) {
         let prefix = format!("/http/caches/{}", escaped(name));
         all.fields(&prefix, zone, &[("size", "/size"), ("max_size", "/max_size"), ("cold", "/cold")]);
         for status in ["hit", "stale", "updating", "revalidated", "miss", "expired", "bypass"] {
             all.put(format!("{prefix}/{status}/responses"), zone, &format!("/{status}/responses"));
         }
     }
-    for zone in metrics::readings::<cache::Of>() {
+    for zone in metrics::zone_readings::<cache::Of>() {
         let name = zone.labels.first().map(String::as_str).unwrap_or_default();
         for status in ["hit", "stale", "updating", "revalidated", "miss", "expired", "bypass"] {
             let Some(index) = metrics::cache_status(status) else { continue };
@@ -289,19 +289,19 @@ fn http(all: &mut Leaves, inventory: &Inventory) {
             all.0.push(Leaf { path, value: zone.count_at(cache::SENT, index).to_string() });
         }
     }
-    for (name, zone) in &zones::all(zones::limit_reqs, VERSION, any) {
+    for (name, zone) in &zones::all_zones(zones::limit_reqs, VERSION, any) {
         let fields = [("passed", "/passed"), ("delayed", "/delayed"), ("rejected", "/rejected")];
         all.fields(&format!("/http/limit_reqs/{}", escaped(name)), zone, &fields);
     }
     let has = |name: &str| inventory.http.has_limit(name);
-    for (name, zone) in &zones::all(zones::limit_conns, VERSION, has) {
+    for (name, zone) in &zones::all_zones(zones::limit_conns, VERSION, has) {
         let fields = [("passed", "/passed"), ("rejected", "/rejected")];
         all.fields(&format!("/http/limit_conns/{}", escaped(name)), zone, &fields);
     }
 }
 
 fn stream(all: &mut Leaves, inventory: &Inventory) {
-    for (name, zone) in &zones::all(zones::stream_server, VERSION, |_| true) {
+    for (name, zone) in &zones::all_zones(zones::stream_server, VERSION, |_| true) {
         let prefix = format!("/stream/server_zones/{}", escaped(name));
         all.tls(&prefix, zone);
         all.fields(
@@ -317,16 +317,16 @@ fn stream(all: &mut Leaves, inventory: &Inventory) {
             ],
         );
     }
-    all.upstreams(Side::Stream, "/stream", &groups::all(&inventory.stream, Side::Stream, VERSION));
+    all.upstreams(Side::Stream, "/stream", &groups::all_groups(&inventory.stream, Side::Stream, VERSION));
     let has = |name: &str| inventory.stream.has_limit(name);
-    for (name, zone) in &zones::all(zones::limit_conns, VERSION, has) {
+    for (name, zone) in &zones::all_zones(zones::limit_conns, VERSION, has) {
         let fields = [("passed", "/passed"), ("rejected", "/rejected")];
         all.fields(&format!("/stream/limit_conns/{}", escaped(name)), zone, &fields);
     }
 }
 
 /// Tells whether a path is one of a pattern's, in which `*` stands for any segment.
-pub fn fits(pattern: &str, path: &str) -> bool {
+pub fn matches_path(pattern: &str, path: &str) -> bool {
     let (mut wanted, mut found) = (pattern.split('/'), path.split('/'));
     loop {
         match (wanted.next(), found.next()) {
@@ -344,9 +344,9 @@ mod tests {
 
     #[test]
     fn names_fit_wildcards() {
-        assert!(fits("/a/*/b", "/a/x/b") && fits("/a/b", "/a/b"));
+        assert!(matches_path("/a/*/b", "/a/x/b") && matches_path("/a/b", "/a/b"));
         for path in ["/a//b", "/a/x/c", "/a/x", "/a/x/b/", "a/x/b"] {
-            assert!(!fits("/a/*/b", path), "{path}");
+            assert!(!matches_path("/a/*/b", path), "{path}");
         }
         assert_eq!(escaped("a\"b\\c\nd"), "a\\\"b\\\\c\\nd");
     }
@@ -355,16 +355,16 @@ mod tests {
     #[test]
     fn every_leaf_is_listed() {
         let _zones = (
-            metrics::Zone::<metrics::server_zone::Of>::named(&["tree"]),
-            metrics::Zone::<metrics::cache::Of>::named(&["tree"]),
-            metrics::Zone::<metrics::resolver::Of>::named(&["tree"]),
-            metrics::Zone::<metrics::limit_req::Of>::named(&["tree"]),
+            metrics::MetricZone::<metrics::server_zone::Of>::named(&["tree"]),
+            metrics::MetricZone::<metrics::cache::Of>::named(&["tree"]),
+            metrics::MetricZone::<metrics::resolver::Of>::named(&["tree"]),
+            metrics::MetricZone::<metrics::limit_req::Of>::named(&["tree"]),
         );
-        let all = leaves(&Inventory::default(), "127.0.0.1:80");
+        let all = collect_leaves(&Inventory::default(), "127.0.0.1:80");
         assert!(all.len() > 40, "{all:?}");
         for leaf in all {
-            assert!(PATHS.iter().any(|pattern| fits(pattern, &leaf.path)), "{leaf:?}");
+            assert!(PATHS.iter().any(|pattern| matches_path(pattern, &leaf.path)), "{leaf:?}");
         }
-        assert!(!LACKING.iter().any(|path| PATHS.iter().any(|pattern| fits(pattern, path))));
+        assert!(!LACKING.iter().any(|path| PATHS.iter().any(|pattern| matches_path(pattern, path))));
     }
 }

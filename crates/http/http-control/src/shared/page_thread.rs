@@ -20,7 +20,7 @@ static LARGEST_BYTES: AtomicU64 = AtomicU64::new(64 << 10);
 
 /// Makes a page on the thread, in the order of requests, and answers with it: as soon as there is memory for it
 /// (`generated_body_memory`).
-pub fn answer(
+pub fn answer_later(
     make: impl FnOnce() -> String + Send + 'static,
     respond: impl FnOnce(&mut Request, Bytes) -> Flow + 'static,
 ) -> Flow {
@@ -39,7 +39,7 @@ async fn page(r: &Request, make: impl FnOnce() -> String + Send + 'static) -> Re
     let mut make = Some(make);
     loop {
         let expected = LARGEST_BYTES.load(Ordering::Relaxed);
-        let memory = body_memory::reserve(r, expected).await.map_err(|none| none.status())?;
+        let memory = body_memory::reserve_memory(r, expected).await.map_err(|none| none.status())?;
         let Some(now) = make.take() else {
             base::bug!("a page is made twice");
             return Err(500);

@@ -1,10 +1,10 @@
 //! status_zone: counters per server and location (documented with nginx's `ngx_http_api_module`); see
 //! `http_engine::counting`.
 
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::counting::ServerZone;
 use http_engine::{BlockPlan, Feature};
-use metrics::Zone;
+use metrics::MetricZone;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct StatusZoneValue {
     of_server: bool,
 }
 
-impl Value for StatusZoneValue {
+impl ValueKind for StatusZoneValue {
     const SYNTAX: &'static str = "zone | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -37,8 +37,8 @@ impl Value for StatusZoneValue {
 pub struct StatusZone;
 
 impl Feature for StatusZone {
-    fn table(&self) -> Table {
-        ZoneConf::table("status_zone", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ZoneConf::table("status_zone", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -49,8 +49,8 @@ impl Feature for StatusZone {
             return Ok(());
         };
         match (block.context == Contexts::server, of_server) {
-            (true, _) => block.location.extensions.push(Arc::new(ServerZone(Zone::named(&[name])))),
-            (false, false) => block.location.zone = Some(Zone::named(&[name])),
+            (true, _) => block.location.extensions.push(Arc::new(ServerZone(MetricZone::named(&[name])))),
+            (false, false) => block.location.zone = Some(MetricZone::named(&[name])),
             (false, true) => {}
         }
         Ok(())

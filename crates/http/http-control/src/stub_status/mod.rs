@@ -1,10 +1,10 @@
 //! stub_status (nginx: `ngx_http_stub_status_module`).
 
 use bytes::Bytes;
-use conf_schema::value::{Own, Repeated};
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::value::{Own, RepeatedValue};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody};
 use http_types::Method;
 use metrics::process;
 use std::any::Any;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 directives! {
     pub struct StatusConf from StatusInput {
         /// Responds with the numbers of connections and requests.
-        stub_status: Own<Repeated>,
+        stub_status: Own<RepeatedValue>,
     }
 }
 
@@ -28,8 +28,8 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 impl Feature for StubStatus {
-    fn table(&self) -> Table {
-        StatusConf::table("stub_status", Area::Http)
+    fn table(&self) -> FeatureTable {
+        StatusConf::table("stub_status", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -39,7 +39,7 @@ impl Feature for StubStatus {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if conf.downcast_ref::<StatusConf>().is_some_and(|conf| conf.stub_status.is_some()) {
-            block.location.content = Some(Arc::new(Page));
+            block.location.content = Some(Arc::new(StatusPage));
         }
         Ok(())
     }
@@ -82,9 +82,9 @@ fn waiting(r: &mut Request, out: &mut Vec<u8>) -> bool {
     write!(out, "{}", StatusNumbers::read(r).waiting()).is_ok()
 }
 
-struct Page;
+struct StatusPage;
 
-impl Handler for Page {
+impl Handler for StatusPage {
     fn run(&self, r: &mut Request) -> Flow {
         if !matches!(r.target.method, Method::Get | Method::Head) {
             return Flow::Status(405);
@@ -103,6 +103,6 @@ impl Handler for Page {
         r.out.status = 200;
         r.out.content_type = "text/plain".into();
         r.out.content_length = Some(text.len() as u64);
-        Flow::Content(Body::Bytes(Bytes::from(text)))
+        Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
     }
 }

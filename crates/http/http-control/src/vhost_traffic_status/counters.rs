@@ -22,23 +22,23 @@ pub const CACHE: [(&str, &str); 8] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
+pub enum StatusKey {
     Server(String),
     Filter(String, String),
     Upstream(String, String),
 }
 
-impl Key {
+impl StatusKey {
     fn len(&self) -> usize {
         match self {
-            Key::Server(name) => name.len(),
-            Key::Filter(group, name) | Key::Upstream(group, name) => group.len() + name.len(),
+            StatusKey::Server(name) => name.len(),
+            StatusKey::Filter(group, name) | StatusKey::Upstream(group, name) => group.len() + name.len(),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sample {
+pub struct StatusSample {
     pub status: u16,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -48,7 +48,7 @@ pub struct Sample {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Node {
+pub struct StatusNode {
     pub requests: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -63,8 +63,8 @@ pub struct Node {
     used: u64,
 }
 
-impl Node {
-    fn add(&mut self, sample: &Sample, buckets: &[u64]) {
+impl StatusNode {
+    fn add(&mut self, sample: &StatusSample, buckets: &[u64]) {
         self.requests += 1;
         self.bytes_in += sample.bytes_in;
         self.bytes_out += sample.bytes_out;
@@ -81,7 +81,7 @@ impl Node {
             *count += u64::from(sample.request_ms <= *bound);
         }
     }
-    pub fn sum(&mut self, other: &Node) {
+    pub fn sum(&mut self, other: &StatusNode) {
         self.requests += other.requests;
         self.bytes_in += other.bytes_in;
         self.bytes_out += other.bytes_out;
@@ -102,8 +102,8 @@ pub struct FilterLimit {
 }
 
 impl FilterLimit {
-    fn is_for(&self, key: &Key) -> bool {
-        matches!(key, Key::Filter(group, _)
+    fn is_for(&self, key: &StatusKey) -> bool {
+        matches!(key, StatusKey::Filter(group, _)
             if self.groups.is_empty() || self.groups.iter().any(|start| group.starts_with(start.as_str())))
     }
 }
@@ -116,10 +116,10 @@ pub struct Counters {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    all: BTreeMap<Arc<Key>, Node>,
+    all: BTreeMap<Arc<StatusKey>, StatusNode>,
     bytes: u64,
     /// Filters that are limited in number, least recently used first.
-    order: BTreeMap<u64, Arc<Key>>,
+    order: BTreeMap<u64, Arc<StatusKey>>,
     count: u64,
 }
 
@@ -128,7 +128,7 @@ impl Counters {
         Counters { bytes_max, nodes: Mutex::default() }
     }
     /// Counts a request under some keys; ignores new ones when the zone is full.
-    pub fn count(&self, samples: Vec<(Key, Sample)>, buckets: &[u64], limit: &FilterLimit) {
+    pub fn count(&self, samples: Vec<(StatusKey, StatusSample)>, buckets: &[u64], limit: &FilterLimit) {
         let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let nodes = &mut *nodes;
         for (key, sample) in samples {
@@ -159,8 +159,8 @@ impl Counters {
     }
     /// Copies all counters, and their size in octets. Takes the lock for a few at a time: the requests of all threads need
     /// it.
-    pub fn read(&self) -> (BTreeMap<Arc<Key>, Node>, u64) {
-        let mut all: BTreeMap<Arc<Key>, Node> = BTreeMap::new();
+    pub fn read(&self) -> (BTreeMap<Arc<StatusKey>, StatusNode>, u64) {
+        let mut all: BTreeMap<Arc<StatusKey>, StatusNode> = BTreeMap::new();
         loop {
             let from = all.last_key_value().map_or(Bound::Unbounded, |(key, _)| Bound::Excluded(key.clone()));
             let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,8 +191,11 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    fn filter(name: &str) -> Vec<(Key, Sample)> {
-        vec![(Key::Filter("g".into(), name.into()), Sample { status: 204, request_ms: 7, ..Sample::default() })]
+    fn filter(name: &str) -> Vec<(StatusKey, StatusSample)> {
+        vec![(
+            StatusKey::Filter("g".into(), name.into()),
+            StatusSample { status: 204, request_ms: 7, ..StatusSample::default() },
+        )]
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Formats of the display, with the module's names, on which dashboards rely.
 
-use super::counters::{CACHE, Key, Node};
+use super::counters::{CACHE, StatusKey, StatusNode};
 use metrics::process;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ pub struct TrafficStatus<'a> {
     pub bytes_used: u64,
     pub sum_key: &'a str,
     pub buckets: &'a [u64],
-    pub nodes: &'a BTreeMap<Arc<Key>, Node>,
+    pub nodes: &'a BTreeMap<Arc<StatusKey>, StatusNode>,
 }
 
 /// Quotes a JSON string, also usable as a Prometheus label without control characters.
@@ -54,7 +54,7 @@ fn connections() -> [(&'static str, u64); 7] {
     ]
 }
 
-fn node_json(node: &Node) -> String {
+fn node_json(node: &StatusNode) -> String {
     let pairs = |names: &mut dyn Iterator<Item = (&str, u64)>| {
         names.map(|(name, value)| format!("\"{name}\":{value}")).collect::<Vec<_>>().join(",")
     };
@@ -67,23 +67,23 @@ fn node_json(node: &Node) -> String {
         node.bytes_in,
         node.bytes_out,
         node.request_ms,
-        Node::mean(node.request_ms, node.requests)
+        StatusNode::mean(node.request_ms, node.requests)
     )
 }
 
 impl TrafficStatus<'_> {
-    fn servers(&self) -> impl Iterator<Item = (&str, &Node)> {
+    fn servers(&self) -> impl Iterator<Item = (&str, &StatusNode)> {
         self.nodes.iter().filter_map(|(key, node)| match &**key {
-            Key::Server(name) => Some((name.as_str(), node)),
+            StatusKey::Server(name) => Some((name.as_str(), node)),
             _ => None,
         })
     }
-    fn groups(&self, upstreams: bool) -> BTreeMap<&str, Vec<(&str, &Node)>> {
-        let mut groups: BTreeMap<&str, Vec<(&str, &Node)>> = BTreeMap::new();
+    fn groups(&self, upstreams: bool) -> BTreeMap<&str, Vec<(&str, &StatusNode)>> {
+        let mut groups: BTreeMap<&str, Vec<(&str, &StatusNode)>> = BTreeMap::new();
         for (key, node) in self.nodes {
             match &**key {
-                Key::Filter(group, name) if !upstreams => groups.entry(group).or_default().push((name, node)),
-                Key::Upstream(group, name) if upstreams => groups.entry(group).or_default().push((name, node)),
+                StatusKey::Filter(group, name) if !upstreams => groups.entry(group).or_default().push((name, node)),
+                StatusKey::Upstream(group, name) if upstreams => groups.entry(group).or_default().push((name, node)),
                 _ => {}
             }
         }
@@ -91,7 +91,7 @@ impl TrafficStatus<'_> {
     }
 
     pub fn json(&self) -> String {
-        let mut sum = Node::default();
+        let mut sum = StatusNode::default();
         let mut servers = Vec::new();
         for (name, node) in self.servers() {
             sum.sum(node);
@@ -111,7 +111,7 @@ impl TrafficStatus<'_> {
             .into_iter()
             .map(|(group, nodes)| {
                 let nodes = nodes.iter().map(|(name, node)| {
-                    let mean = Node::mean(node.response_ms, node.requests);
+                    let mean = StatusNode::mean(node.response_ms, node.requests);
                     format!(
                         "{{\"server\":{},{},\"responseMsecCounter\":{},\"responseMsec\":{mean}}}",
                         quoted(name),
@@ -161,7 +161,7 @@ impl TrafficStatus<'_> {
         let labels = |names: [&str; 2], group: &str, name: &str| {
             format!("{}={},{}={}", names[0], label(group), names[1], label(name))
         };
-        let of = |upstreams: bool, names: [&'static str; 2]| -> Vec<(String, &Node)> {
+        let of = |upstreams: bool, names: [&'static str; 2]| -> Vec<(String, &StatusNode)> {
             let groups = self.groups(upstreams).into_iter();
             groups.flat_map(|(g, nodes)| nodes.into_iter().map(move |(n, node)| (labels(names, g, n), node))).collect()
         };
@@ -183,7 +183,7 @@ impl TrafficStatus<'_> {
         out: &mut String,
         head: &mut impl FnMut(&mut String, &str, &str, &str),
         of: &str,
-        nodes: Vec<(String, &Node)>,
+        nodes: Vec<(String, &StatusNode)>,
     ) {
         if nodes.is_empty() {
             return;
@@ -245,7 +245,7 @@ impl TrafficStatus<'_> {
         }
         out.pop();
         out.push_str("</p>\n");
-        let mut table = |title: &str, rows: &[(String, &Node)]| {
+        let mut table = |title: &str, rows: &[(String, &StatusNode)]| {
             if rows.is_empty() {
                 return;
             }
@@ -254,7 +254,7 @@ impl TrafficStatus<'_> {
                 let _ = write!(out, "<th>{class}");
             });
             for (name, node) in rows {
-                let mean = Node::mean(node.request_ms, node.requests);
+                let mean = StatusNode::mean(node.request_ms, node.requests);
                 let (requests, bytes_in, bytes_out) = (node.requests, node.bytes_in, node.bytes_out);
                 let name = escape(name);
                 let _ = write!(out, "</tr>\n<tr><td>{name}<td>{requests}<td>{bytes_in}<td>{bytes_out}<td>{mean}");
@@ -264,7 +264,7 @@ impl TrafficStatus<'_> {
             }
             out.push_str("</tr></table>\n");
         };
-        let rows = |groups: BTreeMap<&str, Vec<(&str, &Node)>>| -> Vec<(String, Node)> {
+        let rows = |groups: BTreeMap<&str, Vec<(&str, &StatusNode)>>| -> Vec<(String, StatusNode)> {
             let flat = groups.into_iter().flat_map(|(group, nodes)| nodes.into_iter().map(move |one| (group, one)));
             flat.map(|(group, (name, node))| (format!("{group} {name}"), node.clone())).collect()
         };

@@ -5,13 +5,13 @@ mod counters;
 mod formats;
 
 use crate::shared::page_thread;
-use conf_schema::value::{Flag, List, Own, Text, parse_size};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
-use counters::{CACHE, Counters, FilterLimit, Key, Sample};
+use conf_schema::value::{Flag, Own, Text, ValueList, parse_size};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
+use counters::{CACHE, Counters, FilterLimit, StatusKey, StatusSample};
 use http_engine::core_table::Marker;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Logger, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Logger, Request, ResponseBody};
 use http_types::Method;
-use http_upstream::groups::Groups;
+use http_upstream::groups::HttpGroups;
 use http_upstream::upstream_state::UpstreamState;
 use session_engine::zones;
 use std::any::Any;
@@ -47,7 +47,7 @@ directives! {
         /// Counts a server's requests by their host.
         vhost_traffic_status_filter_by_host: Flag = "off",
         /// Counts requests by a string, within a group or among the servers.
-        vhost_traffic_status_filter_by_set_key: List<FilterLine>,
+        vhost_traffic_status_filter_by_set_key: ValueList<FilterLine>,
         /// Counts a request once if several filters yield the same string.
         vhost_traffic_status_filter_check_duplicate: Flag = "on",
         /// Maximum number of filter entries; the least recently used one is replaced.
@@ -72,16 +72,16 @@ directives! {
         vhost_traffic_status_limit: Flag = "on",
         /// Rejects requests of a server above a total.
         /// Refused: a total since the start is not a rate; use `limit_req` or `limit_conn`.
-        vhost_traffic_status_limit_traffic: Refused,
+        vhost_traffic_status_limit_traffic: RefusedDirective,
         /// Rejects requests above a total per string.
         /// Refused: as `vhost_traffic_status_limit_traffic`.
-        vhost_traffic_status_limit_traffic_by_set_key: Refused,
+        vhost_traffic_status_limit_traffic_by_set_key: RefusedDirective,
         /// Applies a limit of the module once for the same key.
         /// No effect: the limits of the module are not supported.
         vhost_traffic_status_limit_check_duplicate: Flag = "on",
         /// Variable with a counter's value.
         /// Refused: read the counters with `metrics` or the display.
-        vhost_traffic_status_set_by_filter: Refused,
+        vhost_traffic_status_set_by_filter: RefusedDirective,
     }
 }
 
@@ -93,7 +93,7 @@ pub struct ZoneLine {
     counters: Arc<Counters>,
 }
 
-impl Value for ZoneLine {
+impl ValueKind for ZoneLine {
     const SYNTAX: &'static str = "[shared:name:size]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map_or_else(|| "shared:vhost_traffic_status:1m".into(), |w| w.text().into_owned());
@@ -101,7 +101,7 @@ impl Value for ZoneLine {
         let read = parts.and_then(|(name, size)| Some((name.to_string(), parse_size(size.as_bytes())?)));
         match read.filter(|(name, bytes)| !name.is_empty() && *bytes >= zones::BYTES_MIN) {
             Some((name, bytes)) => {
-                let counters = zones::state(KIND, &name, bytes, b"", || Counters::new(bytes));
+                let counters = zones::zone_state(KIND, &name, bytes, b"", || Counters::new(bytes));
                 Ok(ZoneLine { name, counters })
             }
             None => Err(Problem::says(format!("invalid shared size \"{word}\""))
@@ -113,19 +113,19 @@ impl Value for ZoneLine {
 
 #[derive(Clone)]
 pub struct FilterLine {
-    key: Template,
-    group: Option<Template>,
+    key: HttpTemplate,
+    group: Option<HttpTemplate>,
     /// In the http block: counts in addition to servers' and locations' filters.
     is_global: bool,
 }
 
-impl Value for FilterLine {
+impl ValueKind for FilterLine {
     const SYNTAX: &'static str = "key [group]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let is_global = cx.context == Contexts::http;
-        let mut template = |index: usize| -> Result<Option<Template>, Problem> {
+        let mut template = |index: usize| -> Result<Option<HttpTemplate>, Problem> {
             let Some(word) = d.args.get(index) else { return Ok(None) };
-            Template::compile(cx, d, &word.bytes).map(Some).map_err(|p| p.at(index))
+            HttpTemplate::compile(cx, d, &word.bytes).map(Some).map_err(|p| p.at(index))
         };
         Ok(FilterLine { key: template(0)?.unwrap_or_default(), group: template(1)?, is_global })
     }
@@ -134,7 +134,7 @@ impl Value for FilterLine {
 #[derive(Clone)]
 pub struct MaxNode(FilterLimit);
 
-impl Value for MaxNode {
+impl ValueKind for MaxNode {
     const SYNTAX: &'static str = "number [group ...]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
@@ -151,7 +151,7 @@ pub struct Buckets(Vec<u64>);
 /// Bounds of a histogram at most.
 const BUCKETS_MAX: usize = 32;
 
-impl Value for Buckets {
+impl ValueKind for Buckets {
     const SYNTAX: &'static str = "second ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         if d.args.len() > BUCKETS_MAX {
@@ -173,7 +173,7 @@ impl Value for Buckets {
 #[derive(Clone)]
 pub struct Average;
 
-impl Value for Average {
+impl ValueKind for Average {
     const SYNTAX: &'static str = "AMM | WMA [period]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match d.args.first().map(|w| w.bytes.as_slice()) {
@@ -186,7 +186,7 @@ impl Value for Average {
 #[derive(Clone)]
 pub struct Dump;
 
-impl Value for Dump {
+impl ValueKind for Dump {
     const SYNTAX: &'static str = "path [period]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         cx.warn(d, "\"vhost_traffic_status_dump\" is ignored: counters survive reloads, but not restarts");
@@ -196,9 +196,9 @@ impl Value for Dump {
 
 /// A directive whose absence would mislead the operator.
 #[derive(Clone, Copy)]
-pub struct Refused;
+pub struct RefusedDirective;
 
-impl Value for Refused {
+impl ValueKind for RefusedDirective {
     const SYNTAX: &'static str = "value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let hint = match d.name.bytes.ends_with(b"set_by_filter") {
@@ -212,8 +212,8 @@ impl Value for Refused {
 pub struct VhostTrafficStatus;
 
 impl Feature for VhostTrafficStatus {
-    fn table(&self) -> Table {
-        let mut table = TrafficConf::table("vhost_traffic_status", Area::Http);
+    fn table(&self) -> FeatureTable {
+        let mut table = TrafficConf::table("vhost_traffic_status", ContextArea::Http);
         table.inherit = |inner, outer| {
             let (Some(inner), Some(outer)) =
                 (inner.downcast_mut::<TrafficInput>(), outer.downcast_ref::<TrafficInput>())
@@ -243,9 +243,9 @@ impl Feature for VhostTrafficStatus {
                 Some(Arc::new(Display { conf: conf.clone(), zone: name, counters: counters.clone() }));
         }
         if conf.vhost_traffic_status.unwrap_or(true) && !conf.vhost_traffic_status_bypass_stats {
-            let status = conf_schema::table::synthetic("vhost_traffic_status", "$upstream_cache_status");
-            let cache = Template::compile(block.cx, &status, b"$upstream_cache_status")?;
-            let groups = block.cx.get::<Groups>().clone();
+            let status = conf_schema::table::synthetic_directive("vhost_traffic_status", "$upstream_cache_status");
+            let cache = HttpTemplate::compile(block.cx, &status, b"$upstream_cache_status")?;
+            let groups = block.cx.get::<HttpGroups>().clone();
             block.location.loggers.push(Arc::new(Count { conf, counters, cache, groups }));
         }
         Ok(())
@@ -255,15 +255,15 @@ impl Feature for VhostTrafficStatus {
 struct Count {
     conf: Arc<TrafficConf>,
     counters: Arc<Counters>,
-    cache: Template,
-    groups: Groups,
+    cache: HttpTemplate,
+    groups: HttpGroups,
 }
 
 impl Logger for Count {
     fn log(&self, r: &mut Request) {
         let conf = &self.conf;
         let cache = self.cache.eval(r);
-        let sample = Sample {
+        let sample = StatusSample {
             status: r.out.status,
             bytes_in: r.incoming.length,
             bytes_out: r.accounting.bytes_sent,
@@ -278,7 +278,7 @@ impl Logger for Count {
             &r.srv().name
         };
         let own = if own.is_empty() { "_".to_string() } else { text(own) };
-        let mut samples = vec![(Key::Server(own), sample)];
+        let mut samples = vec![(StatusKey::Server(own), sample)];
         if conf.vhost_traffic_status_filter {
             for line in conf.vhost_traffic_status_filter_by_set_key.iter().flat_map(|lines| &lines.0) {
                 let key = text(&line.key.eval(r));
@@ -286,8 +286,8 @@ impl Logger for Count {
                     continue;
                 }
                 let key = match &line.group {
-                    Some(group) => Key::Filter(text(&group.eval(r)), key),
-                    None => Key::Server(key),
+                    Some(group) => StatusKey::Filter(text(&group.eval(r)), key),
+                    None => StatusKey::Server(key),
                 };
                 let twice = samples.iter().any(|(known, _)| *known == key);
                 if !(twice && conf.vhost_traffic_status_filter_check_duplicate) {
@@ -302,8 +302,8 @@ impl Logger for Count {
             let group = if self.groups.get(&host).is_some() { host } else { "::nogroups".to_string() };
             for one in &state.tries {
                 let response_ms = one.response_time.map_or(0, |time| time.as_millis() as u64);
-                let sample = Sample { status: one.status, response_ms, ..sample };
-                samples.push((Key::Upstream(group.clone(), one.address().to_string()), sample));
+                let sample = StatusSample { status: one.status, response_ms, ..sample };
+                samples.push((StatusKey::Upstream(group.clone(), one.address().to_string()), sample));
             }
         }
         let buckets = conf.vhost_traffic_status_histogram_buckets.as_ref().map(|b| b.0.as_slice()).unwrap_or_default();
@@ -336,13 +336,13 @@ impl Handler for Display {
             None => return Flow::Status(404),
         };
         let (conf, zone, counters) = (conf.clone(), self.zone.clone(), self.counters.clone());
-        page_thread::answer(
+        page_thread::answer_later(
             move || page(format, &conf, &zone, &counters),
             move |r, text| {
                 r.out.status = 200;
                 r.out.content_type = format.media_type().into();
                 r.out.content_length = Some(text.len() as u64);
-                Flow::Content(Body::Bytes(text))
+                Flow::Content(ResponseBody::Bytes(text))
             },
         )
     }

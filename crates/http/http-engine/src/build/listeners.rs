@@ -1,7 +1,7 @@
 //! Groups `listen` lines by address, and checks those of different servers for conflicts.
 
-use super::{Builder, ServerDraft};
-use crate::area::ServerNames;
+use super::{HttpBuilder, ServerDraft};
+use crate::area::HttpServerNames;
 use crate::listen::Listen;
 use crate::plan::Listener;
 use crate::protocols::{HTTP2, PROXY_PROTOCOL, Protocols, SSL};
@@ -12,7 +12,7 @@ use net::listen::ListenSpec;
 use std::collections::HashMap;
 
 /// The `listen` lines of one address.
-struct Draft {
+struct ListenerDraft {
     spec: ListenSpec,
     options_set: bool,
     default: Option<usize>,
@@ -24,9 +24,9 @@ struct Draft {
     servers: Vec<usize>,
 }
 
-impl Draft {
-    fn new(address: Address, quic: bool) -> Draft {
-        Draft {
+impl ListenerDraft {
+    fn new(address: Address, quic: bool) -> ListenerDraft {
+        ListenerDraft {
             spec: ListenSpec { datagram: quic, ..ListenSpec::new(address) },
             options_set: false,
             default: None,
@@ -44,10 +44,10 @@ impl Draft {
     }
 }
 
-impl Builder<'_> {
+impl HttpBuilder<'_> {
     /// Returns a listener for each address, in the order of the configuration.
     pub(super) fn listeners(&mut self, drafts: &[ServerDraft]) -> Vec<Listener> {
-        let mut by_address: Vec<Draft> = Vec::new();
+        let mut by_address: Vec<ListenerDraft> = Vec::new();
         // TCP and UDP of one address are two listeners.
         let mut places: HashMap<(Address, bool), usize> = HashMap::new();
         for (server, draft) in drafts.iter().enumerate() {
@@ -57,7 +57,7 @@ impl Builder<'_> {
             for (listen, spec) in listens.iter().flat_map(|listen| listen.specs.iter().map(move |spec| (listen, spec)))
             {
                 let place = *places.entry((spec.address.clone(), listen.quic)).or_insert_with(|| {
-                    by_address.push(Draft::new(spec.address.clone(), listen.quic));
+                    by_address.push(ListenerDraft::new(spec.address.clone(), listen.quic));
                     by_address.len() - 1
                 });
                 if let Err(text) = self.add(&mut by_address[place], server, listen, spec) {
@@ -72,7 +72,13 @@ impl Builder<'_> {
     }
 
     /// Adds a server's line to its address. Fails with the text of a conflict.
-    fn add(&mut self, entry: &mut Draft, server: usize, listen: &Listen, spec: &ListenSpec) -> Result<(), String> {
+    fn add(
+        &mut self,
+        entry: &mut ListenerDraft,
+        server: usize,
+        listen: &Listen,
+        spec: &ListenSpec,
+    ) -> Result<(), String> {
         // Lines of one server are adjacent.
         if entry.servers.last() == Some(&server) {
             return Err(format!("a duplicate listen {}", spec.address));
@@ -85,7 +91,7 @@ impl Builder<'_> {
         let said = bit(listen.proxy_protocol, PROXY_PROTOCOL) | bit(listen.ssl, SSL) | bit(listen.http2, HTTP2);
         if entry.protocols.redefined(said, listen.options_set) {
             self.cx.warnings.push(Complaint {
-                level: conf_schema::Level::Warn,
+                level: conf_schema::ComplaintLevel::Warn,
                 text: format!("protocol options redefined for {}", spec.address),
                 span: Some(listen.at.span),
                 line: listen.at.line,
@@ -109,7 +115,7 @@ impl Builder<'_> {
     }
 
     /// Checks that an address with TLS has a certificate, and one with QUIC TLS 1.3.
-    fn check_tls(&mut self, draft: &Draft, drafts: &[ServerDraft]) {
+    fn check_tls(&mut self, draft: &ListenerDraft, drafts: &[ServerDraft]) {
         let rules = |server: usize| self.servers.get(server)?.tls.as_ref()?.rules.as_ref();
         let default = draft.default_server();
         let bare = match rules(default) {
@@ -131,10 +137,10 @@ impl Builder<'_> {
         }
     }
 
-    fn listener(&mut self, draft: Draft, drafts: &[ServerDraft]) -> Listener {
+    fn listener(&mut self, draft: ListenerDraft, drafts: &[ServerDraft]) -> Listener {
         // A single server needs no selection; its regular expressions set named groups.
         let is_shared = draft.servers.len() > 1;
-        let mut names = ServerNames::default();
+        let mut names = HttpServerNames::default();
         for &server in &draft.servers {
             let unnamed = [ServerName::Exact(Vec::new())];
             let list = if drafts[server].names.is_empty() { &unnamed[..] } else { &drafts[server].names };
@@ -145,7 +151,7 @@ impl Builder<'_> {
                     self.complain(None, Problem::says(text));
                 } else if !names.add(name, server) && is_shared {
                     self.cx.warnings.push(Complaint {
-                        level: conf_schema::Level::Warn,
+                        level: conf_schema::ComplaintLevel::Warn,
                         text: format!("conflicting server name \"{}\" on {address}, ignored", name.shown()),
                         span: None,
                         line: 0,

@@ -11,14 +11,14 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn text(path: &Path) -> Option<String> {
-    changed();
+    drop_changed();
     let found = look(path.as_os_str().as_bytes()).ok()?;
     found.content.as_ref().map(|c| String::from_utf8_lossy(c).into_owned())
 }
 
 #[test]
 fn a_change_shows_at_once() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("change");
     let (file, other) = (folder.join("a.txt"), folder.join("b.txt"));
@@ -39,7 +39,7 @@ fn a_change_shows_at_once() {
 
 #[test]
 fn many_changes_at_once_clear_the_cache() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("many");
     let (file, other) = (folder.join("a.txt"), folder.join("b.txt"));
@@ -48,13 +48,13 @@ fn many_changes_at_once_clear_the_cache() {
     for _ in 0..EVENTS_MAX {
         fs::write(&other, "x").expect("write");
     }
-    changed();
-    assert_eq!(usage(), (0, 0), "all entries are dropped");
+    drop_changed();
+    assert_eq!(cache_usage(), (0, 0), "all entries are dropped");
     assert_eq!(text(&file).as_deref(), Some("one"));
     fs::write(&file, "two").expect("write");
     // The rest of the old events does not hide this one.
     for _ in 0..16 {
-        changed();
+        drop_changed();
     }
     assert_eq!(text(&file).as_deref(), Some("two"));
     fs::remove_dir_all(&folder).expect("clean up");
@@ -62,7 +62,7 @@ fn many_changes_at_once_clear_the_cache() {
 
 #[test]
 fn a_folder_that_is_swapped_takes_its_files_along() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let top = folder("swap");
     let (live, next) = (top.join("live"), top.join("next"));
@@ -81,7 +81,7 @@ fn a_folder_that_is_swapped_takes_its_files_along() {
 
 #[test]
 fn a_folder_that_is_removed_and_made_again_has_what_it_has_now() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let top = folder("again");
     let site = top.join("site");
@@ -102,7 +102,7 @@ fn a_folder_that_is_removed_and_made_again_has_what_it_has_now() {
 
 #[test]
 fn a_link_is_followed_anew_each_time() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let top = folder("link");
     fs::create_dir_all(top.join("v1")).expect("folder");
@@ -119,7 +119,7 @@ fn a_link_is_followed_anew_each_time() {
 
 #[test]
 fn memory_is_bounded() {
-    let _fd = enable(10 * (ENTRY_BYTES + 1000));
+    let _fd = enable_cache(10 * (ENTRY_BYTES + 1000));
     keep_contents(true);
     let top = folder("bound");
     for n in 0..100 {
@@ -127,9 +127,9 @@ fn memory_is_bounded() {
     }
     for n in 0..100 {
         assert!(text(&top.join(n.to_string())).is_some());
-        assert!(usage().0 <= 10 * (ENTRY_BYTES + 1000));
+        assert!(cache_usage().0 <= 10 * (ENTRY_BYTES + 1000));
     }
-    assert!(usage().1 <= 10);
+    assert!(cache_usage().1 <= 10);
     fs::remove_dir_all(&top).expect("clean up");
 }
 
@@ -161,7 +161,7 @@ fn links_are_refused_from_a_place_on() {
 
 #[test]
 fn an_alias_that_ends_with_a_slash_is_seen_to_change() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("slashes");
     fs::create_dir_all(folder.join("images/deep")).expect("folder");
@@ -170,7 +170,10 @@ fn an_alias_that_ends_with_a_slash_is_seen_to_change() {
         let (odd, real) = (PathBuf::from(format!("{}/{odd}", folder.display())), folder.join(real));
         fs::write(&real, "one").expect("write");
         assert_eq!(text(&odd).as_deref(), Some("one"));
-        assert!(known(odd.as_os_str().as_bytes()) && known(real.as_os_str().as_bytes()), "one entry for both names");
+        assert!(
+            knows_path(odd.as_os_str().as_bytes()) && knows_path(real.as_os_str().as_bytes()),
+            "one entry for both names"
+        );
         fs::write(&real, "two").expect("write");
         assert_eq!(text(&odd).as_deref(), Some("two"));
         fs::remove_file(&real).expect("remove");
@@ -203,41 +206,41 @@ fn plain_paths() {
 
 #[test]
 fn only_what_an_error_says_of_the_path_is_remembered() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("errors");
     // Opening a socket fails with ENXIO, which is not cached: a file that replaces the socket is found.
     let path = folder.join("socket");
     let socket = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
     let bytes = path.as_os_str().as_bytes();
-    changed();
+    drop_changed();
     assert_eq!(look(bytes).expect_err("a socket").raw_os_error(), Some(libc::ENXIO));
-    assert!(!known(bytes), "not remembered");
+    assert!(!knows_path(bytes), "not remembered");
     drop(socket);
     let missing = folder.join("missing");
     let missing = missing.as_os_str().as_bytes();
     assert_eq!(look(missing).expect_err("missing").raw_os_error(), Some(libc::ENOENT));
-    assert!(known(missing), "remembered until the folder changes");
+    assert!(knows_path(missing), "remembered until the folder changes");
     fs::remove_dir_all(&folder).expect("clean up");
 }
 
 #[test]
 fn turning_it_on_again_forgets() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("again");
     let path = folder.join("a");
     fs::write(&path, "one").expect("write");
-    assert!(text(&path).is_some() && known(path.as_os_str().as_bytes()));
-    let _fd = enable(1 << 20);
-    assert!(!known(path.as_os_str().as_bytes()));
-    assert_eq!(usage(), (0, 0));
+    assert!(text(&path).is_some() && knows_path(path.as_os_str().as_bytes()));
+    let _fd = enable_cache(1 << 20);
+    assert!(!knows_path(path.as_os_str().as_bytes()));
+    assert_eq!(cache_usage(), (0, 0));
     fs::remove_dir_all(&folder).expect("clean up");
 }
 
 #[test]
 fn writes_through_a_map_show_after_the_recheck() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("map");
     let path = folder.join("a");
@@ -261,7 +264,7 @@ fn writes_through_a_map_show_after_the_recheck() {
 
 #[test]
 fn missing_paths_resolve_no_folder_twice() {
-    let _fd = enable(1 << 20);
+    let _fd = enable_cache(1 << 20);
     keep_contents(true);
     let folder = folder("missing");
     let real = folder.join("real");

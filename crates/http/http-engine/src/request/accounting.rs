@@ -5,7 +5,7 @@ use base::clock::Instant;
 
 /// Counts a request's final cache status, and the bytes sent with it, when dropped.
 pub struct CacheCount {
-    pub zone: metrics::Zone<metrics::cache::Of>,
+    pub zone: metrics::MetricZone<metrics::cache::Of>,
     /// `$upstream_cache_status`; empty: none yet.
     pub status: &'static str,
     pub sent: u64,
@@ -22,7 +22,7 @@ impl Drop for CacheCount {
 }
 
 #[derive(Default)]
-pub struct Accounting {
+pub struct RequestAccount {
     pub started: Instant,
     pub id: Option<[u8; 16]>,
     /// In total (`$bytes_sent`), and of the body.
@@ -47,8 +47,8 @@ pub struct Accounting {
     pub asked: Option<fn(&Request) -> Option<String>>,
 }
 
-impl Accounting {
+impl RequestAccount {
     pub(super) fn reset(&mut self) {
-        *self = Accounting::default();
+        *self = RequestAccount::default();
     }
 }

@@ -7,7 +7,7 @@ use http_types::BodyLength;
 use std::rc::Rc;
 
 #[derive(Default)]
-pub struct Incoming {
+pub struct IncomingHead {
     pub body: RequestBody,
     /// Notifies a waiting handler that the client disconnected.
     pub watch: Option<Rc<dyn Watch>>,
@@ -41,7 +41,7 @@ pub struct Incoming {
     pub changed_by: Option<Rc<Vec<usize>>>,
 }
 
-impl Incoming {
+impl IncomingHead {
     /// Takes note of a malformed body that no handler has read: the response is 400 (nginx: `ngx_http_discard_request_body`).
     pub fn take_broken_body(&mut self) -> bool {
         self.broken_body && matches!(self.body, RequestBody::Unread(_)) && std::mem::take(&mut self.broken_body)
@@ -56,6 +56,6 @@ impl Incoming {
         self.length += octets;
     }
     pub(super) fn reset(&mut self) {
-        *self = Incoming::default();
+        *self = IncomingHead::default();
     }
 }

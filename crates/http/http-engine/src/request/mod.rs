@@ -7,15 +7,15 @@ mod reply;
 mod scope;
 mod target;
 
-pub use accounting::{Accounting, CacheCount};
-pub use incoming::Incoming;
-pub use progress::Progress;
+pub use accounting::{CacheCount, RequestAccount};
+pub use incoming::IncomingHead;
+pub use progress::RequestProgress;
 pub use reply::Reply;
 pub use scope::Scope;
 pub use target::Target;
 
-use crate::area::Source;
-use crate::connection::{BodyReader, Connection, TunnelFault, Tunnelled};
+use crate::area::HttpSource;
+use crate::connection::{BodyReader, ClientConnection, TunnelFault, TunnelMark};
 use crate::family::Family;
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
@@ -25,7 +25,7 @@ use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
 use observe::Detail;
-use session_engine::Slot;
+use session_engine::SessionSlot;
 use session_engine::variable::VarId;
 use std::any::Any;
 use std::rc::Rc;
@@ -54,11 +54,11 @@ pub struct Request {
     pub buf: Vec<u8>,
     pub head: RequestHead,
     pub target: Target,
-    pub incoming: Incoming,
+    pub incoming: IncomingHead,
     pub out: OutHead,
     pub reply: Reply,
-    pub accounting: Accounting,
-    pub progress: Progress,
+    pub accounting: RequestAccount,
+    pub progress: RequestProgress,
     pub family: Family,
     pub upstream: UpstreamSlot,
     pub scratch: Vec<u8>,
@@ -70,7 +70,7 @@ pub struct Request {
 
 fn digits(octets: &[u8]) -> String {
     let mut out = Vec::new();
-    crate::span::hex(octets, &mut out);
+    crate::span::write_hex(octets, &mut out);
     String::from_utf8(out).unwrap_or_default()
 }
 
@@ -106,7 +106,7 @@ impl Request {
         }
     }
     #[inline]
-    pub fn connection(&self) -> &Connection {
+    pub fn connection(&self) -> &ClientConnection {
         match &self.scope.connection {
             Some(connection) => connection,
             None => unreachable!("a request has its connection before it runs"),
@@ -177,24 +177,24 @@ impl Request {
     /// Appends a variable's value; `false` if not found.
     #[inline]
     pub fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
-        if let Some(Source::One(get)) = self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
+        if let Some(HttpSource::One(get)) = self.plan().variables.get(id.0 as usize).map(|v| &v.source) {
             let get = *get;
             return get(self, out);
         }
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        session_engine::variable::value(self, variable, out)
+        session_engine::variable::append_value(self, variable, out)
     }
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
-            session_engine::Session::write_slot(self, slot, Slot::Value(value));
+            session_engine::Session::write_slot(self, slot, SessionSlot::Value(value));
         }
     }
     /// Stores a computed value for later, unless the variable has one; `None`: it is known to have none.
     pub fn offer_value(&mut self, id: VarId, value: Option<&[u8]>) {
         let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) else { return };
         if session_engine::Session::read_slot(self, slot, &mut Vec::new()).is_none() {
-            session_engine::Session::write_slot(self, slot, value.map_or(Slot::Missing, Slot::of));
+            session_engine::Session::write_slot(self, slot, value.map_or(SessionSlot::Missing, SessionSlot::of));
         }
     }
     pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
@@ -271,12 +271,12 @@ impl Request {
         *context = TraceContext::Unknown;
     }
     /// Records and logs the end of the request's tunnel (nginx: `ngx_http_upstream_process_upgraded`).
-    pub fn tunnel_ended(&mut self, ended: Tunnelled) {
+    pub fn tunnel_ended(&mut self, ended: TunnelMark) {
         const DOING: &str = "while proxying upgraded connection";
         self.accounting.tunnelled = (ended.received, ended.from_server);
         let (level, words) = match ended.broken {
             _ if ended.timed_out => {
-                (observe::Level::Info, "upstream timed out (110: Connection timed out)".to_string())
+                (observe::Severity::Info, "upstream timed out (110: Connection timed out)".to_string())
             }
             Some(TunnelFault { error, of_server, is_read, is_secure }) => {
                 let call = match (is_secure, is_read) {
@@ -285,8 +285,8 @@ impl Request {
                     (false, true) => "recv",
                     (false, false) => "send",
                 };
-                let level = if of_server { observe::Level::Error } else { observe::Level::Info };
-                (level, format!("{call}() failed {}", observe::os(&error)))
+                let level = if of_server { observe::Severity::Error } else { observe::Severity::Info };
+                (level, format!("{call}() failed {}", observe::os_error(&error)))
             }
             None => return,
         };
@@ -295,14 +295,14 @@ impl Request {
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]
-    pub fn log(&self, level: observe::Level, words: std::fmt::Arguments<'_>) {
+    pub fn log(&self, level: observe::Severity, words: std::fmt::Arguments<'_>) {
         self.log_of(level, words, None);
     }
 
     /// [`Request::log`] about an upstream server, with its URL where nginx has it.
-    pub fn log_of(&self, level: observe::Level, words: std::fmt::Arguments<'_>, upstream: Option<&str>) {
+    pub fn log_of(&self, level: observe::Severity, words: std::fmt::Arguments<'_>, upstream: Option<&str>) {
         let log = &self.loc().core.error_log;
-        if level <= observe::Level::Error {
+        if level <= observe::Severity::Error {
             self.note(StepKind::Log, self.loc().at, |_| words.to_string());
         }
         if self.is_rehearsal() || !log.wants(level) {

@@ -5,7 +5,7 @@ use crate::order::Phase;
 use std::rc::Rc;
 
 #[derive(Default)]
-pub struct Progress {
+pub struct RequestProgress {
     pub phase: Phase,
     pub handler: usize,
     /// A passing `if` block was replaced by one without a handler: no target, as in nginx.
@@ -32,8 +32,8 @@ pub struct Progress {
     pub settled: bool,
 }
 
-impl Progress {
+impl RequestProgress {
     pub(super) fn reset(&mut self) {
-        *self = Progress::default();
+        *self = RequestProgress::default();
     }
 }

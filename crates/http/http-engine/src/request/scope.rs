@@ -1,6 +1,6 @@
 //! A request's plan, connection, server and location.
 
-use crate::connection::Connection;
+use crate::connection::ClientConnection;
 use crate::plan::HttpPlan;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Scope {
     pub plan: Option<Rc<Arc<HttpPlan>>>,
-    pub connection: Option<Rc<Connection>>,
+    pub connection: Option<Rc<ClientConnection>>,
     pub server: usize,
     /// Index of the location (or `if` block) in the plan.
     pub location: usize,

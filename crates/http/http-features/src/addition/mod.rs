@@ -1,10 +1,12 @@
 //! add_before_body, add_after_body (nginx: `ngx_http_addition_filter_module`): subrequests around a body.
 
 use conf_schema::value::Text;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
-use http_engine::subrequest::{self, Stream};
-use http_engine::{BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, special};
+use http_engine::subrequest::{self, BodyStream};
+use http_engine::{
+    BlockPlan, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, ResponseBody, special,
+};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -23,7 +25,7 @@ directives! {
 #[derive(Clone)]
 pub struct AdditionTypes(MediaTypes);
 
-impl Value for AdditionTypes {
+impl ValueKind for AdditionTypes {
     const SYNTAX: &'static str = "media-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -41,8 +43,8 @@ impl Value for AdditionTypes {
 pub struct Addition;
 
 impl Feature for Addition {
-    fn table(&self) -> Table {
-        AdditionConf::table("addition", Area::Http)
+    fn table(&self) -> FeatureTable {
+        AdditionConf::table("addition", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -66,7 +68,7 @@ impl Filter for Add {
     fn name(&self) -> &'static str {
         "addition"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if r.out.status != 200 || !self.0.addition_types.0.has(r.out.content_type.bytes()) {
             return Ok(body);
         }
@@ -74,32 +76,32 @@ impl Filter for Add {
         if r.is_head() {
             return Ok(body);
         }
-        Ok(Body::Source(Box::new(Added { conf: self.0.clone(), at: At::Start, body })))
+        Ok(ResponseBody::Source(Box::new(AddedBody { conf: self.0.clone(), at: At::Start, body })))
     }
 }
 
-struct Added {
+struct AddedBody {
     conf: Arc<AdditionConf>,
     at: At,
-    body: Body,
+    body: ResponseBody,
 }
 
 enum At {
     Start,
-    Before(Stream),
+    Before(BodyStream),
     Body,
-    After(Stream),
+    After(BodyStream),
     End,
 }
 
-fn begin(r: &mut Request, said: &Option<Text>) -> Result<Option<Stream>, BodyError> {
+fn begin(r: &mut Request, said: &Option<Text>) -> Result<Option<BodyStream>, BodyError> {
     let Some(uri) = uri(said) else { return Ok(None) };
-    let uri = special::canonical(r, uri.to_vec()).map_err(|_| BodyError)?;
+    let uri = special::canonical_path(r, uri.to_vec()).map_err(|_| BodyError)?;
     let child = r.subrequest(uri, Vec::new()).map_err(|_| BodyError)?;
-    Ok(Some(subrequest::stream(child)))
+    Ok(Some(subrequest::start_stream(child)))
 }
 
-impl BodySource for Added {
+impl BodySource for AddedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
             self.at = match &mut self.at {

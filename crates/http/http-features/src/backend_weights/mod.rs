@@ -1,7 +1,7 @@
 //! backend_weights: a variable with one of several values, drawn for each request by weight.
 
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::variable::{Compute, Variables};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use http_engine::variable::{Compute, HttpVariables};
 use http_engine::{BlockPlan, Feature, HttpArea, Request};
 use std::any::Any;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ directives! {
         /// of ten requests. A request has the same value everywhere, with its internal redirects and subrequests, for example in
         /// `proxy_pass http://$name` and in conditions of `route_match`. Weights are from 0 to 1000000, in any unit; a value with weight 0
         /// is not drawn. The variable is empty if no value has a weight.
-        backend_weights: Weighted,
+        backend_weights: WeightedGroup,
     }
 }
 
@@ -21,7 +21,7 @@ const WEIGHT_MAX: u64 = 1_000_000;
 
 /// A `backend_weights` block; the variable has the weights.
 #[derive(Clone)]
-pub struct Weighted;
+pub struct WeightedGroup;
 
 struct Weights {
     /// Values with the sum of the weights up to them.
@@ -31,7 +31,7 @@ struct Weights {
 impl Weights {
     fn parse(d: &Directive) -> Result<Weights, Problem> {
         let (mut ends, mut sum) = (Vec::new(), 0);
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             let [word] = line.args.as_slice() else {
                 return Err(Problem::says(format!("\"{}\" needs one weight", line.name.text()))
                     .on(line)
@@ -70,27 +70,27 @@ impl Compute<HttpArea> for Weights {
     }
 }
 
-impl Value for Weighted {
+impl ValueKind for WeightedGroup {
     const SYNTAX: &'static str = "$variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = conf_schema::value::arg(d, 0)?.text().into_owned();
+        let name = conf_schema::value::word_at(d, 0)?.text().into_owned();
         let Some(name) = name.strip_prefix('$').filter(|name| !name.is_empty()) else {
             return Err(Problem::says(format!("invalid variable name \"{name}\""))
                 .at(0)
                 .hint("a variable name begins with \"$\""));
         };
         let weights = Arc::new(Weights::parse(d)?);
-        cx.get::<Variables>().computed(name, weights, false).map_err(|p| p.at(0))?;
-        Ok(Weighted)
+        cx.get::<HttpVariables>().computed(name, weights, false).map_err(|p| p.at(0))?;
+        Ok(WeightedGroup)
     }
 }
 
 pub struct BackendWeights;
 
 impl Feature for BackendWeights {
-    fn table(&self) -> Table {
-        WeightsConf::table("backend_weights", Area::Http)
+    fn table(&self) -> FeatureTable {
+        WeightsConf::table("backend_weights", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -103,11 +103,11 @@ impl Feature for BackendWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{FileId, Item, parse};
+    use conf_syntax::{FileId, TreeItem, parse_file};
 
     fn weights(body: &str) -> Result<Weights, String> {
-        let items = parse(FileId(0), format!("backend_weights $x {{ {body} }}").as_bytes());
-        let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
+        let items = parse_file(FileId(0), format!("backend_weights $x {{ {body} }}").as_bytes());
+        let Some(TreeItem::Directive(d)) = items.into_iter().next() else { panic!("no block") };
         Weights::parse(&d).map_err(|p| format!("{:?}", p.words))
     }
 

@@ -1,7 +1,7 @@
 //! browser (nginx: `ngx_http_browser_module`): tells modern and ancient browsers.
 
 use conf_schema::value::{Latest, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request, special};
 use http_types::Known;
@@ -63,7 +63,7 @@ pub struct Modern {
     unlisted: bool,
 }
 
-impl Value for Modern {
+impl ValueKind for Modern {
     const SYNTAX: &'static str = "browser version | unlisted";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -97,7 +97,7 @@ pub struct Ancient {
     netscape4: bool,
 }
 
-impl Value for Ancient {
+impl ValueKind for Ancient {
     const SYNTAX: &'static str = "string ...";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -127,8 +127,8 @@ static VARIABLES: &[Builtin] = &[
 pub struct BrowserFeature;
 
 impl Feature for BrowserFeature {
-    fn table(&self) -> Table {
-        BrowserConf::table("browser", Area::Http)
+    fn table(&self) -> FeatureTable {
+        BrowserConf::table("browser", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES

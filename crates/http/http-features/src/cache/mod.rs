@@ -1,15 +1,17 @@
 //! Caches of upstream responses: `proxy_cache`, `proxy_store` and others (nginx: `ngx_http_file_cache.c`); see
 //! `http-upstream`. Mounts a table per protocol and defines the variables.
 
-use conf_schema::{Area, Complaint, Contexts, Cx, Directive, Level, Problem, Table, Value, directives};
+use conf_schema::{
+    Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives,
+};
 use http_engine::plan::Folder;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpBuild, PlanOrder, Request};
 use http_types::Known;
-use http_upstream::caching::conf::{Declared, Settings, StoreTo};
+use http_upstream::caching::conf::{CacheSettings, DeclaredCaches, StoreTo};
 use http_upstream::caching::paths::{CachePaths, Caches};
 use http_upstream::caching::purge::PurgeLocation;
-use http_upstream::caching::{CacheState, Caching, Storing, stored_fields};
+use http_upstream::caching::{CachePlan, CacheState, StoreRules, stored_fields};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -55,15 +57,15 @@ macro_rules! cache_feature {
         pub struct $Feature;
 
         impl Feature for $Feature {
-            fn table(&self) -> Table {
-                Table {
+            fn table(&self) -> FeatureTable {
+                FeatureTable {
                     inherit: |inner, outer| {
                         if let (Some(inner), Some(outer)) = (inner.downcast_mut::<$Input>(), outer.downcast_ref()) {
                             $Input::choose(inner);
                             inner.inherit(outer);
                         }
                     },
-                    ..$Conf::table($name, Area::Http)
+                    ..$Conf::table($name, ContextArea::Http)
                 }
             }
             fn variables(&self) -> &'static [Builtin] {
@@ -94,7 +96,7 @@ cache_feature! {
 }
 
 /// Stores a location's settings for the feature that passes its requests.
-fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
+fn plan(settings: CacheSettings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
     let family = settings.family;
     let stores = !matches!(settings.store, StoreTo::Off);
     if let Some(purging) = PurgeLocation::new(&settings, block.cx)? {
@@ -106,7 +108,7 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         block.location.extensions.push(Arc::new(Arc::new(purging)));
         return Ok(());
     }
-    if let Some(caching) = Caching::new(&settings, block.cx)? {
+    if let Some(caching) = CachePlan::new(&settings, block.cx)? {
         if stores {
             let text = format!("\"{family}_cache\" directive is incompatible with \"{family}_store\"");
             return Err(Problem::says(text));
@@ -115,7 +117,8 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if family != "proxy" && settings.key.is_none() {
             let at = block.location.at;
             let text = format!("no \"{family}_cache_key\" for \"{family}_cache\"");
-            let complaint = Complaint { level: Level::Warn, text, span: Some(at.span), line: at.line, hint: None };
+            let complaint =
+                Complaint { level: ComplaintLevel::Warn, text, span: Some(at.span), line: at.line, hint: None };
             if !block.cx.warnings.contains(&complaint) {
                 block.cx.warnings.push(complaint);
             }
@@ -123,8 +126,8 @@ fn plan(settings: Settings, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         block.location.extensions.push(Arc::new(Arc::new(caching)));
     }
     if stores {
-        let Settings { store: to, store_access: mode, .. } = settings;
-        block.location.extensions.push(Arc::new(Arc::new(Storing { family, to, mode })));
+        let CacheSettings { store: to, store_access: mode, .. } = settings;
+        block.location.extensions.push(Arc::new(Arc::new(StoreRules { family, to, mode })));
     }
     Ok(())
 }
@@ -141,7 +144,7 @@ directives! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 
-impl Value for Bytes {
+impl ValueKind for Bytes {
     const SYNTAX: &'static str = "size | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
@@ -155,12 +158,12 @@ impl Value for Bytes {
 pub struct ResponseMemory;
 
 impl Feature for ResponseMemory {
-    fn table(&self) -> Table {
-        MemoryConf::table("response_memory", Area::Http)
+    fn table(&self) -> FeatureTable {
+        MemoryConf::table("response_memory", ContextArea::Http)
     }
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<MemoryConf>() else { return Ok(()) };
-        let paths: Vec<_> = http.cx.get::<Declared>().all().cloned().collect();
+        let paths: Vec<_> = http.cx.get::<DeclaredCaches>().all().cloned().collect();
         if !paths.is_empty() {
             let folders =
                 paths.iter().map(|path| Folder { path: path.zone.root().to_path_buf(), needed: true, is_state: false });

@@ -3,23 +3,23 @@
 mod table;
 
 use conf_schema::value::Flag;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
 use http_engine::response::charset_of;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
+    BlockPlan, BodyError, BodySource, Feature, Filter, FilterOrder, HttpTemplate, Piece, Request, ResponseBody, Str,
 };
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use table::{Maps, Recoder};
+use table::{CharsetMaps, Recoder};
 
 directives! {
     pub struct CharsetConf from CharsetInput {
         /// Adds this charset to the `Content-Type` of text responses, and recodes them if `source_charset` differs.
-        charset: Name = "off",
+        charset: CharsetName = "off",
         /// Defines a table that recodes between two charsets, in both directions.
         charset_map: CharsetMap,
         /// Media types to which `charset` applies, besides text/html.
@@ -28,42 +28,42 @@ directives! {
         /// Also recodes responses of upstream servers that name their own charset.
         override_charset: Flag = "off",
         /// Charset of the original responses.
-        source_charset: Name,
+        source_charset: CharsetName,
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Name(Template);
+pub struct CharsetName(HttpTemplate);
 
 /// Charsets that `charset` and `source_charset` name, anywhere in the configuration (nginx: `mcf->charsets`). An upstream
 /// may request one of them.
 #[derive(Clone, Default)]
-struct Names(Vec<Box<[u8]>>);
+struct CharsetNames(Vec<Box<[u8]>>);
 
-impl Names {
+impl CharsetNames {
     fn know(&self, name: &[u8]) -> bool {
         self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-impl Value for Name {
+impl ValueKind for CharsetName {
     const SYNTAX: &'static str = "charset | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let name = Template::parse(cx, d)?;
+        let name = HttpTemplate::parse(cx, d)?;
         if let Some(literal) = name.as_literal().filter(|literal| !literal.is_empty() && *literal != b"off") {
-            let names = cx.get::<Names>();
+            let names = cx.get::<CharsetNames>();
             if !names.know(literal) {
                 names.0.push(literal.into());
             }
         }
-        Ok(Name(name))
+        Ok(CharsetName(name))
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct TextTypes(MediaTypes);
 
-impl Value for TextTypes {
+impl ValueKind for TextTypes {
     const SYNTAX: &'static str = "mime-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -81,13 +81,13 @@ impl Value for TextTypes {
 #[derive(Clone)]
 pub struct CharsetMap;
 
-impl Value for CharsetMap {
+impl ValueKind for CharsetMap {
     const SYNTAX: &'static str = "charset1 charset2 { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let mut maps = cx.take::<Maps>();
+        let mut maps = cx.take::<CharsetMaps>();
         let added = maps.add(d);
-        *cx.get::<Maps>() = maps;
+        *cx.get::<CharsetMaps>() = maps;
         added.map(|()| CharsetMap)
     }
 }
@@ -95,23 +95,24 @@ impl Value for CharsetMap {
 pub struct Charset;
 
 impl Feature for Charset {
-    fn table(&self) -> Table {
-        CharsetConf::table("charset", Area::Http)
+    fn table(&self) -> FeatureTable {
+        CharsetConf::table("charset", ContextArea::Http)
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<CharsetConf>() else { return Ok(()) };
         let target = conf.charset.0.clone();
-        let (maps, names) = (block.cx.get::<Maps>().clone(), block.cx.get::<Names>().clone());
+        let (maps, names) = (block.cx.get::<CharsetMaps>().clone(), block.cx.get::<CharsetNames>().clone());
         let source = conf.source_charset.as_ref().map(|name| name.0.clone());
         if target.as_literal() == Some(b"off") {
             // An upstream may request another charset, and subrequests are converted to that of the main response.
             if !maps.is_empty() || !names.0.is_empty() {
-                let mark = Mark { target: None, source, types: MediaTypes::default(), replace: false, maps, names };
+                let mark =
+                    RecodeMark { target: None, source, types: MediaTypes::default(), replace: false, maps, names };
                 block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
             }
             return Ok(());
         }
-        if let (Some(to), Some(from)) = (target.as_literal(), source.as_ref().and_then(Template::as_literal))
+        if let (Some(to), Some(from)) = (target.as_literal(), source.as_ref().and_then(HttpTemplate::as_literal))
             && !to.eq_ignore_ascii_case(from)
             && maps.find(from, to).is_none()
         {
@@ -119,7 +120,7 @@ impl Feature for Charset {
         }
         block.location.charset = target.clone();
         let types = conf.charset_types.0.clone();
-        let mark = Mark { target: Some(target), source, types, replace: conf.override_charset, maps, names };
+        let mark = RecodeMark { target: Some(target), source, types, replace: conf.override_charset, maps, names };
         block.location.filters.push((FilterOrder::Charset, Arc::new(mark)));
         Ok(())
     }
@@ -130,17 +131,17 @@ fn no_map(from: &[u8], to: &[u8]) -> String {
     format!("no \"charset_map\" between the charsets \"{from}\" and \"{to}\"")
 }
 
-struct Mark {
+struct RecodeMark {
     /// `None`: only charsets requested by upstreams.
-    target: Option<Template>,
-    source: Option<Template>,
+    target: Option<HttpTemplate>,
+    source: Option<HttpTemplate>,
     types: MediaTypes,
     replace: bool,
-    maps: Maps,
-    names: Names,
+    maps: CharsetMaps,
+    names: CharsetNames,
 }
 
-impl Mark {
+impl RecodeMark {
     /// Charset that the response shall have; empty: as it is (nginx: `ngx_http_destination_charset`).
     fn target(&self, r: &mut Request) -> Vec<u8> {
         if let Some(main) = r.main_charset() {
@@ -155,7 +156,7 @@ impl Mark {
             let wanted = wanted.to_vec();
             if !self.maps.know(&wanted) && !self.names.know(&wanted) {
                 let shown = String::from_utf8_lossy(&wanted).into_owned();
-                r.log(Level::Error, format_args!("unknown charset \"{shown}\" to override"));
+                r.log(Severity::Error, format_args!("unknown charset \"{shown}\" to override"));
                 return Vec::new();
             }
             return wanted;
@@ -166,11 +167,11 @@ impl Mark {
     }
 }
 
-impl Filter for Mark {
+impl Filter for RecodeMark {
     fn name(&self) -> &'static str {
         "charset"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let to = self.target(r);
         if to.is_empty() {
             return Ok(body);
@@ -189,7 +190,7 @@ impl Filter for Mark {
         }
         let Some(recoder) = self.maps.find(&from, &to) else {
             let words = no_map(&from, &to);
-            r.log(Level::Error, format_args!("{words}"));
+            r.log(Severity::Error, format_args!("{words}"));
             return Ok(body);
         };
         set(r, to);
@@ -197,7 +198,7 @@ impl Filter for Mark {
             r.out.content_length = None;
             r.out.ranges_allowed = false;
         }
-        if matches!(body, Body::Empty) {
+        if matches!(body, ResponseBody::Empty) {
             return Ok(body);
         }
         let body = body.into_cached();
@@ -205,16 +206,16 @@ impl Filter for Mark {
         if !recoder.changes_length()
             && let Some(all) = in_memory(&body)
         {
-            return Ok(Body::Bytes(recoder.recode(&all, &mut Vec::new()).into()));
+            return Ok(ResponseBody::Bytes(recoder.recode(&all, &mut Vec::new()).into()));
         }
-        Ok(Body::Source(Box::new(Recoded { body, ready: VecDeque::new(), recoder, cut: Vec::new() })))
+        Ok(ResponseBody::Source(Box::new(RecodedBody { body, ready: VecDeque::new(), recoder, cut: Vec::new() })))
     }
 }
 
-fn in_memory(body: &Body) -> Option<bytes::Bytes> {
+fn in_memory(body: &ResponseBody) -> Option<bytes::Bytes> {
     match body {
-        Body::Bytes(bytes) => Some(bytes.clone()),
-        Body::Pieces(pieces) => {
+        ResponseBody::Bytes(bytes) => Some(bytes.clone()),
+        ResponseBody::Pieces(pieces) => {
             let mut all = Vec::new();
             for piece in pieces {
                 match piece {
@@ -224,7 +225,7 @@ fn in_memory(body: &Body) -> Option<bytes::Bytes> {
             }
             Some(all.into())
         }
-        Body::Empty | Body::File(_) | Body::Source(_) => None,
+        ResponseBody::Empty | ResponseBody::File(_) | ResponseBody::Source(_) => None,
     }
 }
 
@@ -242,15 +243,15 @@ fn set(r: &mut Request, charset: Vec<u8>) {
 
 const READ_BYTES: u64 = 64 * 1024;
 
-struct Recoded {
-    body: Body,
+struct RecodedBody {
+    body: ResponseBody,
     ready: VecDeque<Piece>,
     recoder: Arc<Recoder>,
     /// Incomplete character at a piece's end.
     cut: Vec<u8>,
 }
 
-impl BodySource for Recoded {
+impl BodySource for RecodedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         use std::os::unix::fs::FileExt;
         loop {

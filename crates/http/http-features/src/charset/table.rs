@@ -13,9 +13,9 @@ pub enum Recoder {
 }
 
 #[derive(Clone, Default)]
-pub struct Maps(Vec<(Vec<u8>, Vec<u8>, Arc<Recoder>)>);
+pub struct CharsetMaps(Vec<(Vec<u8>, Vec<u8>, Arc<Recoder>)>);
 
-impl Maps {
+impl CharsetMaps {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -48,7 +48,7 @@ impl Maps {
         if let Some(line) = conf_syntax::include_of(block) {
             return Err(invalid(line, "include"));
         }
-        let lines = conf_syntax::directives(block);
+        let lines = conf_syntax::list_directives(block);
         let (there, back) = if to.eq_ignore_ascii_case(b"utf-8") { utf8(&lines)? } else { bytes(&lines)? };
         self.0.push((from.clone(), to.clone(), Arc::new(there)));
         self.0.push((to.clone(), from.clone(), Arc::new(back)));
@@ -159,16 +159,16 @@ impl Recoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_syntax::{FileId, Item, parse};
+    use conf_syntax::{FileId, TreeItem, parse_file};
 
-    fn add(maps: &mut Maps, text: &str) -> Result<(), String> {
-        let items = parse(FileId(0), text.as_bytes());
-        let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
+    fn add(maps: &mut CharsetMaps, text: &str) -> Result<(), String> {
+        let items = parse_file(FileId(0), text.as_bytes());
+        let Some(TreeItem::Directive(d)) = items.into_iter().next() else { panic!("no block") };
         maps.add(&d).map_err(|p| format!("{:?}", p.words))
     }
 
-    fn maps(text: &str) -> Maps {
-        let mut maps = Maps::default();
+    fn maps(text: &str) -> CharsetMaps {
+        let mut maps = CharsetMaps::default();
         add(&mut maps, text).expect(text);
         maps
     }
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn complaints_in_nginx_words() {
-        let mut all = Maps::default();
+        let mut all = CharsetMaps::default();
         for (text, want) in [
             ("charset_map a A { }", "\\\"charset_map\\\" between the same charsets \\\"a\\\" and \\\"A\\\""),
             ("charset_map utf-8 a { }", "should be given in the second column"),

@@ -1,7 +1,7 @@
 //! The block of `cors`.
 
 use conf_schema::value::parse_sec;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::sync::Arc;
 
 /// `None`: off.
@@ -11,9 +11,9 @@ pub struct Cors(pub Option<Arc<CorsRules>>);
 #[derive(Debug)]
 pub struct CorsRules {
     origins: Vec<OriginRule>,
-    pub methods: Names,
-    pub headers: Names,
-    pub exposed: Names,
+    pub methods: CorsNames,
+    pub headers: CorsNames,
+    pub exposed: CorsNames,
     pub credentials: bool,
     /// Seconds.
     pub max_age: u64,
@@ -29,7 +29,7 @@ enum OriginRule {
 }
 
 #[derive(Debug, Default)]
-pub enum Names {
+pub enum CorsNames {
     #[default]
     None,
     All,
@@ -37,21 +37,21 @@ pub enum Names {
     List(Vec<u8>),
 }
 
-impl Names {
+impl CorsNames {
     /// Returns the value of a field.
     pub fn text(&self) -> &[u8] {
         match self {
-            Names::None => b"",
-            Names::All => b"*",
-            Names::List(names) => names,
+            CorsNames::None => b"",
+            CorsNames::All => b"*",
+            CorsNames::List(names) => names,
         }
     }
     fn add(&mut self, name: &[u8]) {
         match self {
-            _ if name == b"*" => *self = Names::All,
-            Names::All => {}
-            Names::None => *self = Names::List(name.to_vec()),
-            Names::List(names) => {
+            _ if name == b"*" => *self = CorsNames::All,
+            CorsNames::All => {}
+            CorsNames::None => *self = CorsNames::List(name.to_vec()),
+            CorsNames::List(names) => {
                 names.extend_from_slice(b", ");
                 names.extend_from_slice(name);
             }
@@ -175,7 +175,7 @@ impl CorsRules {
     }
 }
 
-impl Value for Cors {
+impl ValueKind for Cors {
     const SYNTAX: &'static str = "off | { ... }";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match (d.args.as_slice(), &d.block) {
@@ -185,13 +185,13 @@ impl Value for Cors {
         }
         let mut rules = CorsRules {
             origins: Vec::new(),
-            methods: Names::None,
-            headers: Names::None,
-            exposed: Names::None,
+            methods: CorsNames::None,
+            headers: CorsNames::None,
+            exposed: CorsNames::None,
             credentials: false,
             max_age: 5,
         };
-        for row in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for row in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             rules.line(row)?;
         }
         if rules.origins.is_empty() {

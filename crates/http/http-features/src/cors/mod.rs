@@ -3,9 +3,9 @@
 
 mod conf;
 
-use conf::{Cors, CorsRules, Names};
-use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request};
+use conf::{Cors, CorsNames, CorsRules};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Flow, Handler, HandlerOrder, Request, ResponseBody};
 use http_types::{Known, Method};
 use std::any::Any;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ directives! {
 pub struct CorsFeature;
 
 impl Feature for CorsFeature {
-    fn table(&self) -> Table {
-        CorsConf::table("cors", Area::Http)
+    fn table(&self) -> FeatureTable {
+        CorsConf::table("cors", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -63,7 +63,7 @@ impl Handler for Preflight {
         }
         r.discard_body();
         r.out.status = 204;
-        Flow::Content(Body::Empty)
+        Flow::Content(ResponseBody::Empty)
     }
 }
 
@@ -73,7 +73,7 @@ impl Filter for CorsFields {
     fn name(&self) -> &'static str {
         "cors"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let rules = &self.0;
         r.out.fields.retain(|field| {
             let name = field.name.bytes();
@@ -102,7 +102,7 @@ impl Filter for CorsFields {
                     ("Access-Control-Allow-Headers", &rules.headers, headers),
                 ] {
                     let value = match names {
-                        Names::All if rules.credentials => asked,
+                        CorsNames::All if rules.credentials => asked,
                         names => names.text().to_vec(),
                     };
                     if !value.is_empty() {
@@ -111,14 +111,14 @@ impl Filter for CorsFields {
                 }
                 r.out.add("Access-Control-Max-Age", rules.max_age.to_string().into_bytes());
                 // Browsers read this field in other responses only; Gateway API wants it here, too.
-                if !(rules.credentials && matches!(rules.exposed, Names::All)) {
+                if !(rules.credentials && matches!(rules.exposed, CorsNames::All)) {
                     add_exposed(r, rules.exposed.text().to_vec());
                 }
             }
             None => {
                 let exposed = match &rules.exposed {
                     // With credentials, `*` is a name without a meaning of its own.
-                    Names::All if rules.credentials => names_of(r),
+                    CorsNames::All if rules.credentials => names_of(r),
                     names => names.text().to_vec(),
                 };
                 add_exposed(r, exposed);

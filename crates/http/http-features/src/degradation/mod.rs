@@ -1,9 +1,9 @@
 //! degradation (nginx: `ngx_http_degradation_module`): refuses requests while much memory is in use.
 
 use conf_schema::value::{Latest, parse_size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, words};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ directives! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit(u64);
 
-impl Value for Limit {
+impl ValueKind for Limit {
     const SYNTAX: &'static str = "sbrk=size";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
@@ -43,8 +43,8 @@ impl Value for Limit {
 pub struct DegradationFeature;
 
 impl Feature for DegradationFeature {
-    fn table(&self) -> Table {
-        DegradationConf::table("degradation", Area::Http)
+    fn table(&self) -> FeatureTable {
+        DegradationConf::table("degradation", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -72,7 +72,7 @@ impl Handler for Degrade {
             return Flow::Declined;
         }
         if new {
-            r.log(Level::Notice, format_args!("degradation resident:{}M", bytes >> 20));
+            r.log(Severity::Notice, format_args!("degradation resident:{}M", bytes >> 20));
         }
         match self.answer {
             DegradeAnswer::Empty => Flow::Status(204),

@@ -1,13 +1,13 @@
 //! `client_body_early_read` (nginx: `ngx_http_core_module`): reads the request body before other phases.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::core_table::Conditions;
 use http_engine::request::URI_CHANGES_MAX;
-use http_engine::template::truthy;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Template};
+use http_engine::template::is_true;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request};
 use http_types::BodyLength;
 use http_upstream::body_store;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ directives! {
 pub struct EarlyBody;
 
 impl Feature for EarlyBody {
-    fn table(&self) -> Table {
-        EarlyBodyConf::table("early_body", Area::Http)
+    fn table(&self) -> FeatureTable {
+        EarlyBodyConf::table("early_body", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -38,7 +38,7 @@ impl Feature for EarlyBody {
     }
 }
 
-struct Read(Vec<Template>);
+struct Read(Vec<HttpTemplate>);
 
 impl Handler for Read {
     fn run(&self, r: &mut Request) -> Flow {
@@ -46,7 +46,7 @@ impl Handler for Read {
         if r.progress.internal
             || r.progress.uri_changes_left < URI_CHANGES_MAX
             || r.is_subrequest()
-            || !self.0.iter().any(|template| truthy(&template.eval(r)))
+            || !self.0.iter().any(|template| is_true(&template.eval(r)))
         {
             return Flow::Declined;
         }
@@ -55,13 +55,13 @@ impl Handler for Read {
             && limit != 0
             && length > limit
         {
-            r.log(Level::Error, format_args!("client intended to send too large body: {length} bytes"));
+            r.log(Severity::Error, format_args!("client intended to send too large body: {length} bytes"));
             r.refuse_body();
             return Flow::Status(413);
         }
         Flow::Later(Box::new(|mut r| {
             Box::pin(async move {
-                let flow = match body_store::read(&mut r).await {
+                let flow = match body_store::read_body(&mut r).await {
                     Ok(_) => Flow::Declined,
                     // The client is silent, or gone: no response, unlike that of `return 408`.
                     Err(408) => {

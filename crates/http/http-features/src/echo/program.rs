@@ -1,8 +1,8 @@
 //! Parses the lines into a program.
 
 use crate::shared::script_steps;
-use conf_schema::{At, Cx, Directive, Problem, Value};
-use http_engine::Template;
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ pub const DUPLICATE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 #[derive(Clone)]
 pub enum Op {
     /// Sends the words, joined by spaces; `true` adds a line end.
-    Say(Vec<Template>, bool),
-    Duplicate(u64, Template),
+    Say(Vec<HttpTemplate>, bool),
+    Duplicate(u64, HttpTemplate),
     Flush,
-    Sleep(Template),
+    Sleep(HttpTemplate),
     ResetTimer,
     ReadBody,
     SendBody,
     Location {
-        path: Template,
-        args: Option<Template>,
+        path: HttpTemplate,
+        args: Option<HttpTemplate>,
     },
     /// `end`: index of the loop's `End`.
     Each {
-        delimiter: Template,
-        list: Template,
+        delimiter: HttpTemplate,
+        list: HttpTemplate,
         end: usize,
     },
     /// `start`: index of the loop's `Each`.
@@ -36,29 +36,29 @@ pub enum Op {
         start: usize,
     },
     Exec {
-        path: Template,
-        args: Option<Template>,
+        path: HttpTemplate,
+        args: Option<HttpTemplate>,
     },
 }
 
 #[derive(Clone)]
-pub struct Line {
+pub struct EchoLine {
     pub order: usize,
     pub at: At,
     pub op: Op,
 }
 
 #[derive(Clone)]
-pub struct Lines(pub Vec<Line>);
+pub struct EchoLines(pub Vec<EchoLine>);
 
-impl Value for Lines {
+impl ValueKind for EchoLines {
     const SYNTAX: &'static str = "...";
     const REPEATS: bool = true;
     const INHERITS: bool = false;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let op = parse(cx, d)?;
         let (order, at) = (script_steps::next_order(cx), cx.at);
-        Ok(Lines(vec![Line { order, at, op }]))
+        Ok(EchoLines(vec![EchoLine { order, at, op }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -66,13 +66,13 @@ impl Value for Lines {
 }
 
 #[derive(Clone)]
-pub struct Texts(pub Vec<(Vec<Template>, bool)>);
+pub struct EchoTexts(pub Vec<(Vec<HttpTemplate>, bool)>);
 
-impl Value for Texts {
+impl ValueKind for EchoTexts {
     const SYNTAX: &'static str = "[-n] string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        words(cx, d).map(|line| Texts(vec![line]))
+        words(cx, d).map(|line| EchoTexts(vec![line]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -80,7 +80,7 @@ impl Value for Texts {
 }
 
 /// Words after the options `-n` and `--`, and whether a line end follows.
-fn words(cx: &mut Cx, d: &Directive) -> Result<(Vec<Template>, bool), Problem> {
+fn words(cx: &mut Cx, d: &Directive) -> Result<(Vec<HttpTemplate>, bool), Problem> {
     let (mut first, mut line_end) = (0, true);
     while let Some(word) = d.args.get(first) {
         match word.bytes.as_slice() {
@@ -95,7 +95,7 @@ fn words(cx: &mut Cx, d: &Directive) -> Result<(Vec<Template>, bool), Problem> {
     }
     let mut all = Vec::new();
     for (index, word) in d.args.iter().enumerate().skip(first) {
-        all.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+        all.push(HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
     }
     Ok((all, line_end))
 }
@@ -105,9 +105,9 @@ fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
         let word = d.args.get(index).map(|w| w.text().into_owned()).unwrap_or_default();
         Problem::says(format!("invalid parameter \"{word}\"")).at(index)
     };
-    let mut template = |index: usize| -> Result<Template, Problem> {
+    let mut template = |index: usize| -> Result<HttpTemplate, Problem> {
         let word = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
-        Template::compile(cx, d, &word).map_err(|p| p.at(index))
+        HttpTemplate::compile(cx, d, &word).map_err(|p| p.at(index))
     };
     Ok(match d.name.bytes.as_slice() {
         b"echo_duplicate" => {
@@ -119,7 +119,7 @@ fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
         b"echo_sleep" | b"echo_blocking_sleep" => {
             let time = template(0)?;
             if let Some(text) = time.as_literal()
-                && seconds(text).is_none()
+                && parse_seconds(text).is_none()
             {
                 return Err(invalid(0).hint("seconds, with up to three decimals"));
             }
@@ -162,13 +162,13 @@ fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
     })
 }
 
-pub fn seconds(text: &[u8]) -> Option<Duration> {
+pub fn parse_seconds(text: &[u8]) -> Option<Duration> {
     let seconds = std::str::from_utf8(text).ok()?.parse::<f64>().ok()?;
     (0.0..=SLEEP_SECONDS_MAX).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
 }
 
 /// Links loops to their ends. Fails on unclosed and nested loops.
-pub fn linked(lines: Vec<Line>) -> Result<Arc<[Op]>, Problem> {
+pub fn link_loops(lines: Vec<EchoLine>) -> Result<Arc<[Op]>, Problem> {
     let mut open: Option<(usize, At)> = None;
     let mut ops: Vec<Op> = Vec::with_capacity(lines.len());
     let says = |at: At, words: &str| Problem { inner: Some(at), ..Problem::says(words) };

@@ -1,13 +1,13 @@
 //! Runs a program while its output is pulled, so that a slow client slows it.
 
-use super::program::{DUPLICATE_BYTES_MAX, Op, seconds};
-use super::variables::{Item, Timer};
+use super::program::{DUPLICATE_BYTES_MAX, Op, parse_seconds};
+use super::variables::{LoopItem, Timer};
 use bytes::Bytes;
 use http_engine::path::CanonicalPath;
-use http_engine::subrequest::{self, Stream};
-use http_engine::{Body, BodyError, BodySource, Filter, Flow, Handler, Piece, Request, Template};
+use http_engine::subrequest::{self, BodyStream};
+use http_engine::{BodyError, BodySource, Filter, Flow, Handler, HttpTemplate, Piece, Request, ResponseBody};
 use http_upstream::body_store::{self, BodyStore};
-use observe::Level;
+use observe::Severity;
 use runtime::time::Sleep;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ impl Handler for EchoAnswer {
         // Reads the body first, so that exceeding its limit can still be answered with an error.
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match body_store::read(&mut r).await {
+                let flow = match body_store::read_body(&mut r).await {
                     Ok(_) => begin(&mut r, program, status),
                     Err(status) => Flow::Status(status),
                 };
@@ -55,8 +55,8 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
         }
         let mut pause = std::time::Duration::ZERO;
         for time in times {
-            let Some(time) = seconds(&time.eval(r)) else {
-                r.log(Level::Error, format_args!("echo_sleep: invalid time"));
+            let Some(time) = parse_seconds(&time.eval(r)) else {
+                r.log(Severity::Error, format_args!("echo_sleep: invalid time"));
                 return Flow::Status(500);
             };
             pause += time;
@@ -82,19 +82,19 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
     r.out.status = status;
     r.set_content_type();
     if r.is_head() {
-        return Flow::Content(Body::Empty);
+        return Flow::Content(ResponseBody::Empty);
     }
-    let run = Run { program, at: 0, queue: VecDeque::new(), waits: Waits::No, items: None, sent: 0 };
-    Flow::Content(Body::Source(Box::new(run)))
+    let run = EchoRun { program, at: 0, queue: VecDeque::new(), waits: Waits::No, items: None, sent: 0 };
+    Flow::Content(ResponseBody::Source(Box::new(run)))
 }
 
 /// Continues in another location.
-fn exec(r: &mut Request, path: &Template, args: Option<&Template>) -> Flow {
+fn exec(r: &mut Request, path: &HttpTemplate, args: Option<&HttpTemplate>) -> Flow {
     let (path, args) = target(r, path, args);
     if path.starts_with(b"@") {
         if !args.is_empty() {
             let (args, name) = (String::from_utf8_lossy(&args), String::from_utf8_lossy(&path));
-            r.log(Level::Error, format_args!("query strings {args} ignored when exec'ing named location {name}"));
+            r.log(Severity::Error, format_args!("query strings {args} ignored when exec'ing named location {name}"));
         }
         return Flow::Named(path);
     }
@@ -108,7 +108,7 @@ fn exec(r: &mut Request, path: &Template, args: Option<&Template>) -> Flow {
 }
 
 /// Returns path and arguments of a URI; arguments in the URI apply if there are no others.
-fn target(r: &mut Request, path: &Template, args: Option<&Template>) -> (Vec<u8>, Vec<u8>) {
+fn target(r: &mut Request, path: &HttpTemplate, args: Option<&HttpTemplate>) -> (Vec<u8>, Vec<u8>) {
     let mut path = path.eval(r);
     let own = path.iter().position(|c| *c == b'?').map(|at| path.split_off(at));
     let args = match (args, own) {
@@ -125,7 +125,7 @@ fn local(r: &Request, path: &[u8]) -> bool {
         && !path.contains(&0)
         && !path.split(|c| *c == b'/').any(|part| part == b".." || part == b".");
     if !safe {
-        r.log(Level::Error, format_args!("echo: unsafe uri \"{}\"", String::from_utf8_lossy(path)));
+        r.log(Severity::Error, format_args!("echo: unsafe uri \"{}\"", String::from_utf8_lossy(path)));
     }
     safe
 }
@@ -133,7 +133,7 @@ fn local(r: &Request, path: &[u8]) -> bool {
 enum Waits {
     No,
     Time(Sleep),
-    Location(Stream),
+    Location(BodyStream),
 }
 
 struct Items {
@@ -141,7 +141,7 @@ struct Items {
     next: usize,
 }
 
-struct Run {
+struct EchoRun {
     program: Arc<[Op]>,
     at: usize,
     queue: VecDeque<Piece>,
@@ -151,7 +151,7 @@ struct Run {
     sent: u64,
 }
 
-fn say(r: &mut Request, words: &[Template], line_end: bool) -> Vec<u8> {
+fn say(r: &mut Request, words: &[HttpTemplate], line_end: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, word) in words.iter().enumerate() {
         if index > 0 {
@@ -165,7 +165,7 @@ fn say(r: &mut Request, words: &[Template], line_end: bool) -> Vec<u8> {
     out
 }
 
-impl Run {
+impl EchoRun {
     /// `Ok(false)` at the end.
     fn step(&mut self, r: &mut Request) -> Result<bool, BodyError> {
         let program = self.program.clone();
@@ -177,19 +177,19 @@ impl Run {
             Op::Duplicate(count, one) => {
                 let one = one.eval(r);
                 if count.saturating_mul(one.len() as u64) > DUPLICATE_BYTES_MAX {
-                    r.log(Level::Error, format_args!("echo_duplicate: more than {DUPLICATE_BYTES_MAX} bytes"));
+                    r.log(Severity::Error, format_args!("echo_duplicate: more than {DUPLICATE_BYTES_MAX} bytes"));
                     return Err(BodyError);
                 }
                 text = one.repeat(usize::try_from(*count).unwrap_or(0));
             }
             Op::Flush => self.queue.push_back(Piece::Flush),
-            Op::Sleep(time) => match seconds(&time.eval(r)) {
+            Op::Sleep(time) => match parse_seconds(&time.eval(r)) {
                 Some(time) => {
                     self.queue.push_back(Piece::Flush);
                     self.waits = Waits::Time(runtime::time::sleep(time));
                 }
                 None => {
-                    r.log(Level::Error, format_args!("echo_sleep: invalid time"));
+                    r.log(Severity::Error, format_args!("echo_sleep: invalid time"));
                     return Err(BodyError);
                 }
             },
@@ -219,13 +219,13 @@ impl Run {
                 }
                 let path = CanonicalPath::made(path).map_err(|_| BodyError)?;
                 let child = r.subrequest(path, args).map_err(|_| BodyError)?;
-                self.waits = Waits::Location(subrequest::stream(child));
+                self.waits = Waits::Location(subrequest::start_stream(child));
             }
             Op::Each { delimiter, list, end } => {
                 let (delimiter, list) = (delimiter.eval(r), list.eval(r));
                 let all = split(&list, &delimiter);
                 if all.len() > ITEMS_MAX {
-                    r.log(Level::Error, format_args!("echo_foreach_split: more than {ITEMS_MAX} items"));
+                    r.log(Severity::Error, format_args!("echo_foreach_split: more than {ITEMS_MAX} items"));
                     return Err(BodyError);
                 }
                 self.items = Some(Items { all, next: 0 });
@@ -237,7 +237,7 @@ impl Run {
                 self.next_item(r, end);
             }
             Op::Exec { .. } => {
-                r.log(Level::Error, format_args!("echo_exec: something was sent before"));
+                r.log(Severity::Error, format_args!("echo_exec: something was sent before"));
                 return Err(BodyError);
             }
         }
@@ -253,11 +253,11 @@ impl Run {
             items.all.get(items.next - 1).cloned()
         });
         match item {
-            Some(item) => r.share(Rc::new(Item(item))),
+            Some(item) => r.share(Rc::new(LoopItem(item))),
             None => {
                 self.items = None;
                 self.at = end + 1;
-                r.share(Rc::new(Item(Vec::new())));
+                r.share(Rc::new(LoopItem(Vec::new())));
             }
         }
     }
@@ -282,10 +282,10 @@ fn split(list: &[u8], delimiter: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-impl BodySource for Run {
+impl BodySource for EchoRun {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
-            if let Some(piece) = crate::shared::joining::pop(&mut self.queue) {
+            if let Some(piece) = crate::shared::joining::pop_joined(&mut self.queue) {
                 return Poll::Ready(Some(Ok(piece)));
             }
             match &mut self.waits {
@@ -316,15 +316,15 @@ impl BodySource for Run {
 }
 
 pub struct EchoFilter {
-    pub before: Arc<[(Vec<Template>, bool)]>,
-    pub after: Arc<[(Vec<Template>, bool)]>,
+    pub before: Arc<[(Vec<HttpTemplate>, bool)]>,
+    pub after: Arc<[(Vec<HttpTemplate>, bool)]>,
 }
 
 impl Filter for EchoFilter {
     fn name(&self) -> &'static str {
         "echo"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if !matches!(r.out.status, 200..=299) || r.out.status == 204 {
             return Ok(body);
         }
@@ -333,17 +333,17 @@ impl Filter for EchoFilter {
             return Ok(body);
         }
         let before: Vec<u8> = self.before.iter().flat_map(|(words, line_end)| say(r, words, *line_end)).collect();
-        Ok(Body::Source(Box::new(Framed { before: Some(before), body, after: Some(self.after.clone()) })))
+        Ok(ResponseBody::Source(Box::new(FramedBody { before: Some(before), body, after: Some(self.after.clone()) })))
     }
 }
 
-struct Framed {
+struct FramedBody {
     before: Option<Vec<u8>>,
-    body: Body,
-    after: Option<Arc<[(Vec<Template>, bool)]>>,
+    body: ResponseBody,
+    after: Option<Arc<[(Vec<HttpTemplate>, bool)]>>,
 }
 
-impl BodySource for Framed {
+impl BodySource for FramedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         if let Some(before) = self.before.take().filter(|before| !before.is_empty()) {
             return Poll::Ready(Some(Ok(Piece::Bytes(before.into()))));

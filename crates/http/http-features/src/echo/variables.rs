@@ -7,7 +7,7 @@ use http_engine::variable::Builtin;
 /// Start of `$echo_timer_elapsed` after `echo_reset_timer`.
 pub struct Timer(pub Instant);
 
-pub struct Item(pub Vec<u8>);
+pub struct LoopItem(pub Vec<u8>);
 
 pub static ALL: &[Builtin] = &[
     Builtin::one("echo_it", item, "The current part of the string of `echo_foreach_split`."),
@@ -76,7 +76,7 @@ fn put(out: &mut Vec<u8>, text: &[u8]) -> bool {
 }
 
 fn item(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    match r.shared::<Item>() {
+    match r.shared::<LoopItem>() {
         Some(item) => put(out, &item.0),
         None => false,
     }

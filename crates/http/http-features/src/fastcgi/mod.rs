@@ -3,14 +3,14 @@
 
 pub mod record;
 
-use conf_schema::value::{Flag, List, Own, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
-use http_engine::regex::{Captures, Pattern};
+use conf_schema::value::{Flag, Own, Text, ValueList};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
+use http_engine::regex::{Captures, HttpPattern};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
 use http_upstream::cgi::params::{ParamLine, Params};
-use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, PassPlan, Protocol};
+use http_upstream::exchange::target::{PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
 use record::{FastCgi, Pairs};
 use std::any::Any;
 use std::sync::Arc;
@@ -28,18 +28,18 @@ http_upstream::pass_directives! {
         /// Sets SO_SNDLOWAT. Linux does not support it: no effect.
         fastcgi_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to a FastCGI server at this address.
-        fastcgi_pass: Own<PassTo>,
+        fastcgi_pass: Own<FastcgiPass>,
         /// Passes a parameter to the FastCGI server. A block with its own `fastcgi_param` lines inherits none.
         /// Differs: the client's `Proxy` field does not become `HTTP_PROXY`, and a field spelled with underscores does
         /// not replace one spelled with hyphens.
-        fastcgi_param: List<ParamLine>,
+        fastcgi_param: ValueList<ParamLine>,
         /// File name appended to a URI that ends with a slash, in `$fastcgi_script_name`.
         fastcgi_index: Text,
         /// Splits the URI into `$fastcgi_script_name` and `$fastcgi_path_info` by a regular expression with two
         /// captures.
         fastcgi_split_path_info: Split,
         /// Treats a response as invalid if the standard error stream of the FastCGI server contains one of these texts.
-        fastcgi_catch_stderr: List<Text>,
+        fastcgi_catch_stderr: ValueList<Text>,
         /// Keeps connections to the FastCGI server open for further requests.
         fastcgi_keep_conn: Flag = "off",
     }
@@ -51,19 +51,19 @@ const HIDDEN: &[&str] =
     &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 
 #[derive(Clone)]
-pub struct PassTo(Arc<Target>);
+pub struct FastcgiPass(Arc<PassTarget>);
 
-impl Value for PassTo {
+impl ValueKind for FastcgiPass {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+        PassTarget::parse(&SCHEME, cx, d).map(|target| FastcgiPass(Arc::new(target)))
     }
 }
 
 #[derive(Clone)]
-pub struct Split(Arc<Pattern>);
+pub struct Split(Arc<HttpPattern>);
 
-impl Value for Split {
+impl ValueKind for Split {
     const SYNTAX: &'static str = "regex";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
@@ -71,7 +71,7 @@ impl Value for Split {
     }
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
-        let pattern = Pattern::new(cx, &word, false).map_err(|p| p.at(0))?;
+        let pattern = HttpPattern::new(cx, &word, false).map_err(|p| p.at(0))?;
         if pattern.groups() != 2 {
             let shown = String::from_utf8_lossy(&word).into_owned();
             return Err(Problem::says(format!("pattern \"{shown}\" must have 2 captures")).at(0));
@@ -80,7 +80,7 @@ impl Value for Split {
     }
 }
 
-struct Script {
+struct ScriptSplit {
     split: Option<Split>,
     index: Vec<u8>,
 }
@@ -88,8 +88,8 @@ struct Script {
 pub struct Fastcgi;
 
 impl Feature for Fastcgi {
-    fn table(&self) -> Table {
-        FastcgiConf::table("fastcgi", Area::Http)
+    fn table(&self) -> FeatureTable {
+        FastcgiConf::table("fastcgi", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -104,9 +104,12 @@ impl Feature for Fastcgi {
         pass.check(block.cx, &whole)?;
         let index = conf.fastcgi_index.as_ref().map(|index| index.str().as_bytes().to_vec()).unwrap_or_default();
         if conf.fastcgi_split_path_info.is_some() || !index.is_empty() {
-            block.location.extensions.push(Arc::new(Script { split: conf.fastcgi_split_path_info.clone(), index }));
+            block
+                .location
+                .extensions
+                .push(Arc::new(ScriptSplit { split: conf.fastcgi_split_path_info.clone(), index }));
         }
-        let Some(Own(PassTo(target))) = conf.fastcgi_pass.clone() else { return Ok(()) };
+        let Some(Own(FastcgiPass(target))) = conf.fastcgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let caught = conf.fastcgi_catch_stderr.iter().flat_map(|list| &list.0);
         let protocol = FastCgiProtocol {
@@ -124,7 +127,7 @@ struct FastCgiProtocol {
     catch: Arc<[Vec<u8>]>,
 }
 
-impl Protocol for FastCgiProtocol {
+impl UpstreamProtocol for FastCgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         Some(Box::new(FastCgi::new(self.keep, self.catch.clone())))
     }
@@ -155,7 +158,7 @@ static VARIABLES: &[Builtin] = &[
 ];
 
 fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
-    let script = r.loc().ext::<Script>();
+    let script = r.loc().ext::<ScriptSplit>();
     let mut captures = None;
     if let Some(Split(pattern)) = script.and_then(|script| script.split.as_ref()) {
         let found = captures.insert(Captures::default());

@@ -1,6 +1,6 @@
 //! FastCGI records (specification of 1996, 3.3), client side; no I/O.
 
-use base::append::append;
+use base::append::append_bytes;
 use bytes::{Buf, Bytes};
 use http_upstream::cgi::codec::{BodyRest, MORE_THAN_ANNOUNCED};
 use http_upstream::cgi::head::CgiHead;
@@ -32,7 +32,7 @@ fn put_record(kind: u8, content: &[u8], out: &mut Vec<u8>) {
     let padding = padding(content.len());
     let [high, low] = (content.len() as u16).to_be_bytes();
     out.extend_from_slice(&[VERSION, kind, 0, 1, high, low, padding as u8, 0]);
-    append(out, content);
+    append_bytes(out, content);
     out.resize(out.len() + padding, 0);
 }
 
@@ -99,15 +99,15 @@ pub fn put_request(keep: bool, out: &mut Vec<u8>, params: impl FnOnce(&mut Vec<u
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Record {
+struct FastcgiRecord {
     kind: u8,
     left: usize,
     padding: usize,
 }
 
-impl Record {
-    fn new(kind: u8, high: u8, low: u8, padding: u8) -> Record {
-        Record { kind, left: usize::from(u16::from_be_bytes([high, low])), padding: usize::from(padding) }
+impl FastcgiRecord {
+    fn new(kind: u8, high: u8, low: u8, padding: u8) -> FastcgiRecord {
+        FastcgiRecord { kind, left: usize::from(u16::from_be_bytes([high, low])), padding: usize::from(padding) }
     }
 }
 
@@ -124,7 +124,7 @@ pub struct FastCgi {
     catch: Arc<[Vec<u8>]>,
     chunk: Bytes,
     header: Vec<u8>,
-    record: Option<Record>,
+    record: Option<FastcgiRecord>,
     head: CgiHead,
     window: HeadWindow,
     state: ResponseState,
@@ -168,12 +168,12 @@ impl FastCgi {
         }
     }
     /// Header of the next record; `None`: incomplete.
-    fn header(&mut self) -> Result<Option<Record>, MalformedResponse> {
+    fn header(&mut self) -> Result<Option<FastcgiRecord>, MalformedResponse> {
         let is_whole = self.header.is_empty() && self.window.here >= HEADER_BYTES;
         let here = self.chunk.first_chunk().filter(|_| is_whole).copied();
         if let Some([VERSION, kind @ (STDOUT | STDERR | END_REQUEST), 0, 1, high, low, padding, _]) = here {
             self.skip(HEADER_BYTES);
-            return Ok(Some(Record::new(kind, high, low, padding)));
+            return Ok(Some(FastcgiRecord::new(kind, high, low, padding)));
         }
         let wanted = (HEADER_BYTES - self.header.len()).min(self.window.here);
         let part = self.chunk.split_to(wanted.min(self.chunk.len()));
@@ -192,7 +192,7 @@ impl FastCgi {
             [_, _, _, low, ..] if low != 1 => {
                 return Err(format!("upstream sent unexpected FastCGI request id low byte: {low}").into());
             }
-            [_, kind, _, _, high, low, padding, _] => Record::new(kind, high, low, padding),
+            [_, kind, _, _, high, low, padding, _] => FastcgiRecord::new(kind, high, low, padding),
             _ => return Ok(None),
         };
         self.header.clear();
@@ -202,7 +202,7 @@ impl FastCgi {
         self.state = ResponseState::Ended;
         Event::End(ResponseEnd { trailers: Vec::new(), excess })
     }
-    fn begun(&self, record: Record) -> Result<(), MalformedResponse> {
+    fn begun(&self, record: FastcgiRecord) -> Result<(), MalformedResponse> {
         let body = match self.state {
             ResponseState::Head => None,
             ResponseState::Body(left) => Some(left),
@@ -232,7 +232,7 @@ impl FastCgi {
         Ok(Some(Event::Stderr(words)))
     }
     /// Next content bytes of a record; a head is parsed in place.
-    fn content(&mut self, record: &mut Record) -> Result<Option<Event>, MalformedResponse> {
+    fn content(&mut self, record: &mut FastcgiRecord) -> Result<Option<Event>, MalformedResponse> {
         let here = record.left.min(self.chunk.len()).min(self.window.here);
         let mut taken = here;
         let event = match (record.kind, &mut self.state) {
@@ -297,7 +297,7 @@ impl FastCgi {
         let padding = self.record.map_or(Some(0), |record| (record.left == 0).then_some(record.padding))?;
         let rest = self.chunk.get(padding..)?;
         let [VERSION, STDOUT, 0, 1, high, low, next_padding, _] = *rest.first_chunk()? else { return None };
-        let record = Record::new(STDOUT, high, low, next_padding);
+        let record = FastcgiRecord::new(STDOUT, high, low, next_padding);
         let content = rest.get(HEADER_BYTES..HEADER_BYTES + record.left).filter(|content| !content.is_empty())?;
         if matches!(left, BodyRest::Bytes(n) if *n < content.len() as u64) {
             return None;
@@ -306,7 +306,7 @@ impl FastCgi {
         let mut piece = self.chunk.slice(start..start + content.len());
         left.take(&mut piece);
         self.skip(start + piece.len());
-        self.record = Some(Record { left: 0, ..record });
+        self.record = Some(FastcgiRecord { left: 0, ..record });
         Some(piece)
     }
     /// Moves more bytes of the chunk into the window after all of it is processed. `false`: the chunk is empty.
@@ -413,7 +413,7 @@ impl SerialCodec for FastCgi {
 mod tests {
     use super::*;
     use http_types::Method;
-    use http_upstream::cgi::params::put;
+    use http_upstream::cgi::params::put_param;
 
     fn record(kind: u8, text: &str) -> Vec<u8> {
         let mut out = Vec::new();
@@ -563,7 +563,7 @@ mod tests {
     #[test]
     fn requests_become_records() {
         let mut out = Vec::new();
-        put_request(true, &mut out, |out| put::<Pairs>(b"A", &[b'x'; 200], out));
+        put_request(true, &mut out, |out| put_param::<Pairs>(b"A", &[b'x'; 200], out));
         assert_eq!(out[24..30], [1, 0x80, 0, 0, 200, b'A']);
         assert_eq!(out[..16], [1, 1, 0, 1, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
         assert_eq!(out[16..24], [1, 4, 0, 1, 0, 206, 2, 0]);
@@ -578,7 +578,7 @@ mod tests {
         for (name, value) in [(1, 0), (1, 127), (1, 128), (127, 127), (128, 127), (128, 128), (300, 70_000)] {
             let mut out = b"before".to_vec();
             let (name, value) = (vec![b'N'; name], vec![b'v'; value]);
-            put::<Pairs>(&name, &value, &mut out);
+            put_param::<Pairs>(&name, &value, &mut out);
             let length = |n: usize| if n < 128 { vec![n as u8] } else { long(n).to_vec() };
             let wanted = [&b"before"[..], &length(name.len()), &length(value.len()), &name, &value].concat();
             assert!(out == wanted, "{} {}", name.len(), value.len());

@@ -1,6 +1,6 @@
 //! geo (nginx: `ngx_http_geo_module`): variables by client address; see `session_engine::geo`.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ directives! {
 pub struct Geo;
 
 impl Feature for Geo {
-    fn table(&self) -> Table {
-        GeoConf::table("geo", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GeoConf::table("geo", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false

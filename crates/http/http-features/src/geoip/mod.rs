@@ -2,12 +2,12 @@
 //! `session_engine::geoip`.
 
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives};
-use http_engine::forwarded::Trusted;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use http_engine::forwarded::TrustedNetwork;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
-use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, Located, OrgFile};
+use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,28 +29,28 @@ directives! {
 
 struct Lookups {
     databases: Databases,
-    proxies: Vec<Trusted>,
+    proxies: Vec<TrustedNetwork>,
     recursive: bool,
 }
 
 pub struct GeoipFeature;
 
-impl Located for GeoipFeature {
+impl GeoipArea for GeoipFeature {
     type Area = HttpArea;
     fn databases(r: &Request) -> Option<&Databases> {
         r.plan().ext::<Lookups>().map(|lookups| &lookups.databases)
     }
     fn address(r: &Request) -> Option<IpAddr> {
         let lookups = r.plan().ext::<Lookups>()?;
-        located::client(r, &lookups.proxies, lookups.recursive)
+        located::client_address(r, &lookups.proxies, lookups.recursive)
     }
 }
 
-static VARIABLES: [Builtin; 16] = geoip::variables::<GeoipFeature>();
+static VARIABLES: [Builtin; 16] = geoip::geoip_variables::<GeoipFeature>();
 
 impl Feature for GeoipFeature {
-    fn table(&self) -> Table {
-        GeoipConf::table("geoip", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GeoipConf::table("geoip", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         &VARIABLES

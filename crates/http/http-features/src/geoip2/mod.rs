@@ -1,8 +1,8 @@
 //! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `session_engine::geoip2`.
 
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives};
-use http_engine::forwarded::Trusted;
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use http_engine::forwarded::TrustedNetwork;
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
 use session_engine::geoip2::{Databases, GeoipClient};
@@ -26,7 +26,7 @@ directives! {
 }
 
 struct Trust {
-    proxies: Vec<Trusted>,
+    proxies: Vec<TrustedNetwork>,
     recursive: bool,
 }
 
@@ -36,13 +36,13 @@ impl GeoipClient for Geoip2Feature {
     type Area = HttpArea;
     fn address(r: &Request) -> Option<IpAddr> {
         let trust = r.plan().ext::<Trust>()?;
-        located::client(r, &trust.proxies, trust.recursive)
+        located::client_address(r, &trust.proxies, trust.recursive)
     }
 }
 
 impl Feature for Geoip2Feature {
-    fn table(&self) -> Table {
-        Geoip2Conf::table("geoip2", Area::Http)
+    fn table(&self) -> FeatureTable {
+        Geoip2Conf::table("geoip2", ContextArea::Http)
     }
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         if let Some(conf) = conf.downcast_ref::<Geoip2Conf>() {

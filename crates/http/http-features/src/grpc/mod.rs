@@ -1,15 +1,15 @@
 //! gRPC (nginx: `ngx_http_grpc_module`): HTTP/2 towards servers, with trailers, in both directions at once.
 
-use conf_schema::value::{Flag, List, Msec, Number, Own, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use conf_schema::value::{Flag, Msec, Number, Own, Size, ValueList};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use http_engine::core_table::Conditions;
-use http_engine::{BlockPlan, Feature, HttpArea, Request, Template, clean};
+use http_engine::{BlockPlan, Feature, HttpArea, HttpTemplate, Request, clean};
 use http_types::{Known, NameSet};
 use http_upstream::binding::BindTo;
 use http_upstream::exchange::block::{Coding, HeaderBlock};
-use http_upstream::exchange::conf::{IgnoreHeaders, Name, NextUpstream, PassConf, names};
-use http_upstream::exchange::target::{self, Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, PassPlan, Protocol};
+use http_upstream::exchange::conf::{FieldName, IgnoreHeaders, NextUpstream, PassConf, name_list};
+use http_upstream::exchange::target::{self, PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
 use http_upstream::tls::UpstreamTlsConf;
 use session_engine::tls::VerifyNames;
 use session_engine::upstream_tls_directives;
@@ -23,7 +23,7 @@ upstream_tls_directives! {
     grpc_ssl_protocols grpc_ssl_server_name grpc_ssl_session_reuse grpc_ssl_trusted_certificate grpc_ssl_verify grpc_ssl_verify_depth grpc_ssl_key_log
     own {
         /// Passes requests to a gRPC server: `grpc://` in cleartext, `grpcs://` over TLS.
-        grpc_pass: Own<PassTo>,
+        grpc_pass: Own<GrpcPass>,
         /// Local address of connections to the server.
         grpc_bind: BindTo,
         /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
@@ -37,7 +37,7 @@ upstream_tls_directives! {
         /// Maximum time to establish a connection.
         grpc_connect_timeout: Msec = "60s",
         /// Response fields that are not passed to the client.
-        grpc_hide_header: List<Name>,
+        grpc_hide_header: ValueList<FieldName>,
         /// Response fields that Tidegate does not process.
         grpc_ignore_headers: IgnoreHeaders,
         /// Replaces responses with status 300 and above by `error_page`.
@@ -59,14 +59,14 @@ upstream_tls_directives! {
         /// As `proxy_ssl_verify_names`, with `grpc_ssl_verify on` and in place of `grpc_ssl_name`.
         grpc_ssl_verify_names: VerifyNames,
         /// Response fields that are passed although they are hidden by default.
-        grpc_pass_header: List<Name>,
+        grpc_pass_header: ValueList<FieldName>,
         /// Maximum time between two reads from the server.
         grpc_read_timeout: Msec = "60s",
         /// Maximum time between two writes to the server.
         grpc_send_timeout: Msec = "60s",
         /// Sets a request field; an empty value removes it. A block with its own `grpc_set_header` lines inherits none.
         /// Differs: as `proxy_set_header`; connection-specific fields are omitted.
-        grpc_set_header: List<HeaderLine>,
+        grpc_set_header: ValueList<HeaderLine>,
         /// Enables TCP keepalive (SO_KEEPALIVE) on connections to the server.
         grpc_socket_keepalive: Flag = "off",
         /// Receive buffer (SO_RCVBUF) of connections to the server; 0: the system's default.
@@ -103,26 +103,26 @@ const OWN_FIELDS: &[&str] = &[
 ];
 
 #[derive(Clone)]
-pub struct PassTo(Arc<Target>);
+pub struct GrpcPass(Arc<PassTarget>);
 
-impl Value for PassTo {
+impl ValueKind for GrpcPass {
     const SYNTAX: &'static str = "[protocol://]address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+        PassTarget::parse(&SCHEME, cx, d).map(|target| GrpcPass(Arc::new(target)))
     }
 }
 
 #[derive(Clone)]
 pub struct HeaderLine {
     name: Vec<u8>,
-    value: Template,
+    value: HttpTemplate,
 }
 
-impl Value for HeaderLine {
+impl ValueKind for HeaderLine {
     const SYNTAX: &'static str = "field value";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
-        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
+        let value = HttpTemplate::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
         Ok(HeaderLine { name: name.bytes.clone(), value })
     }
 }
@@ -130,18 +130,18 @@ impl Value for HeaderLine {
 pub struct Grpc;
 
 impl Feature for Grpc {
-    fn table(&self) -> Table {
-        GrpcConf::table("grpc", Area::Http)
+    fn table(&self) -> FeatureTable {
+        GrpcConf::table("grpc", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<GrpcConf>() else { return Ok(()) };
-        let Some(Own(PassTo(target))) = conf.grpc_pass.clone() else { return Ok(()) };
+        let Some(Own(GrpcPass(target))) = conf.grpc_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
-            Target::Fixed(url, _) if !url.tls => None,
+            PassTarget::Fixed(url, _) if !url.tls => None,
             _ => {
                 let verify_names =
                     conf.grpc_ssl_verify_names.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
@@ -174,8 +174,8 @@ impl Feature for Grpc {
             allow_upstream: conf.grpc_allow_upstream.clone(),
             ..PassConf::new("grpc")
         };
-        let shown: NameSet = names(&conf.grpc_pass_header).collect();
-        let hidden = HIDDEN.iter().map(|name| name.as_bytes()).chain(names(&conf.grpc_hide_header));
+        let shown: NameSet = name_list(&conf.grpc_pass_header).collect();
+        let hidden = HIDDEN.iter().map(|name| name.as_bytes()).chain(name_list(&conf.grpc_hide_header));
         let hidden = hidden.filter(|name| !shown.has_name(name)).collect();
         let lines = conf.grpc_set_header.as_ref().map(|list| list.0.clone()).unwrap_or_default();
         let own = OWN_FIELDS.iter().map(|name| name.as_bytes());
@@ -209,7 +209,7 @@ impl GrpcProtocol {
     }
 }
 
-impl Protocol for GrpcProtocol {
+impl UpstreamProtocol for GrpcProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         None
     }
@@ -227,12 +227,12 @@ impl Protocol for GrpcProtocol {
         announce: Announce,
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
-        let path = target::unparsed(r);
+        let path = target::unparsed_uri(r);
         let method = r.method_name().to_vec();
         let host = self.authority(r).unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
         let values: Vec<Vec<u8>> = self.lines.iter().map(|line| line.value.eval(r)).collect();
         let mut block =
-            HeaderBlock::new(Coding::Http2, &method, target.origin.tls, &clean::target(&path), Some(&host), out);
+            HeaderBlock::new(Coding::Http2, &method, target.origin.tls, &clean::encode_target(&path), Some(&host), out);
         if let Announce::Length(n) = announce
             && !self.says("content-length")
         {
@@ -267,7 +267,7 @@ mod tests {
     fn the_host_is_the_authority() {
         let line = |name: &str, value: &str| HeaderLine {
             name: name.as_bytes().to_vec(),
-            value: Template::literal(value.as_bytes()),
+            value: HttpTemplate::literal(value.as_bytes()),
         };
         let authority = |lines: Vec<HeaderLine>| {
             let spoken = GrpcProtocol { lines, overridden: NameSet::default() };

@@ -1,16 +1,16 @@
 //! The `expires` directive.
 
 use conf_schema::value::parse_sec;
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::{Request, Template};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::{HttpTemplate, Request};
 use observe::clock::local_offset;
 
 const DAY: u64 = 24 * 60 * 60;
 
 #[derive(Clone, Debug)]
-pub enum Expires {
+pub enum ExpiresRule {
     Fixed(Expiry),
-    Computed { value: Template, modified: bool },
+    Computed { value: HttpTemplate, modified: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +56,11 @@ impl Expiry {
         })
     }
     /// Time and `Cache-Control`; `last_modified` is the response's.
-    fn resolve(self, now: i64, last_modified: Option<i64>) -> Option<([u8; 29], Control)> {
+    fn resolve(self, now: i64, last_modified: Option<i64>) -> Option<([u8; 29], CacheControl)> {
         let (at, age) = match (self, last_modified) {
             (Expiry::Off, _) => return None,
-            (Expiry::Epoch, _) => return Some((*b"Thu, 01 Jan 1970 00:00:01 GMT", Control::NoCache)),
-            (Expiry::Max, _) => return Some((*b"Thu, 31 Dec 2037 23:55:55 GMT", Control::MaxAge(315_360_000))),
+            (Expiry::Epoch, _) => return Some((*b"Thu, 01 Jan 1970 00:00:01 GMT", CacheControl::NoCache)),
+            (Expiry::Max, _) => return Some((*b"Thu, 31 Dec 2037 23:55:55 GMT", CacheControl::MaxAge(315_360_000))),
             (Expiry::Access(0) | Expiry::Modified(0), _) => (now, 0),
             (Expiry::Daily(seconds), _) => {
                 let at = next_time(now, seconds);
@@ -73,12 +73,15 @@ impl Expiry {
             }
             (Expiry::Access(seconds) | Expiry::Modified(seconds), _) => (now.saturating_add(seconds), seconds),
         };
-        Some((http_engine::head_out::date_text(at), if age < 0 { Control::NoCache } else { Control::MaxAge(age) }))
+        Some((
+            http_engine::head_out::date_text(at),
+            if age < 0 { CacheControl::NoCache } else { CacheControl::MaxAge(age) },
+        ))
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Control {
+enum CacheControl {
     NoCache,
     MaxAge(i64),
 }
@@ -96,7 +99,7 @@ fn next_time(now: i64, seconds: i64) -> i64 {
     if today > now { today } else { on(1) }
 }
 
-impl Value for Expires {
+impl ValueKind for ExpiresRule {
     const SYNTAX: &'static str = "[modified] time | epoch | max | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (modified, index) = match d.args.as_slice() {
@@ -105,25 +108,25 @@ impl Value for Expires {
             _ => (false, 0),
         };
         let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
-        let value = Template::compile(cx, d, &text).map_err(|p| p.at(index))?;
+        let value = HttpTemplate::compile(cx, d, &text).map_err(|p| p.at(index))?;
         match value.as_literal() {
-            Some(text) => {
-                Expiry::parse(text, modified).map(Expires::Fixed).map_err(|words| Problem::directive(words).at(index))
-            }
-            None => Ok(Expires::Computed { value, modified }),
+            Some(text) => Expiry::parse(text, modified)
+                .map(ExpiresRule::Fixed)
+                .map_err(|words| Problem::directive(words).at(index)),
+            None => Ok(ExpiresRule::Computed { value, modified }),
         }
     }
 }
 
-impl Expires {
+impl ExpiresRule {
     pub fn is_off(&self) -> bool {
-        matches!(self, Expires::Fixed(Expiry::Off))
+        matches!(self, ExpiresRule::Fixed(Expiry::Off))
     }
     pub fn apply(&self, r: &mut Request) {
         let when = match self {
-            Expires::Fixed(when) => *when,
+            ExpiresRule::Fixed(when) => *when,
             // An invalid value sets nothing.
-            Expires::Computed { value, modified } => match Expiry::parse(&value.eval(r), *modified) {
+            ExpiresRule::Computed { value, modified } => match Expiry::parse(&value.eval(r), *modified) {
                 Ok(when) => when,
                 Err(_) => return,
             },
@@ -131,11 +134,11 @@ impl Expires {
         let Some((date, control)) = when.resolve(base::clock::unix_seconds(), r.out.last_modified) else { return };
         r.out.replace("Expires", date.to_vec());
         match control {
-            Control::NoCache => r.out.replace("Cache-Control", "no-cache"),
-            Control::MaxAge(age) => {
+            CacheControl::NoCache => r.out.replace("Cache-Control", "no-cache"),
+            CacheControl::MaxAge(age) => {
                 let mut value = Vec::with_capacity(32);
                 value.extend_from_slice(b"max-age=");
-                http_engine::head_out::number(age.max(0) as u64, &mut value);
+                http_engine::head_out::write_number(age.max(0) as u64, &mut value);
                 r.out.replace("Cache-Control", value);
             }
         }
@@ -169,12 +172,12 @@ mod tests {
     #[test]
     fn cache_control_follows_expires() {
         let control = |when: Expiry, modified| when.resolve(1_000_000, modified).map(|(_, control)| control);
-        assert_eq!(control(Expiry::Access(60), None), Some(Control::MaxAge(60)));
-        assert_eq!(control(Expiry::Access(-60), None), Some(Control::NoCache));
-        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 20)), Some(Control::MaxAge(40)));
-        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 100)), Some(Control::NoCache));
-        assert_eq!(control(Expiry::Modified(-60), Some(2_000_000)), Some(Control::NoCache));
-        assert_eq!(control(Expiry::Modified(60), None), Some(Control::MaxAge(60)));
+        assert_eq!(control(Expiry::Access(60), None), Some(CacheControl::MaxAge(60)));
+        assert_eq!(control(Expiry::Access(-60), None), Some(CacheControl::NoCache));
+        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 20)), Some(CacheControl::MaxAge(40)));
+        assert_eq!(control(Expiry::Modified(60), Some(1_000_000 - 100)), Some(CacheControl::NoCache));
+        assert_eq!(control(Expiry::Modified(-60), Some(2_000_000)), Some(CacheControl::NoCache));
+        assert_eq!(control(Expiry::Modified(60), None), Some(CacheControl::MaxAge(60)));
         assert_eq!(control(Expiry::Off, None), None);
     }
 

@@ -6,11 +6,11 @@ mod expires;
 #[cfg(test)]
 mod tests;
 
-use conf_schema::{Area, Cx, Directive, Given, Problem, Table, Value, directives, words};
-use expires::Expires;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, GivenDirective, Problem, ValueKind, directives, words};
+use expires::ExpiresRule;
 use http_engine::clean;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, Str, Template,
+    BlockPlan, BodyError, BodySource, Feature, Filter, FilterOrder, HttpTemplate, Piece, Request, ResponseBody, Str,
 };
 use std::any::Any;
 use std::rc::Rc;
@@ -34,26 +34,26 @@ directives! {
         /// Adds a field to responses with status 200, 201, 204, 206, 301-304, 307 or 308; with `always`, to all.
         /// Differs: a line break in a variable is not sent: in `Location` and `Refresh` it is percent-encoded, any
         /// other field is dropped, with an error log line. Line breaks in the value itself become spaces.
-        add_header: Fields,
+        add_header: HeaderFields,
         /// Inheritance of `add_header` lines: `on` inherits if the block has none of its own, `off` never, `merge` adds
         /// to them.
         add_header_inherit: Inherit = "on",
         /// Adds a trailer field, under the conditions of `add_header`. The body is then sent in chunks.
-        add_trailer: Fields,
+        add_trailer: HeaderFields,
         /// Inheritance of `add_trailer` lines, as `add_header_inherit`.
         add_trailer_inherit: Inherit = "on",
         /// Sets `Expires` and `Cache-Control: max-age` (or `no-cache`).
-        expires: Expires = "off",
+        expires: ExpiresRule = "off",
     }
 }
 
 #[derive(Clone)]
-pub struct Fields(Vec<Arc<Field>>);
+pub struct HeaderFields(Vec<Arc<HeaderField>>);
 
-struct Field {
+struct HeaderField {
     name: Arc<[u8]>,
     kind: FieldKind,
-    value: Template,
+    value: HttpTemplate,
     always: bool,
 }
 
@@ -64,7 +64,7 @@ enum FieldKind {
     Etag,
 }
 
-impl Value for Fields {
+impl ValueKind for HeaderFields {
     const SYNTAX: &'static str = "name value [always]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -84,8 +84,8 @@ impl Value for Fields {
         } else {
             FieldKind::Plain
         };
-        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
-        Ok(Fields(vec![Arc::new(Field { name: name.bytes.as_slice().into(), kind, value, always })]))
+        let value = HttpTemplate::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
+        Ok(HeaderFields(vec![Arc::new(HeaderField { name: name.bytes.as_slice().into(), kind, value, always })]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -95,8 +95,8 @@ impl Value for Fields {
 pub struct Headers;
 
 impl Feature for Headers {
-    fn table(&self) -> Table {
-        let mut table = HeadersConf::table("headers", Area::Http);
+    fn table(&self) -> FeatureTable {
+        let mut table = HeadersConf::table("headers", ContextArea::Http);
         table.inherit = inherit;
         table
     }
@@ -111,7 +111,7 @@ impl Feature for Headers {
             block.location.filters.push((FilterOrder::Headers, Arc::new(filter)));
         }
         if let Some(trailers) = &conf.add_trailer {
-            let fields: Arc<[Arc<Field>]> = trailers.0.clone().into();
+            let fields: Arc<[Arc<HeaderField>]> = trailers.0.clone().into();
             block.location.filters.push((FilterOrder::Headers, Arc::new(Announce(fields.clone()))));
             block.location.filters.push((FilterOrder::Trailers, Arc::new(Trail(fields))));
         }
@@ -132,10 +132,10 @@ fn inherit(inner: &mut dyn Any, outer: &dyn Any) {
 }
 
 fn lists(
-    own: Option<Rc<Given<Fields>>>,
-    outer: Option<Rc<Given<Fields>>>,
-    how: &Option<Rc<Given<Inherit>>>,
-) -> Option<Rc<Given<Fields>>> {
+    own: Option<Rc<GivenDirective<HeaderFields>>>,
+    outer: Option<Rc<GivenDirective<HeaderFields>>>,
+    how: &Option<Rc<GivenDirective<Inherit>>>,
+) -> Option<Rc<GivenDirective<HeaderFields>>> {
     match (how.as_ref().map_or(Inherit::On, |given| given.value), own, outer) {
         (Inherit::Off, own, _) => own,
         (_, None, outer) => outer,
@@ -153,15 +153,15 @@ fn is_safe(status: u16) -> bool {
 }
 
 struct Add {
-    fields: Vec<Arc<Field>>,
-    expires: Expires,
+    fields: Vec<Arc<HeaderField>>,
+    expires: ExpiresRule,
 }
 
 impl Filter for Add {
     fn name(&self) -> &'static str {
         "headers"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let safe = is_safe(r.out.status);
         if safe && !self.expires.is_off() {
             self.expires.apply(r);
@@ -182,7 +182,7 @@ impl Filter for Add {
     }
 }
 
-impl Field {
+impl HeaderField {
     fn add(&self, r: &mut Request, value: Vec<u8>) {
         match self.kind {
             FieldKind::Plain if value.is_empty() => {}
@@ -202,40 +202,40 @@ impl Field {
 
 /// Decision to send trailers, made before ranges: a resulting 416 is chunked, as in nginx, and has the `always`
 /// trailers.
-struct Announce(Arc<[Arc<Field>]>);
+struct Announce(Arc<[Arc<HeaderField>]>);
 
 impl Filter for Announce {
     fn name(&self) -> &'static str {
         "trailers announced"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let safe = is_safe(r.out.status);
         r.reply.expect_trailers |= self.0.iter().any(|f| safe || f.always);
         Ok(body)
     }
 }
 
-struct Trail(Arc<[Arc<Field>]>);
+struct Trail(Arc<[Arc<HeaderField>]>);
 
 impl Filter for Trail {
     fn name(&self) -> &'static str {
         "trailers"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if !r.reply.expect_trailers {
             return Ok(body);
         }
-        Ok(Body::Source(Box::new(Trailed { body, fields: Some(self.0.clone()) })))
+        Ok(ResponseBody::Source(Box::new(TrailerBody { body, fields: Some(self.0.clone()) })))
     }
 }
 
 /// A body whose trailers are computed at its end.
-struct Trailed {
-    body: Body,
-    fields: Option<Arc<[Arc<Field>]>>,
+struct TrailerBody {
+    body: ResponseBody,
+    fields: Option<Arc<[Arc<HeaderField>]>>,
 }
 
-impl BodySource for Trailed {
+impl BodySource for TrailerBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         let piece = ready!(self.body.poll_piece(cx, r));
         if piece.is_none()

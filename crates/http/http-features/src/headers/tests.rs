@@ -1,14 +1,14 @@
 //! Tests of list inheritance.
 
 use super::*;
-use conf_schema::table::synthetic;
+use conf_schema::table::synthetic_directive;
 
 fn input(lines: &[(&str, &str)]) -> HeadersInput {
     let mut input: Box<dyn Any> = Box::new(HeadersInput::default());
     let mut cx = Cx::default();
     for (name, text) in lines {
         let row = HeadersConf::ROWS.iter().find(|row| row.name == *name).expect("a row");
-        (row.set)(input.as_mut(), &mut cx, &synthetic(name, text)).expect("parses");
+        (row.set)(input.as_mut(), &mut cx, &synthetic_directive(name, text)).expect("parses");
     }
     *input.downcast().expect("its type")
 }
@@ -46,6 +46,8 @@ fn the_way_of_inheriting_is_inherited() {
 
 #[test]
 fn only_always_is_a_parameter() {
-    let problem = Fields::parse(&mut Cx::default(), &synthetic("add_header", "A b sometimes")).err().expect("wrong");
+    let problem = HeaderFields::parse(&mut Cx::default(), &synthetic_directive("add_header", "A b sometimes"))
+        .err()
+        .expect("wrong");
     assert!(format!("{problem:?}").contains("invalid parameter \\\"sometimes\\\""));
 }

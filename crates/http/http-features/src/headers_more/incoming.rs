@@ -1,18 +1,18 @@
 //! Request fields; new values are appended to the head's bytes.
 
-use super::lines::{Item, Line, LineForm};
+use super::lines::{LineForm, MoreField, MoreLine};
 use http_engine::{Flow, Handler, Request};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http_types::{Field, Fields, Known, Span, known};
+use http_types::{Field, Fields, Known, Span, known_name};
 
-pub struct Incoming(pub Vec<Arc<Line>>);
+pub struct IncomingLines(pub Vec<Arc<MoreLine>>);
 
 /// Fields of a head at most, including added ones.
 const FIELDS_MAX: usize = 10_000;
 
-impl Handler for Incoming {
+impl Handler for IncomingLines {
     fn run(&self, r: &mut Request) -> Flow {
         for line in &self.0 {
             if line.form != LineForm::Fields && !applies(r, line) {
@@ -46,7 +46,7 @@ impl Handler for Incoming {
 }
 
 /// Tells whether a line has not changed the head yet, in this request or in one that it is derived from, and takes note of it.
-fn applies(r: &mut Request, line: &Line) -> bool {
+fn applies(r: &mut Request, line: &MoreLine) -> bool {
     let lines = r.incoming.changed_by.get_or_insert_default();
     let is_new = !lines.contains(&line.number);
     if is_new {
@@ -56,7 +56,7 @@ fn applies(r: &mut Request, line: &Line) -> bool {
 }
 
 /// Appends a value to those of its field.
-fn add(r: &mut Request, item: &Item, value: Vec<u8>) {
+fn add(r: &mut Request, item: &MoreField, value: Vec<u8>) {
     if value.is_empty() {
         return;
     }
@@ -73,7 +73,7 @@ fn frames(name: &[u8]) -> bool {
 }
 
 /// An empty value removes the field. `only`: does not add it.
-fn set(r: &mut Request, item: &Item, value: &[u8], only: bool) {
+fn set(r: &mut Request, item: &MoreField, value: &[u8], only: bool) {
     let mut place = None;
     let mut fields = Fields::default();
     for mut field in std::mem::take(&mut r.head.fields.all) {
@@ -89,7 +89,7 @@ fn set(r: &mut Request, item: &Item, value: &[u8], only: bool) {
     }
     if place.is_none() && !value.is_empty() && !only && fields.all.len() < FIELDS_MAX {
         let (name, value) = (written(&mut r.buf, &item.name), written(&mut r.buf, value));
-        fields.push(Field { name, value, known: known(&item.name) });
+        fields.push(Field { name, value, known: known_name(&item.name) });
     }
     r.head.fields = fields;
     if item.is(b"host") {

@@ -1,7 +1,7 @@
 //! Parses the lines: options and fields.
 
-use conf_schema::{Cx, Directive, Given, Problem, Value};
-use http_engine::Template;
+use conf_schema::{Cx, Directive, GivenDirective, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use http_engine::clean::one_line;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ kinds! {
 }
 
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct MoreLine {
     pub directive: Box<str>,
     pub form: LineForm,
     /// Enclosing blocks with lines.
@@ -75,10 +75,10 @@ pub struct Line {
     pub append: bool,
     /// `-r`: replaces only.
     pub replace: bool,
-    pub fields: Vec<Item>,
+    pub fields: Vec<MoreField>,
 }
 
-impl Line {
+impl MoreLine {
     /// Tells whether the line concerns a message of this media type, whose parameters from `charset` on do not count (nginx:
     /// `content_type_len`).
     pub fn has_type(&self, content_type: &[u8]) -> bool {
@@ -103,14 +103,14 @@ pub fn split_charset(value: &[u8]) -> (&[u8], &[u8]) {
 }
 
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct MoreField {
     pub name: Arc<[u8]>,
     pub wildcard: bool,
     /// `None`: removes the field.
-    pub value: Option<Template>,
+    pub value: Option<HttpTemplate>,
 }
 
-impl Item {
+impl MoreField {
     pub fn is(&self, name: &[u8]) -> bool {
         match self.wildcard {
             true => name.get(..self.name.len()).is_some_and(|start| start.eq_ignore_ascii_case(&self.name)),
@@ -120,26 +120,30 @@ impl Item {
 }
 
 #[derive(Clone, Debug)]
-pub struct Lines<K> {
-    all: Vec<Arc<Line>>,
+pub struct MoreLines<K> {
+    all: Vec<Arc<MoreLine>>,
     kind: PhantomData<K>,
 }
 
-impl<K> Lines<K> {
-    pub fn all(&self) -> &[Arc<Line>] {
+impl<K> MoreLines<K> {
+    pub fn all(&self) -> &[Arc<MoreLine>] {
         &self.all
     }
 }
 
-impl<K: Clone> Lines<K> {
+impl<K: Clone> MoreLines<K> {
     /// Prepends the enclosing block's lines.
-    pub fn under(inner: &mut Option<Rc<Given<Lines<K>>>>, outer: &Option<Rc<Given<Lines<K>>>>, depth: usize) {
+    pub fn under(
+        inner: &mut Option<Rc<GivenDirective<MoreLines<K>>>>,
+        outer: &Option<Rc<GivenDirective<MoreLines<K>>>>,
+        depth: usize,
+    ) {
         let Some(own) = inner else {
             inner.clone_from(outer);
             return;
         };
         let mut all = outer.as_ref().map(|given| given.value.all.clone()).unwrap_or_default();
-        let deeper = |line: &Arc<Line>| Arc::new(Line { depth, ..Line::clone(line) });
+        let deeper = |line: &Arc<MoreLine>| Arc::new(MoreLine { depth, ..MoreLine::clone(line) });
         all.extend(own.value.all.iter().map(deeper));
         Rc::make_mut(own).value.all = all;
     }
@@ -148,14 +152,14 @@ impl<K: Clone> Lines<K> {
 #[derive(Default)]
 struct Count(usize);
 
-impl<K: LinesKind> Value for Lines<K> {
+impl<K: LinesKind> ValueKind for MoreLines<K> {
     const SYNTAX: &'static str = K::SYNTAX;
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let directive = d.name.text().into_owned();
         cx.get::<Count>().0 += 1;
         let number = cx.get::<Count>().0;
-        let mut line = Line {
+        let mut line = MoreLine {
             directive: directive.as_str().into(),
             form: K::FORM,
             depth: 0,
@@ -207,7 +211,7 @@ impl<K: LinesKind> Value for Lines<K> {
             let text = format!("{directive}: can not append builtin headers");
             return Err(Problem::says(text).hint("a message has at most one such field"));
         }
-        Ok(Lines { all: vec![Arc::new(line)], kind: PhantomData })
+        Ok(MoreLines { all: vec![Arc::new(line)], kind: PhantomData })
     }
     fn append(&mut self, later: Self) {
         self.all.extend(later.all);
@@ -242,11 +246,12 @@ fn statuses<'a>(directive: &str, list: impl Iterator<Item = &'a [u8]>) -> Result
 }
 
 /// Parses a name and a value, or names.
-fn named<K: LinesKind>(cx: &mut Cx, d: &Directive) -> Result<Vec<Item>, Problem> {
+fn named<K: LinesKind>(cx: &mut Cx, d: &Directive) -> Result<Vec<MoreField>, Problem> {
     let names = if K::SETS { d.args.get(..1) } else { d.args.get(..) };
     let mut items = Vec::new();
     for (index, name) in names.unwrap_or_default().iter().enumerate() {
-        let (item, shown) = (Item { name: name.bytes.as_slice().into(), wildcard: false, value: None }, name.text());
+        let (item, shown) =
+            (MoreField { name: name.bytes.as_slice().into(), wildcard: false, value: None }, name.text());
         check_name::<K>(&item, &d.name.text(), &shown).map_err(|p| p.at(index))?;
         items.push(item);
     }
@@ -254,12 +259,12 @@ fn named<K: LinesKind>(cx: &mut Cx, d: &Directive) -> Result<Vec<Item>, Problem>
         && let (Some(item), Some(value)) = (items.first_mut(), d.args.get(1))
         && !value.bytes.is_empty()
     {
-        item.value = Some(Template::compile(cx, d, &one_line(&value.bytes)).map_err(|p| p.at(1))?);
+        item.value = Some(HttpTemplate::compile(cx, d, &one_line(&value.bytes)).map_err(|p| p.at(1))?);
     }
     Ok(items)
 }
 
-fn check_name<K: LinesKind>(item: &Item, directive: &str, shown: &str) -> Result<(), Problem> {
+fn check_name<K: LinesKind>(item: &MoreField, directive: &str, shown: &str) -> Result<(), Problem> {
     if item.name.is_empty() || !item.name.iter().all(|c| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(c)) {
         return Err(Problem::says(format!("{directive}: invalid field name in \"{shown}\"")));
     }
@@ -270,7 +275,7 @@ fn check_name<K: LinesKind>(item: &Item, directive: &str, shown: &str) -> Result
     }
 }
 
-fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, Problem> {
+fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<MoreField, Problem> {
     let directive = d.name.text().into_owned();
     let text = d.args.get(index).map(|w| w.bytes.clone()).unwrap_or_default();
     // As in the module, a space ends the name, too.
@@ -286,11 +291,11 @@ fn item<K: LinesKind>(cx: &mut Cx, d: &Directive, index: usize) -> Result<Item, 
         let what = if wildcard { "wildcard key too short" } else { "no key found in the header argument" };
         return Err(Problem::says(format!("{directive}: {what}: {shown}")).at(index));
     }
-    let item = Item { name: name.into(), wildcard, value: None };
+    let item = MoreField { name: name.into(), wildcard, value: None };
     check_name::<K>(&item, &directive, &shown).map_err(|p| p.at(index))?;
     let value = match K::SETS && !value.is_empty() {
-        true => Some(Template::compile(cx, d, &one_line(value)).map_err(|p| p.at(index))?),
+        true => Some(HttpTemplate::compile(cx, d, &one_line(value)).map_err(|p| p.at(index))?),
         false => None,
     };
-    Ok(Item { value, ..item })
+    Ok(MoreField { value, ..item })
 }

@@ -1,18 +1,18 @@
 //! Fields of responses.
 
-use super::lines::{Item, Line, split_charset};
+use super::lines::{MoreField, MoreLine, split_charset};
 use http_engine::response::OutField;
-use http_engine::{Body, Filter, Request, Str};
+use http_engine::{Filter, Request, ResponseBody, Str};
 use observe::clock::parse_http_time;
 use std::sync::Arc;
 
-pub struct Outgoing(pub Vec<Arc<Line>>);
+pub struct OutgoingLines(pub Vec<Arc<MoreLine>>);
 
-impl Filter for Outgoing {
+impl Filter for OutgoingLines {
     fn name(&self) -> &'static str {
         "headers_more"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         for line in &self.0 {
             let status = r.out.status;
             if !line.has_type(r.out.content_type.bytes())
@@ -37,7 +37,7 @@ impl Filter for Outgoing {
 }
 
 /// An empty value removes the field.
-fn set(r: &mut Request, item: &Item, value: Vec<u8>, append: bool) {
+fn set(r: &mut Request, item: &MoreField, value: Vec<u8>, append: bool) {
     let gone = value.is_empty();
     if append {
         if !gone {
@@ -78,7 +78,7 @@ fn set(r: &mut Request, item: &Item, value: Vec<u8>, append: bool) {
 }
 
 /// Sets a listed field: the first of its name gets the value, others are removed.
-fn plain(r: &mut Request, item: &Item, value: Vec<u8>) {
+fn plain(r: &mut Request, item: &MoreField, value: Vec<u8>) {
     let mut value = Some(value).filter(|value| !value.is_empty());
     r.out.fields.retain_mut(|field| {
         if !item.is(field.name.bytes()) {
@@ -93,7 +93,7 @@ fn plain(r: &mut Request, item: &Item, value: Vec<u8>) {
     }
 }
 
-fn clear_all(r: &mut Request, item: &Item) {
+fn clear_all(r: &mut Request, item: &MoreField) {
     r.out.fields.retain(|field| !item.is(field.name.bytes()));
     let out = &mut r.out;
     for (name, slot) in [

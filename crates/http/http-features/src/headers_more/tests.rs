@@ -1,12 +1,12 @@
 //! Tests of the parser.
 
-use super::lines::{Lines, LinesKind};
+use super::lines::{LinesKind, MoreLines};
 use super::*;
-use conf_schema::table::synthetic;
-use conf_schema::{Cx, Value};
+use conf_schema::table::synthetic_directive;
+use conf_schema::{Cx, ValueKind};
 
-fn read<K: LinesKind>(name: &str, text: &str) -> Result<Vec<Arc<Line>>, String> {
-    let lines = Lines::<K>::parse(&mut Cx::default(), &synthetic(name, text));
+fn read<K: LinesKind>(name: &str, text: &str) -> Result<Vec<Arc<MoreLine>>, String> {
+    let lines = MoreLines::<K>::parse(&mut Cx::default(), &synthetic_directive(name, text));
     lines.map(|lines| lines.all().to_vec()).map_err(|problem| format!("{:?}", problem.words))
 }
 

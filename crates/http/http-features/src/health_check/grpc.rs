@@ -1,6 +1,6 @@
 //! Calls of the gRPC Health Checking Protocol (`grpc.health.v1.Health/Check`).
 
-use super::Service;
+use super::GrpcService;
 use http_client::{H2Answer, H2Connection};
 
 /// Request line and fields of a call, without `Host`.
@@ -14,7 +14,7 @@ const BODY_MAX: usize = 4096;
 const SERVING: u64 = 1;
 
 /// Calls the protocol with this header block, and judges the response.
-pub async fn call(connection: &mut H2Connection, block: &[u8], service: &Service) -> Result<(), String> {
+pub async fn call_health(connection: &mut H2Connection, block: &[u8], service: &GrpcService) -> Result<(), String> {
     let answer = connection.ask(block, &message(&service.name), BODY_MAX).await?;
     judge(&answer, service)
 }
@@ -39,14 +39,14 @@ fn message(service: &str) -> Vec<u8> {
     out
 }
 
-fn judge(answer: &H2Answer, service: &Service) -> Result<(), String> {
+fn judge(answer: &H2Answer, service: &GrpcService) -> Result<(), String> {
     if answer.status != 200 {
         return Err(format!("status {}", answer.status));
     }
     // A response without a message has its status in the head.
     let status = answer.trailer("grpc-status").or_else(|| answer.field("grpc-status"));
     let status = status.ok_or("a response without a gRPC status")?;
-    let code = std::str::from_utf8(status).ok().and_then(conf_schema::value::decimal::<u32>);
+    let code = std::str::from_utf8(status).ok().and_then(conf_schema::value::parse_decimal::<u32>);
     match code.ok_or("an invalid gRPC status")? {
         0 => {}
         code if service.accepted == Some(code) => return Ok(()),
@@ -126,7 +126,7 @@ mod tests {
                 trailers: field("grpc-status", trailers),
                 ..H2Answer::default()
             };
-            judge(&answer, &Service { name: String::new(), accepted })
+            judge(&answer, &GrpcService { name: String::new(), accepted })
         };
         assert_eq!(says(b"\0\0\0\0\x02\x08\x01", None, "0"), Ok(()));
         // With fields of later versions.
@@ -145,10 +145,10 @@ mod tests {
         assert_eq!(says(b"", None, "x"), Err("an invalid gRPC status".into()));
 
         let answer = H2Answer { status: 200, fields: field("grpc-status", "12"), ..H2Answer::default() };
-        assert_eq!(judge(&answer, &Service { accepted: Some(12), ..Service::default() }), Ok(()));
+        assert_eq!(judge(&answer, &GrpcService { accepted: Some(12), ..GrpcService::default() }), Ok(()));
         let answer = H2Answer { status: 503, ..H2Answer::default() };
-        assert_eq!(judge(&answer, &Service::default()), Err("status 503".into()));
+        assert_eq!(judge(&answer, &GrpcService::default()), Err("status 503".into()));
         let answer = H2Answer { status: 200, ..H2Answer::default() };
-        assert_eq!(judge(&answer, &Service::default()), Err("a response without a gRPC status".into()));
+        assert_eq!(judge(&answer, &GrpcService::default()), Err("a response without a gRPC status".into()));
     }
 }

@@ -1,10 +1,10 @@
 //! `match` blocks: conditions on a response.
 
-use conf_schema::value::decimal;
+use conf_schema::value::parse_decimal;
 use conf_schema::{Cx, Problem};
 use conf_syntax::Directive as Line;
-use http_engine::regex::{MatchFailed, Pattern};
-use http_engine::{Request, Template};
+use http_engine::regex::{HttpPattern, MatchFailed};
+use http_engine::{HttpTemplate, Request};
 use session_engine::checks::Tests;
 
 /// Tests of a block; all must hold.
@@ -12,8 +12,8 @@ use session_engine::checks::Tests;
 pub struct Match {
     status: Option<Statuses>,
     headers: Vec<HeaderTest>,
-    body: Option<(bool, Pattern)>,
-    require: Vec<Template>,
+    body: Option<(bool, HttpPattern)>,
+    require: Vec<HttpTemplate>,
 }
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ enum Test {
     Present,
     Absent,
     Equal(bool, Vec<u8>),
-    Like(bool, Pattern),
+    Like(bool, HttpPattern),
 }
 
 impl Tests for Match {
@@ -59,18 +59,18 @@ impl Tests for Match {
                 self.header(name, Test::Equal(operator(how) == Some(true), value.to_vec()));
             }
             (b"header", [name, how @ (b"~" | b"!~"), value]) => {
-                let pattern = Pattern::new(cx, value, false)?;
+                let pattern = HttpPattern::new(cx, value, false)?;
                 self.header(name, Test::Like(operator(how) == Some(true), pattern));
             }
             (b"body", [how @ (b"~" | b"!~"), value]) if self.body.is_none() => {
-                self.body = Some((operator(how) == Some(true), Pattern::new(cx, value, false)?));
+                self.body = Some((operator(how) == Some(true), HttpPattern::new(cx, value, false)?));
             }
             (b"require", [_, ..]) => {
                 for word in &words {
                     if word.first() != Some(&b'$') {
                         return Err(Problem::says("\"require\" takes variables"));
                     }
-                    self.require.push(Template::compile(cx, line, word)?);
+                    self.require.push(HttpTemplate::compile(cx, line, word)?);
                 }
             }
             _ => return Err(invalid()),
@@ -128,7 +128,7 @@ impl Match {
 
     pub fn required(&self, r: &mut Request) -> Result<(), String> {
         for template in &self.require {
-            if !http_engine::template::truthy(&template.eval(r)) {
+            if !http_engine::template::is_true(&template.eval(r)) {
                 return Err("a required variable is empty or 0".into());
             }
         }
@@ -137,13 +137,13 @@ impl Match {
 }
 
 /// Without a block: accepts 2xx and 3xx.
-pub fn plain(status: u16) -> Result<(), String> {
+pub fn accept_status(status: u16) -> Result<(), String> {
     if (200..400).contains(&status) { Ok(()) } else { Err(format!("status {status}")) }
 }
 
 fn range(word: &[u8]) -> Option<(u16, u16)> {
     let text = std::str::from_utf8(word).ok()?;
-    let code = |s: &str| decimal::<u16>(s).filter(|n| (100..=599).contains(n));
+    let code = |s: &str| parse_decimal::<u16>(s).filter(|n| (100..=599).contains(n));
     match text.split_once('-') {
         Some((first, last)) => Some((code(first)?, code(last)?)).filter(|(first, last)| first <= last),
         None => code(text).map(|n| (n, n)),
@@ -153,14 +153,14 @@ fn range(word: &[u8]) -> Option<(u16, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::Value;
+    use conf_schema::ValueKind;
     use session_engine::checks::{MatchBlocks, Matches};
     use std::sync::Arc;
 
     fn block(text: &str) -> Result<Arc<Match>, String> {
-        let items = conf_syntax::parse(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());
+        let items = conf_syntax::parse_file(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());
         let mut cx = Cx::default();
-        let line = conf_syntax::directives(&items).first().copied().cloned().ok_or("nothing")?;
+        let line = conf_syntax::list_directives(&items).first().copied().cloned().ok_or("nothing")?;
         MatchBlocks::<Match>::parse(&mut cx, &line).map_err(|p| format!("{p:?}"))?;
         Matches::find(&mut cx, "m").map_err(|p| format!("{p:?}"))
     }

@@ -6,12 +6,12 @@ mod matching;
 mod probe;
 mod stream;
 
-use conf_schema::value::{Own, decimal, parse_msec};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::value::{Own, parse_decimal, parse_msec};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture};
-use http_upstream::probing::Probing;
+use http_upstream::probing::ProbeBody;
 use matching::Match;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use session_engine::checks::{self, MatchBlocks, Matches, Probe, ProbeFailure, Schedule};
 use std::any::Any;
 use std::rc::Rc;
@@ -31,28 +31,28 @@ directives! {
 }
 
 #[derive(Clone)]
-pub struct Checks(Vec<Check>);
+pub struct Checks(Vec<HealthCheckLine>);
 
 #[derive(Clone, Debug)]
-pub struct Check {
+pub struct HealthCheckLine {
     schedule: Schedule,
     /// `None`: `/`
     uri: Option<String>,
     matching: Option<String>,
     keepalive_ms: Option<u64>,
-    grpc: Option<Service>,
+    grpc: Option<GrpcService>,
 }
 
 /// `type=grpc`
 #[derive(Clone, Debug, Default)]
-pub struct Service {
+pub struct GrpcService {
     /// Empty: the whole server.
     name: String,
     /// Status of a failed call that counts as healthy.
     accepted: Option<u32>,
 }
 
-impl Value for Checks {
+impl ValueKind for Checks {
     const SYNTAX: &'static str = "[interval=time] [jitter=time] [fails=number] [passes=number] [uri=uri] \
                                   [mandatory [persistent]] [match=name] [port=number] [keepalive_time=time] \
                                   [sync] [type=http|grpc [grpc_service=name] [grpc_status=code]]";
@@ -60,7 +60,7 @@ impl Value for Checks {
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let words: Vec<String> = d.args.iter().map(|w| w.text().into_owned()).collect();
         let schedule = Schedule::new(words.join(" "));
-        let mut check = Check { schedule, uri: None, matching: None, keepalive_ms: None, grpc: None };
+        let mut check = HealthCheckLine { schedule, uri: None, matching: None, keepalive_ms: None, grpc: None };
         for (index, text) in words.iter().enumerate() {
             parameter(cx, &mut check, text).map_err(|p| p.at(index))?;
         }
@@ -72,13 +72,15 @@ impl Value for Checks {
     }
 }
 
-fn parameter(cx: &mut Cx, check: &mut Check, text: &str) -> Result<(), Problem> {
+fn parameter(cx: &mut Cx, check: &mut HealthCheckLine, text: &str) -> Result<(), Problem> {
     let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
     let (name, value) = text.split_once('=').map_or((text, ""), |(n, v)| (n, v));
     if let Some(service) = &mut check.grpc {
         match name {
             "grpc_service" if !value.is_empty() => service.name = value.into(),
-            "grpc_status" => service.accepted = Some(decimal(value).filter(|code| *code > 0).ok_or_else(invalid)?),
+            "grpc_status" => {
+                service.accepted = Some(parse_decimal(value).filter(|code| *code > 0).ok_or_else(invalid)?)
+            }
             "uri" | "match" => return Err(incompatible()),
             _ => return Err(invalid().hint("\"type=grpc\" follows all other parameters")),
         }
@@ -92,7 +94,7 @@ fn parameter(cx: &mut Cx, check: &mut Check, text: &str) -> Result<(), Problem> 
         "match" if !value.is_empty() => check.matching = Some(value.into()),
         "type" if value == "http" => {}
         "type" if value == "grpc" && (check.uri.is_some() || check.matching.is_some()) => return Err(incompatible()),
-        "type" if value == "grpc" => check.grpc = Some(Service::default()),
+        "type" if value == "grpc" => check.grpc = Some(GrpcService::default()),
         "type" => return Err(Problem::says(format!("health checks of type \"{value}\" are not supported"))),
         "keepalive_time" => check.keepalive_ms = Some(parse_msec(value.as_bytes()).ok_or_else(invalid)?),
         _ => return Err(invalid()),
@@ -104,15 +106,15 @@ fn incompatible() -> Problem {
     Problem::says("\"type=grpc\" is incompatible with \"uri\" and \"match\"")
 }
 
-struct Checking {
-    checks: Vec<(Check, Option<Arc<Match>>)>,
+struct HealthProbe {
+    checks: Vec<(HealthCheckLine, Option<Arc<Match>>)>,
 }
 
 pub struct HealthCheck;
 
 impl Feature for HealthCheck {
-    fn table(&self) -> Table {
-        HealthConf::table("health_check", Area::Http)
+    fn table(&self) -> FeatureTable {
+        HealthConf::table("health_check", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -123,12 +125,12 @@ impl Feature for HealthCheck {
         else {
             return Ok(());
         };
-        let find = |check: Check, cx: &mut Cx| {
+        let find = |check: HealthCheckLine, cx: &mut Cx| {
             let found = check.matching.as_ref().map(|name| Matches::find(cx, name)).transpose()?;
             Ok::<_, Problem>((check, found))
         };
         let checks: Result<Vec<_>, Problem> = checks.into_iter().map(|check| find(check, block.cx)).collect();
-        block.location.extensions.push(Arc::new(Checking { checks: checks? }));
+        block.location.extensions.push(Arc::new(HealthProbe { checks: checks? }));
         Ok(())
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
@@ -143,7 +145,7 @@ struct Doctor;
 struct Round {
     plan: Weak<HttpPlan>,
     location: usize,
-    check: Check,
+    check: HealthCheckLine,
     matching: Option<Arc<Match>>,
     group: Arc<Group>,
 }
@@ -160,18 +162,18 @@ impl Round {
     }
 }
 
-fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> {
-    let mut all: Vec<(Arc<Group>, Vec<(usize, Check, Option<Arc<Match>>)>)> = Vec::new();
+fn groups(plan: &HttpPlan) -> Vec<(Arc<Group>, Vec<(usize, HealthCheckLine, Option<Arc<Match>>)>)> {
+    let mut all: Vec<(Arc<Group>, Vec<(usize, HealthCheckLine, Option<Arc<Match>>)>)> = Vec::new();
     for (index, location) in plan.locations.iter().enumerate() {
-        let Some(group) = location.ext::<Probing>().and_then(|p| p.0.named()).map(|named| named.group) else {
+        let Some(group) = location.ext::<ProbeBody>().and_then(|p| p.0.named()).map(|named| named.group) else {
             continue;
         };
-        let is_grpc = location.ext::<Probing>().is_some_and(|p| p.0.is_grpc());
+        let is_grpc = location.ext::<ProbeBody>().is_some_and(|p| p.0.is_grpc());
         let at = all.iter().position(|(known, _)| Arc::ptr_eq(known, &group)).unwrap_or_else(|| {
             all.push((group, Vec::new()));
             all.len() - 1
         });
-        if let (Some(checking), Some((_, checks))) = (location.ext::<Checking>(), all.get_mut(at)) {
+        if let (Some(checking), Some((_, checks))) = (location.ext::<HealthProbe>(), all.get_mut(at)) {
             let spoken = checking.checks.iter().filter(|(check, _)| check.grpc.is_none() || is_grpc);
             checks.extend(spoken.map(|(check, matching)| (index, check.clone(), matching.clone())));
         }
@@ -184,17 +186,17 @@ impl Background<HttpPlan> for Doctor {
         Box::pin(async move {
             for (group, checks) in groups(&plan) {
                 let schedules: Vec<&Schedule> = checks.iter().map(|(_, check, _)| &check.schedule).collect();
-                checks::prepare(&group, &schedules);
+                checks::prepare_checks(&group, &schedules);
             }
         })
     }
     fn unsettled(&self, plan: &HttpPlan) -> Vec<String> {
         let mut lost = Vec::new();
         for location in &plan.locations {
-            let Some(checking) = location.ext::<Checking>() else { continue };
+            let Some(checking) = location.ext::<HealthProbe>() else { continue };
             let name = String::from_utf8_lossy(&location.name);
-            let probing = location.ext::<Probing>().filter(|p| p.0.named().is_some());
-            let Some(Probing(prober)) = probing else {
+            let probing = location.ext::<ProbeBody>().filter(|p| p.0.named().is_some());
+            let Some(ProbeBody(prober)) = probing else {
                 lost.push(format!("\"health_check\" in location \"{name}\" has no group of servers to check"));
                 continue;
             };
@@ -215,14 +217,14 @@ impl Background<HttpPlan> for Doctor {
             let mut tasks = runtime::task::JoinSet::new();
             if let Some(strong) = plan.upgrade() {
                 for words in self.unsettled(&strong) {
-                    log.log(Level::Warn, 0, format_args!("{words}"));
+                    log.log(Severity::Warn, 0, format_args!("{words}"));
                 }
                 for (group, checks) in groups(&strong) {
                     for (location, check, matching) in checks {
                         let (plan, group, log) = (plan.clone(), group.clone(), log.clone());
                         let schedule = check.schedule.clone();
                         let round = Round { plan, location, check, matching, group: group.clone() };
-                        tasks.spawn_local(checks::watch(Rc::new(round), schedule, group, log));
+                        tasks.spawn_local(checks::watch_group(Rc::new(round), schedule, group, log));
                     }
                 }
             }
@@ -232,8 +234,8 @@ impl Background<HttpPlan> for Doctor {
 }
 
 impl Probe for Round {
-    type Kept = Option<probe::Kept>;
+    type Kept = Option<probe::IdleConnection>;
     async fn probe(&self, peer: &Arc<Peer>, kept: &mut Self::Kept) -> Result<(), ProbeFailure> {
-        probe::once(self, peer, kept).await
+        probe::probe_once(self, peer, kept).await
     }
 }

@@ -1,13 +1,13 @@
 //! Probes one server and judges its response.
 
-use super::matching::plain;
+use super::matching::accept_status;
 use super::{Round, grpc, stream};
 use base::clock;
-use http_client::{Failure, H2Connection, Limits, Reader, Step, send};
+use http_client::{ClientFailure, ClientStep, H2Connection, Limits, Reader, send_request};
 use http_engine::path::CanonicalPath;
-use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead, Request};
+use http_engine::{ClientConnection, HttpPlan, ListenerRef, PartialHead, Request};
 use http_types::Span;
-use http_upstream::probing::{Prober, Probing};
+use http_upstream::probing::{ProbeBody, Prober};
 use http_upstream::upstream_state::{Try, UpstreamState};
 use runtime::time::timeout;
 use session_engine::checks::ProbeFailure;
@@ -22,29 +22,33 @@ use wire_h1::{HeadLimits, HeadParser};
 pub const BODY_MAX: usize = 256 * 1024;
 
 /// An idle connection of `keepalive_time`.
-pub struct Kept {
-    connection: Connected,
+pub struct IdleConnection {
+    connection: ProbeConnection,
     opened: clock::Instant,
 }
 
-enum Connected {
+enum ProbeConnection {
     Http(Stream),
     Grpc(Box<H2Connection>),
     /// HTTP/2 and HTTP/3.
     Mux(Box<dyn Lease>),
 }
 
-impl Kept {
-    fn new(connection: Connected) -> Kept {
+impl IdleConnection {
+    fn new(connection: ProbeConnection) -> IdleConnection {
         clock::update();
-        Kept { connection, opened: clock::now() }
+        IdleConnection { connection, opened: clock::now() }
     }
 }
 
-pub async fn once(round: &Round, peer: &Arc<Peer>, kept: &mut Option<Kept>) -> Result<(), ProbeFailure> {
+pub async fn probe_once(
+    round: &Round,
+    peer: &Arc<Peer>,
+    kept: &mut Option<IdleConnection>,
+) -> Result<(), ProbeFailure> {
     let Some(plan) = round.plan.upgrade() else { return Ok(()) };
     let location = plan.locations.get(round.location);
-    let Some(Probing(prober)) = location.and_then(|l| l.ext::<Probing>()).cloned() else { return Ok(()) };
+    let Some(ProbeBody(prober)) = location.and_then(|l| l.ext::<ProbeBody>()).cloned() else { return Ok(()) };
     let line = match round.check.grpc {
         Some(_) => grpc::LINE.into(),
         None => format!("GET {} HTTP/1.1", round.uri()),
@@ -82,14 +86,14 @@ fn request(plan: Arc<HttpPlan>, location: usize, line: &str, group: &str) -> Box
     let path = r.head.path.of(&bytes).into();
     r.target.path = CanonicalPath::made(path).unwrap_or_default();
     let nowhere = Rc::new(net::Address::Unix("".into()));
-    r.scope.connection = Some(Rc::new(Connection {
+    r.scope.connection = Some(Rc::new(ClientConnection {
         number: 0,
         peer: None,
         local: nowhere.clone(),
         listener: ListenerRef::new(nowhere),
         requests: Cell::new(1),
         nodelay: Cell::new(true),
-        pipelining: http_engine::Pipelining::default(),
+        pipelining: http_engine::PipelineState::default(),
         started: clock::now(),
         proxy: None,
         socket: None,
@@ -104,8 +108,8 @@ async fn ask(
     peer: &Arc<Peer>,
     prober: &dyn Prober,
     r: &mut Request,
-    old: Option<Kept>,
-    kept: &mut Option<Kept>,
+    old: Option<IdleConnection>,
+    kept: &mut Option<IdleConnection>,
 ) -> Result<(), ProbeFailure> {
     let mut connection = match old {
         Some(kept) => kept,
@@ -113,28 +117,28 @@ async fn ask(
     };
     // For the whole response: a server that sends it octet by octet is judged, too. Over HTTP/2 and HTTP/3, for the request as well.
     let most = prober.timeouts().read;
-    let late = |_| Failure::TimedOut(Step::Receive);
+    let late = |_| ClientFailure::TimedOut(ClientStep::Receive);
     let reusable = match &mut connection.connection {
-        Connected::Http(stream) => {
+        ProbeConnection::Http(stream) => {
             let close = round.check.keepalive_ms.is_none();
             let method = prober.method(r);
             let bytes = prober.request(r, round.uri(), close);
-            send(stream, &bytes, prober.timeouts().send).await?;
+            send_request(stream, &bytes, prober.timeouts().send).await?;
             let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: most };
             let reader = Reader::new(stream, method, limits);
             timeout(most, judge(round, peer, r, reader, close)).await.map_err(late)??
         }
-        Connected::Grpc(h2) => {
+        ProbeConnection::Grpc(h2) => {
             let block = prober.request(r, "", false);
             let service = round.check.grpc.clone().unwrap_or_default();
-            timeout(most, grpc::call(h2, &block, &service)).await.map_err(late)??;
+            timeout(most, grpc::call_health(h2, &block, &service)).await.map_err(late)??;
             round.check.keepalive_ms.is_some() && h2.settle().await
         }
-        Connected::Mux(lease) => {
+        ProbeConnection::Mux(lease) => {
             let asked = RequestFacts { method: prober.method(r), head_max: prober.head_max(), chunked: false };
             let block = prober.request(r, round.uri(), false);
-            let stream = lease.share().ok_or(Failure::Closed)?.begin(&asked, block);
-            timeout(most, stream::judge(round, peer, r, stream)).await.map_err(late)??;
+            let stream = lease.share().ok_or(ClientFailure::Closed)?.begin(&asked, block);
+            timeout(most, stream::judge_stream(round, peer, r, stream)).await.map_err(late)??;
             round.check.keepalive_ms.is_some()
         }
     };
@@ -145,32 +149,37 @@ async fn ask(
 }
 
 /// Connects to a server.
-async fn open(round: &Round, peer: &Peer, prober: &dyn Prober, r: &mut Request) -> Result<Kept, ProbeFailure> {
+async fn open(
+    round: &Round,
+    peer: &Peer,
+    prober: &dyn Prober,
+    r: &mut Request,
+) -> Result<IdleConnection, ProbeFailure> {
     let times = prober.timeouts();
     let address = round.check.schedule.address(peer);
     let options = prober.options(r);
     let wanted = prober.tls(r, address.to_string())?;
-    let late = |_| Failure::TimedOut(Step::Connect);
+    let late = |_| ClientFailure::TimedOut(ClientStep::Connect);
     if prober.over_quic() {
         let crypto = wanted.ok_or("HTTP/3 needs an https URL".to_string())?.quic();
         let connecting = H3Lease::alone(crypto.map_err(|why| why.to_string())?, &options, &address);
         let lease = timeout(times.connect, connecting).await.map_err(late)?.map_err(|why| match why {
-            ConnectError::Io(e) => Failure::Io(Step::Connect, e).into(),
+            ConnectError::Io(e) => ClientFailure::Io(ClientStep::Connect, e).into(),
             ConnectError::Handshake(why) => ProbeFailure::Server(format!("QUIC handshake failed ({why})")),
         })?;
-        return Ok(Kept::new(Connected::Mux(Box::new(lease))));
+        return Ok(IdleConnection::new(ProbeConnection::Mux(Box::new(lease))));
     }
     let connected = timeout(times.connect, Stream::connect(&address, &options)).await.map_err(late)?;
-    let mut stream = connected.map_err(|e| Failure::Io(Step::Connect, e))?;
+    let mut stream = connected.map_err(|e| ClientFailure::Io(ClientStep::Connect, e))?;
     if let Some(wanted) = wanted {
         let tls = wanted.stream().map_err(|why| why.to_string())?;
         let shaken = timeout(times.connect, stream.handshake(tls)).await;
-        shaken.map_err(|_| Failure::TimedOut(Step::Handshake))?.map_err(Failure::Handshake)?;
+        shaken.map_err(|_| ClientFailure::TimedOut(ClientStep::Handshake))?.map_err(ClientFailure::Handshake)?;
     }
-    Ok(Kept::new(match round.check.grpc {
-        Some(_) => Connected::Grpc(Box::new(H2Connection::new(stream))),
-        None if prober.multiplexes() => Connected::Mux(Box::new(H2Lease::alone(stream, address))),
-        None => Connected::Http(stream),
+    Ok(IdleConnection::new(match round.check.grpc {
+        Some(_) => ProbeConnection::Grpc(Box::new(H2Connection::new(stream))),
+        None if prober.multiplexes() => ProbeConnection::Mux(Box::new(H2Lease::alone(stream, address))),
+        None => ProbeConnection::Http(stream),
     }))
 }
 
@@ -195,7 +204,7 @@ async fn judge(
 
 pub fn judge_head(round: &Round, peer: &Arc<Peer>, r: &mut Request, answer: Rc<ReceivedHead>) -> Result<(), String> {
     let ReceivedHead { head, buf } = &*answer;
-    let Some(matching) = &round.matching else { return plain(head.status) };
+    let Some(matching) = &round.matching else { return accept_status(head.status) };
     let text = |span: Span| span.of(buf).to_vec();
     let fields: Vec<_> = head.fields.all.iter().map(|f| (text(f.name), text(f.value))).collect();
     matching.head(head.status, &fields)?;

@@ -2,7 +2,7 @@
 
 use super::Round;
 use super::probe::{BODY_MAX, judge_head};
-use http_client::{Failure, Step};
+use http_client::{ClientFailure, ClientStep};
 use http_engine::Request;
 use session_engine::checks::ProbeFailure;
 use std::future::poll_fn;
@@ -11,7 +11,7 @@ use upstream::mux::MuxStream;
 use upstream::{Event, Peer, ResponseEvent, Stop};
 
 /// Sends the request, and reads and judges the response.
-pub async fn judge(
+pub async fn judge_stream(
     round: &Round,
     peer: &Arc<Peer>,
     r: &mut Request,
@@ -21,7 +21,7 @@ pub async fn judge(
     match poll_fn(|cx| stream.poll_flush(cx)).await {
         // The reason is the next event.
         Ok(()) | Err(Stop::Refused) => {}
-        Err(Stop::Failed(e)) => return Err(Failure::Io(Step::Send, e).into()),
+        Err(Stop::Failed(e)) => return Err(ClientFailure::Io(ClientStep::Send, e).into()),
     }
     let mut body = Vec::new();
     loop {
@@ -41,8 +41,8 @@ pub async fn judge(
             }
             ResponseEvent::Event(Event::End(_)) => break,
             ResponseEvent::Event(Event::Interim(..) | Event::Stderr(_)) => {}
-            ResponseEvent::Closed => return Err(Failure::Closed.into()),
-            ResponseEvent::Failed(e) => return Err(Failure::Io(Step::Receive, e).into()),
+            ResponseEvent::Closed => return Err(ClientFailure::Closed.into()),
+            ResponseEvent::Failed(e) => return Err(ClientFailure::Io(ClientStep::Receive, e).into()),
             ResponseEvent::Wrong(why) | ResponseEvent::Unprocessed(why) => return Err(why.0.into()),
         }
     }

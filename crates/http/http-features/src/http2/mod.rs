@@ -1,7 +1,7 @@
 //! http2 (nginx: `ngx_http_v2_module`): limits of the protocol, which is in `wire-h2` and `conn`.
 
 use conf_schema::value::{Flag, Number, Size};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::core_table::PoolSize;
 use http_engine::plan::Http2;
 use http_engine::variable::Builtin;
@@ -58,8 +58,8 @@ const CHUNK_MAX: u64 = (1 << 24) - 1;
 pub struct Http2Feature;
 
 impl Feature for Http2Feature {
-    fn table(&self) -> Table {
-        Http2Conf::table("http2", Area::Http)
+    fn table(&self) -> FeatureTable {
+        Http2Conf::table("http2", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         ROWS
@@ -91,7 +91,7 @@ impl Feature for Http2Feature {
 #[derive(Clone, Copy, Debug)]
 struct RecvBufferSize;
 
-impl Value for RecvBufferSize {
+impl ValueKind for RecvBufferSize {
     const SYNTAX: &'static str = Size::SYNTAX;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         /// nginx: `NGX_HTTP_V2_STATE_BUFFER_SIZE`.
@@ -109,7 +109,7 @@ impl Value for RecvBufferSize {
 #[derive(Clone, Copy, Debug)]
 struct IndexSize;
 
-impl Value for IndexSize {
+impl ValueKind for IndexSize {
     const SYNTAX: &'static str = Number::SYNTAX;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         if Number::parse(cx, d)?.0.is_power_of_two() {
@@ -123,7 +123,7 @@ impl Value for IndexSize {
 #[derive(Clone, Copy, Debug)]
 struct Obsolete;
 
-impl Value for Obsolete {
+impl ValueKind for Obsolete {
     const SYNTAX: &'static str = "value";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {

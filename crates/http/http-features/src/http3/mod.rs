@@ -1,7 +1,7 @@
 //! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `conn`.
 
 use conf_schema::value::{Flag, Number, Size};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives, words};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use http_engine::plan::{Congestion, Http3};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Request};
@@ -54,8 +54,8 @@ const BUFFER_MAX: u64 = 1 << 30;
 pub struct Http3Feature;
 
 impl Feature for Http3Feature {
-    fn table(&self) -> Table {
-        Http3Conf::table("http3", Area::Http)
+    fn table(&self) -> FeatureTable {
+        Http3Conf::table("http3", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         ROWS
@@ -88,13 +88,14 @@ impl Feature for Http3Feature {
 #[derive(Clone, Debug)]
 struct HostKey(Arc<[u8]>);
 
-impl Value for HostKey {
+impl ValueKind for HostKey {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = cx.conf_full_name(&d.args.first().map(|word| word.text()).unwrap_or_default());
         let shown = path.display();
         let read = cx.store.read(&path);
-        let bytes = read.map_err(|e| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&e))).at(0))?;
+        let bytes =
+            read.map_err(|e| Problem::says(format!("open() \"{shown}\" failed {}", observe::os_error(&e))).at(0))?;
         if bytes.is_empty() {
             return Err(Problem::says(format!("\"{shown}\" zero key size")).at(0));
         }

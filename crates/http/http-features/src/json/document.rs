@@ -1,21 +1,21 @@
 //! Extracts values from a JSON document (RFC 8259) in one pass. The document is checked whole; parts without a target
 //! are not stored. Octets outside of ASCII are not checked, as in nginx.
 
-use super::path::Part;
+use super::path::PathPart;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// A value with targets, or with parts that have some.
 #[derive(Debug, Default)]
-pub struct Node {
+pub struct TargetNode {
     targets: Vec<usize>,
-    parts: HashMap<Part, Node>,
+    parts: HashMap<PathPart, TargetNode>,
 }
 
-impl Node {
-    /// Adds a target, a number below the length of [`extract`]'s result.
-    pub fn add(&mut self, path: Vec<Part>, target: usize) {
+impl TargetNode {
+    /// Adds a target, a number below the length of [`extract_values`]'s result.
+    pub fn add(&mut self, path: Vec<PathPart>, target: usize) {
         let end = path.into_iter().fold(self, |node, part| node.parts.entry(part).or_default());
         end.targets.push(target);
     }
@@ -23,26 +23,31 @@ impl Node {
 
 /// Where the document has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum JsonValue {
     /// A string, without its quotes and with its escape sequences.
     String(Range<usize>),
     /// Another value, as written.
     Text(Range<usize>),
 }
 
-impl Found {
+impl JsonValue {
     /// Returns the value in the document in which it was found.
     pub fn value<'a>(&self, document: &'a [u8]) -> Cow<'a, [u8]> {
         match self {
-            Found::String(range) => unescape(document.get(range.clone()).unwrap_or_default()),
-            Found::Text(range) => Cow::Borrowed(document.get(range.clone()).unwrap_or_default()),
+            JsonValue::String(range) => unescape_string(document.get(range.clone()).unwrap_or_default()),
+            JsonValue::Text(range) => Cow::Borrowed(document.get(range.clone()).unwrap_or_default()),
         }
     }
 }
 
 /// Returns the values of `count` targets. Of members with one name the last counts. `None`: the document is invalid, or
 /// objects and arrays are nested deeper than `depth_max`.
-pub fn extract(root: &Node, document: &[u8], depth_max: usize, count: usize) -> Option<Vec<Option<Found>>> {
+pub fn extract_values(
+    root: &TargetNode,
+    document: &[u8],
+    depth_max: usize,
+    count: usize,
+) -> Option<Vec<Option<JsonValue>>> {
     let mut scanner = Scanner::new(document, depth_max);
     scanner.found = vec![None; count];
     scanner.space();
@@ -56,7 +61,7 @@ pub struct Scanner<'a> {
     at: usize,
     /// Levels of nesting that are left.
     depth: usize,
-    found: Vec<Option<Found>>,
+    found: Vec<Option<JsonValue>>,
 }
 
 impl<'a> Scanner<'a> {
@@ -81,10 +86,10 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a value, and stores it for the node's targets.
-    fn value(&mut self, node: Option<&Node>) -> Option<()> {
+    fn value(&mut self, node: Option<&TargetNode>) -> Option<()> {
         let start = self.at;
         let found = match self.peek()? {
-            b'"' => Found::String(self.string()?),
+            b'"' => JsonValue::String(self.string()?),
             first => {
                 match first {
                     b'{' => self.nested(|scanner| scanner.object(node))?,
@@ -94,7 +99,7 @@ impl<'a> Scanner<'a> {
                     b'n' => self.literal(b"null")?,
                     _ => self.number()?,
                 }
-                Found::Text(start..self.at)
+                JsonValue::Text(start..self.at)
             }
         };
         for target in node.iter().flat_map(|node| &node.targets) {
@@ -114,7 +119,7 @@ impl<'a> Scanner<'a> {
         self.depth += 1;
         Some(())
     }
-    fn object(&mut self, node: Option<&Node>) -> Option<()> {
+    fn object(&mut self, node: Option<&TargetNode>) -> Option<()> {
         if self.take(b'}') {
             return Some(());
         }
@@ -128,8 +133,8 @@ impl<'a> Scanner<'a> {
             }
             self.space();
             let member = node.and_then(|node| {
-                let name = unescape(self.text.get(name)?).into_owned();
-                node.parts.get(&Part::Member(name))
+                let name = unescape_string(self.text.get(name)?).into_owned();
+                node.parts.get(&PathPart::Member(name))
             });
             self.value(member)?;
             self.space();
@@ -143,13 +148,13 @@ impl<'a> Scanner<'a> {
         self.at += 1;
         Some(())
     }
-    fn array(&mut self, node: Option<&Node>) -> Option<()> {
+    fn array(&mut self, node: Option<&TargetNode>) -> Option<()> {
         if self.take(b']') {
             return Some(());
         }
         let node = node.filter(|node| !node.parts.is_empty());
         for index in 0.. {
-            self.value(node.and_then(|node| node.parts.get(&Part::Element(index))))?;
+            self.value(node.and_then(|node| node.parts.get(&PathPart::Element(index))))?;
             self.space();
             match self.peek()? {
                 b',' => self.at += 1,
@@ -239,7 +244,7 @@ fn hex(digits: &[u8]) -> Option<u16> {
 }
 
 /// Decodes the escape sequences of a string that [`Scanner::string`] has accepted.
-pub fn unescape(raw: &[u8]) -> Cow<'_, [u8]> {
+pub fn unescape_string(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.contains(&b'\\') {
         return Cow::Borrowed(raw);
     }
@@ -289,12 +294,12 @@ mod tests {
 
     /// Extracts values, shown as text; `None`: the document is invalid.
     fn values(document: &str, depth: usize, paths: &[&str]) -> Option<Vec<Option<String>>> {
-        let mut root = Node::default();
+        let mut root = TargetNode::default();
         for (target, text) in paths.iter().enumerate() {
-            root.add(path::parse(text.as_bytes()).expect("a valid path"), target);
+            root.add(path::parse_path(text.as_bytes()).expect("a valid path"), target);
         }
-        let found = extract(&root, document.as_bytes(), depth, paths.len())?;
-        let shown = |found: Found| String::from_utf8_lossy(&found.value(document.as_bytes())).into_owned();
+        let found = extract_values(&root, document.as_bytes(), depth, paths.len())?;
+        let shown = |found: JsonValue| String::from_utf8_lossy(&found.value(document.as_bytes())).into_owned();
         Some(found.into_iter().map(|found| found.map(shown)).collect())
     }
     fn value(document: &str, text: &str) -> Option<String> {

@@ -1,39 +1,39 @@
 //! keyval (nginx: `ngx_http_keyval_module`): variables with values that change at run time; see `session_engine::keyval`.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::build::HttpBuild;
 use http_engine::{BlockPlan, Feature, HttpArea};
 use session_engine::inventory::Inventory;
-use session_engine::keyval::{self, Keeping};
+use session_engine::keyval::{self, StateKeeper};
 use std::any::Any;
 use std::sync::Arc;
 
-type Lookups = keyval::Lookups<HttpArea>;
-type Zones = keyval::Zones<HttpArea>;
+type HttpKeyvalLookups = keyval::KeyvalLookups<HttpArea>;
+type HttpKeyvalZones = keyval::KeyvalZones<HttpArea>;
 
 directives! {
     pub struct KeyvalConf from KeyvalInput {
         /// Defines a variable by looking up a key in a zone of key-value pairs. Each use of the variable looks the key
         /// up anew.
-        keyval: Lookups,
+        keyval: HttpKeyvalLookups,
         /// Defines a zone of key-value pairs: its name and size, the file that stores the pairs across restarts
         /// (`state`), the lifetime of pairs (`timeout`), and the type of the keys (`type`). With `sync` all servers
         /// of a `shared_store` have the same pairs; a change is on the others after milliseconds.
-        keyval_zone: Zones,
+        keyval_zone: HttpKeyvalZones,
     }
 }
 
 pub struct KeyvalFeature;
 
 impl Feature for KeyvalFeature {
-    fn table(&self) -> Table {
-        KeyvalConf::table("keyval", Area::Http)
+    fn table(&self) -> FeatureTable {
+        KeyvalConf::table("keyval", ContextArea::Http)
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
-        let zones = keyval::connect::<HttpArea>(http.cx)?;
+        let zones = keyval::connect_variables::<HttpArea>(http.cx)?;
         if !zones.is_empty() {
             Inventory::of(http.cx).http.add_keyvals(&zones);
-            let keeping = Arc::new(Keeping(zones));
+            let keeping = Arc::new(StateKeeper(zones));
             http.extensions.push(keeping.clone());
             http.background.push(keeping);
         }

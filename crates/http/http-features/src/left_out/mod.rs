@@ -1,6 +1,6 @@
 //! nginx modules without a memory-safe engine: their directives are refused with the reason.
 
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::{BlockPlan, Feature};
 use std::any::Any;
 use std::sync::Arc;
@@ -9,23 +9,23 @@ directives! {
     pub struct LeftOutConf from LeftOutInput {
         /// Perl handler.
         /// Refused: there is no Perl interpreter; use an application server behind `proxy_pass`.
-        perl: Refused,
+        perl: LeftOutDirective,
         /// Directory of Perl modules.
         /// Refused: there is no Perl interpreter.
-        perl_modules: Refused,
+        perl_modules: LeftOutDirective,
         /// Perl module to load.
         /// Refused: there is no Perl interpreter.
-        perl_require: Refused,
+        perl_require: LeftOutDirective,
         /// Variable computed by a Perl function.
         /// Refused: there is no Perl interpreter; `map` and `set` compute variables.
-        perl_set: Refused,
+        perl_set: LeftOutDirective,
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
+pub struct LeftOutDirective;
 
-impl Value for Refused {
+impl ValueKind for LeftOutDirective {
     const SYNTAX: &'static str = "value";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
@@ -38,8 +38,8 @@ impl Value for Refused {
 pub struct LeftOut;
 
 impl Feature for LeftOut {
-    fn table(&self) -> Table {
-        LeftOutConf::table("left_out", Area::Http)
+    fn table(&self) -> FeatureTable {
+        LeftOutConf::table("left_out", ContextArea::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, _: &mut BlockPlan<'_>) -> Result<(), Problem> {
         Ok(())
@@ -49,12 +49,13 @@ impl Feature for LeftOut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn the_reason_is_said() {
         for (name, why) in [("perl_set", "Perl"), ("perl_require", "Perl")] {
-            let problem = Refused::parse(&mut Cx::default(), &synthetic(name, "x")).expect_err("refused");
+            let problem =
+                LeftOutDirective::parse(&mut Cx::default(), &synthetic_directive(name, "x")).expect_err("refused");
             assert!(format!("{problem:?}").contains(why), "{problem:?}");
         }
     }

@@ -1,18 +1,18 @@
 //! map (nginx: `ngx_http_map_module`) and num_map; see `session_engine::map`.
 
 use conf_schema::value::Number;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Maps = session_engine::map::Maps<HttpArea>;
+type HttpMaps = session_engine::map::Maps<HttpArea>;
 type NumMaps = session_engine::map::NumMaps<HttpArea>;
 
 directives! {
     pub struct MapConf from MapInput {
         /// Defines a variable by looking up a string in a table.
-        map: Maps,
+        map: HttpMaps,
         /// Accepted for compatibility: tables grow as needed.
         map_hash_bucket_size: Number,
         /// Accepted for compatibility: tables grow as needed.
@@ -26,8 +26,8 @@ directives! {
 pub struct Map;
 
 impl Feature for Map {
-    fn table(&self) -> Table {
-        MapConf::table("map", Area::Http)
+    fn table(&self) -> FeatureTable {
+        MapConf::table("map", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false

@@ -3,18 +3,18 @@
 pub mod text;
 
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::core_table::Conditions;
-use http_engine::{BlockPlan, Feature, Request, Template};
+use http_engine::{BlockPlan, Feature, HttpTemplate, Request};
 use http_types::Method;
 use http_upstream::binding::BindTo;
 use http_upstream::exchange::conf::{NextUpstream, PassConf};
-use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, PassPlan, Protocol};
-use observe::Level;
+use http_upstream::exchange::target::{PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
-use text::Memcached;
+use text::MemcachedReader;
 use upstream::SerialCodec;
 
 conf_schema::word_set! {
@@ -28,7 +28,7 @@ conf_schema::word_set! {
 directives! {
     pub struct MemcachedConf from MemcachedInput {
         /// Responds with the value that a memcached server has for `$memcached_key`.
-        memcached_pass: Own<PassTo>,
+        memcached_pass: Own<MemcachedPass>,
         /// Local address of connections to the server.
         memcached_bind: BindTo,
         /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
@@ -59,12 +59,12 @@ directives! {
 static SCHEME: Scheme = Scheme { plain: "memcached", secure: None, written: false, ports: (0, 0), has_uri: false };
 
 #[derive(Clone)]
-pub struct PassTo {
-    target: Arc<Target>,
-    key: Template,
+pub struct MemcachedPass {
+    target: Arc<PassTarget>,
+    key: HttpTemplate,
 }
 
-impl Value for PassTo {
+impl ValueKind for MemcachedPass {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let address = d.args.first().map(|w| w.text()).unwrap_or_default();
@@ -73,24 +73,24 @@ impl Value for PassTo {
             let problem = Problem::says(format!("{why} in upstream \"{address}\"")).at(0);
             return Err(problem.hint("memcached_pass takes no variables"));
         }
-        let target = Arc::new(Target::parse(&SCHEME, cx, d)?);
-        let key = Template::compile(cx, d, b"$memcached_key")?;
-        Ok(PassTo { target, key })
+        let target = Arc::new(PassTarget::parse(&SCHEME, cx, d)?);
+        let key = HttpTemplate::compile(cx, d, b"$memcached_key")?;
+        Ok(MemcachedPass { target, key })
     }
 }
 
 pub struct MemcachedFeature;
 
 impl Feature for MemcachedFeature {
-    fn table(&self) -> Table {
-        MemcachedConf::table("memcached", Area::Http)
+    fn table(&self) -> FeatureTable {
+        MemcachedConf::table("memcached", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<MemcachedConf>() else { return Ok(()) };
-        let Some(Own(PassTo { target, key })) = conf.memcached_pass.clone() else { return Ok(()) };
+        let Some(Own(MemcachedPass { target, key })) = conf.memcached_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let pass = PassConf {
             // Only the key is sent, and nothing is read ahead of the client.
@@ -120,7 +120,7 @@ impl Feature for MemcachedFeature {
 }
 
 struct MemcachedProtocol {
-    key: Template,
+    key: HttpTemplate,
     gzip_flag: u32,
 }
 
@@ -129,16 +129,16 @@ impl MemcachedProtocol {
     fn key_of(&self, r: &mut Request) -> Result<Vec<u8>, u16> {
         let key = self.key.eval(r);
         if key.is_empty() {
-            r.log(Level::Error, format_args!("the \"$memcached_key\" variable is not set"));
+            r.log(Severity::Error, format_args!("the \"$memcached_key\" variable is not set"));
             return Err(500);
         }
         Ok(key)
     }
 }
 
-impl Protocol for MemcachedProtocol {
+impl UpstreamProtocol for MemcachedProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
-        Some(Box::new(Memcached::new(self.gzip_flag)))
+        Some(Box::new(MemcachedReader::new(self.gzip_flag)))
     }
     fn admits(&self, r: &mut Request) -> Result<(), u16> {
         match r.target.method {
@@ -166,7 +166,7 @@ impl Protocol for MemcachedProtocol {
         Ok(true)
     }
     fn missing(&self, r: &mut Request) -> Option<String> {
-        let key = text::escaped(&self.key.eval(r));
+        let key = text::escape_key(&self.key.eval(r));
         Some(format!("key: \"{}\" was not found by memcached", String::from_utf8_lossy(&key)))
     }
     fn method(&self, _: &mut Request) -> Method {

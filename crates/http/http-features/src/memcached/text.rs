@@ -11,11 +11,11 @@ const TRAILER: &[u8] = b"\r\nEND\r\n";
 /// Writes the request; percent-encodes bytes that would end the key, as in nginx.
 pub fn put_get(key: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"get ");
-    out.append(&mut escaped(key));
+    out.append(&mut escape_key(key));
     out.extend_from_slice(b"\r\n");
 }
 
-pub fn escaped(key: &[u8]) -> Vec<u8> {
+pub fn escape_key(key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(key.len());
     for c in key {
         match c {
@@ -35,7 +35,7 @@ enum ResponseState {
     Ended,
 }
 
-pub struct Memcached {
+pub struct MemcachedReader {
     gzip_flag: u32,
     head_max: usize,
     key: Vec<u8>,
@@ -55,9 +55,9 @@ fn answer(text: String) -> ReceivedHead {
     ReceivedHead { head, buf: text.into() }
 }
 
-impl Memcached {
-    pub fn new(gzip_flag: u32) -> Memcached {
-        Memcached { gzip_flag, head_max: 0, key: Vec::new(), state: ResponseState::Ended, reusable: false }
+impl MemcachedReader {
+    pub fn new(gzip_flag: u32) -> MemcachedReader {
+        MemcachedReader { gzip_flag, head_max: 0, key: Vec::new(), state: ResponseState::Ended, reusable: false }
     }
     fn head(&mut self, input: &mut Vec<u8>) -> Result<Option<Event>, MalformedResponse> {
         let end = memchr::memchr(b'\n', input);
@@ -110,7 +110,7 @@ impl Memcached {
     }
 }
 
-impl SerialCodec for Memcached {
+impl SerialCodec for MemcachedReader {
     fn begin(&mut self, asked: &RequestFacts, head: &[u8]) {
         self.head_max = asked.head_max;
         self.key = head.strip_prefix(b"get ").and_then(|h| h.strip_suffix(b"\r\n")).unwrap_or_default().to_vec();
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn run(response: &[u8], step: usize) -> (String, bool) {
-        let mut codec = Memcached::new(2);
+        let mut codec = MemcachedReader::new(2);
         let mut request = Vec::new();
         put_get(b"/a b%", &mut request);
         assert_eq!(request, b"get /a%20b%25\r\n");

@@ -2,7 +2,7 @@
 //! request and the log wait for the copies.
 
 use conf_schema::value::Flag;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::path::CanonicalPath;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, RequestBody, subrequest};
 use http_upstream::body_store;
@@ -60,7 +60,7 @@ impl Share {
 /// Of a percentage, at most.
 const DECIMALS: usize = 4;
 
-impl Value for Targets {
+impl ValueKind for Targets {
     const SYNTAX: &'static str = "uri [share=part] | off";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -92,8 +92,8 @@ impl Value for Targets {
 pub struct Mirror;
 
 impl Feature for Mirror {
-    fn table(&self) -> Table {
-        MirrorConf::table("mirror", Area::Http)
+    fn table(&self) -> FeatureTable {
+        MirrorConf::table("mirror", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -138,7 +138,7 @@ impl Handler for Copies {
         }
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match body_store::read(&mut r).await {
+                let flow = match body_store::read_body(&mut r).await {
                     Ok(_) => send(&mut r, &drawn, true),
                     Err(status) => Flow::Status(status),
                 };
@@ -154,11 +154,11 @@ fn send(r: &mut Request, uris: &[(CanonicalPath, Share)], body: bool) -> Flow {
         let Ok(mut child) = r.subrequest(uri.clone(), args) else { return Flow::Status(500) };
         child.reply.head_only = true;
         child.set_method_of(r);
-        if !body && body_store::kept(r).is_none() {
+        if !body && body_store::stored_body(r).is_none() {
             // A body that is read later is not read for the copy.
             child.leave_body();
         }
-        subrequest::background(child);
+        subrequest::run_background(child);
     }
     Flow::Declined
 }

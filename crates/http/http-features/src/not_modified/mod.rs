@@ -1,8 +1,8 @@
 //! Conditional requests (nginx: `ngx_http_not_modified_filter_module`; RFC 9110, 13).
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::values::IfModifiedSince;
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request, Str};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody, Str};
 use http_types::Known;
 use observe::clock::parse_http_time;
 use std::any::Any;
@@ -17,22 +17,22 @@ directives! {
 pub struct NotModified;
 
 impl Feature for NotModified {
-    fn table(&self) -> Table {
-        NotModifiedConf::table("not_modified", Area::Http)
+    fn table(&self) -> FeatureTable {
+        NotModifiedConf::table("not_modified", ContextArea::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        block.location.filters.push((FilterOrder::NotModified, Arc::new(Check)));
+        block.location.filters.push((FilterOrder::NotModified, Arc::new(ModifiedCheck)));
         Ok(())
     }
 }
 
-struct Check;
+struct ModifiedCheck;
 
-impl Filter for Check {
+impl Filter for ModifiedCheck {
     fn name(&self) -> &'static str {
         "not_modified"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if r.out.status != 200 || r.reply.ignore_conditions {
             return Ok(body);
         }
@@ -66,7 +66,7 @@ impl Filter for Check {
         r.out.ranges_allowed = false;
         r.out.accept_ranges = None;
         r.out.content_encoding = Str::default();
-        Ok(Body::Empty)
+        Ok(ResponseBody::Empty)
     }
 }
 

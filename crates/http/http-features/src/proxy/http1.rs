@@ -1,11 +1,11 @@
 //! HTTP/1 towards a server; `wire-h1` parses heads. No I/O.
 
-use base::append::append;
+use base::append::append_bytes;
 use bytes::Bytes;
 use http_types::{BodyLength, ResponseHead, Version};
 use std::rc::Rc;
 use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
-use wire_h1::{ChunkedDecoder, HeadError, HeadLimits, Progress, ResponseParser, Role};
+use wire_h1::{ChunkedDecoder, HeadError, HeadLimits, ParseProgress, ResponseParser, Role};
 
 const INTERIM_MAX: usize = 1000;
 
@@ -62,8 +62,8 @@ impl Http1 {
             return Ok(None);
         }
         let consumed = match self.parser.parse(input, &limits, &mut self.head) {
-            Ok(Progress::Done { consumed }) => consumed,
-            Ok(Progress::Partial) => return Ok(None),
+            Ok(ParseProgress::Done { consumed }) => consumed,
+            Ok(ParseProgress::Partial) => return Ok(None),
             Err(HeadError::InvalidStatusLine) => return Ok(Some(self.headless(input))),
             Err(e) => {
                 let mut text = Vec::new();
@@ -183,7 +183,7 @@ impl SerialCodec for Http1 {
         }
         if !piece.is_empty() {
             wire_h1::encode_chunk_head(piece.len(), out);
-            append(out, piece);
+            append_bytes(out, piece);
             out.extend_from_slice(b"\r\n");
         }
         if end {

@@ -10,7 +10,7 @@ use http_upstream::exchange::target::UpstreamTarget;
 use http_upstream::exchange::{Announce, PassPlan};
 
 /// Writes the header block: the operator's fields without connection-specific ones.
-pub fn write(
+pub fn write_block(
     http: &Http,
     plan: &PassPlan,
     r: &mut Request,
@@ -31,7 +31,7 @@ pub fn write(
     let host = lines.iter().rfind(is_host).map(|line| line.value.eval(r));
     let host = host.and_then(|host| r.field_value("proxy_set_header", b"Host", host)).filter(|host| !host.is_empty());
     let host = host.unwrap_or_else(|| target.origin.host.as_bytes().to_vec());
-    let path = clean::target(target.uri());
+    let path = clean::encode_target(target.uri());
     let mut block = HeaderBlock::new(http.coding(), &method, target.origin.tls, &path, Some(&host), out);
     let mut length_said = false;
     for line in lines.iter().filter(|line| !is_host(line)) {

@@ -9,18 +9,18 @@ mod redirect;
 mod request;
 mod variables;
 
-use conf_schema::value::{Flag, List, Own};
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value};
+use conf_schema::value::{Flag, Own, ValueList};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind};
 use http_engine::clean;
 use http_engine::values::{in_named_location, in_predicate_location, in_regex_location};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Request, Template};
+use http_engine::{BlockPlan, Feature, HttpTemplate, Request};
 use http_types::{BodyLength, Method, NameSet};
 use http_upstream::caching::CacheRequest;
 use http_upstream::exchange::block::Coding;
 use http_upstream::exchange::conf::PassConf;
-use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, HIDDEN, PassPlan, Protocol};
+use http_upstream::exchange::target::{PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, HIDDEN, PassPlan, UpstreamProtocol};
 use http_upstream::tls::UpstreamTlsConf;
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
@@ -37,11 +37,11 @@ pub enum HttpVersion {
     V3,
 }
 
-impl Value for HttpVersion {
+impl ValueKind for HttpVersion {
     const SYNTAX: &'static str = "1.0 | 1.1 | 2 | 3";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let known = "one of: 1.0, 1.1, 2, 3";
-        match conf_schema::value::arg(d, 0)?.text().as_ref() {
+        match conf_schema::value::word_at(d, 0)?.text().as_ref() {
             "1.0" => Ok(HttpVersion::V10),
             "1.1" => Ok(HttpVersion::V11),
             "2" => Ok(HttpVersion::V2),
@@ -82,24 +82,24 @@ http_upstream::pass_directives! {
         proxy_send_lowat: conf_schema::value::SendLowat = "0",
         /// Passes requests to an HTTP server: protocol, address, and the URI that replaces the location's prefix.
         /// Differs: line breaks and NUL from variables in the URI are percent-encoded.
-        proxy_pass: Own<PassTo>,
+        proxy_pass: Own<ProxyPass>,
         /// Sets a request field; an empty value removes it.
         /// Differs: a field is dropped, with an error log line, if a variable brings a line break into its value. Line
         /// breaks in the value itself become spaces. A connection whose request said `Connection: close` is not reused,
         /// even if the response says `keep-alive`.
-        proxy_set_header: List<HeaderLine>,
+        proxy_set_header: ValueList<HeaderLine>,
         /// Rewrites `Location` and `Refresh` of responses.
-        proxy_redirect: List<RedirectRule>,
+        proxy_redirect: ValueList<RedirectRule>,
         /// Rewrites the domain of cookies.
-        proxy_cookie_domain: List<CookieRule>,
+        proxy_cookie_domain: ValueList<CookieRule>,
         /// Rewrites the path of cookies.
-        proxy_cookie_path: List<CookieRule>,
+        proxy_cookie_path: ValueList<CookieRule>,
         /// Sets or removes flags of cookies.
-        proxy_cookie_flags: List<CookieFlags>,
+        proxy_cookie_flags: ValueList<CookieFlags>,
         /// Replaces the request method.
-        proxy_method: Template,
+        proxy_method: HttpTemplate,
         /// Replaces the request body.
-        proxy_set_body: Template,
+        proxy_set_body: HttpTemplate,
         /// HTTP version for connections to the server. `3` (an extension of Angie) is HTTP/3 over QUIC and needs an
         /// `https://` URL. Health checks (`check`) then use TCP.
         proxy_http_version: HttpVersion = "1.1",
@@ -115,12 +115,12 @@ http_upstream::pass_directives! {
 static SCHEME: Scheme = Scheme { plain: "http", secure: Some("https"), written: true, ports: (80, 443), has_uri: true };
 
 #[derive(Clone)]
-pub struct PassTo(pub Arc<Target>);
+pub struct ProxyPass(pub Arc<PassTarget>);
 
-impl Value for PassTo {
+impl ValueKind for ProxyPass {
     const SYNTAX: &'static str = "URL";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let target = Target::parse(&SCHEME, cx, d)?;
+        let target = PassTarget::parse(&SCHEME, cx, d)?;
         let no_uri = in_regex_location(cx)
             || in_predicate_location(cx)
             || in_named_location(cx)
@@ -132,8 +132,8 @@ impl Value for PassTo {
             ));
         }
         let block = cx.block;
-        cx.get::<Passes>().0.insert(block, matches!(target, Target::Fixed(..)));
-        Ok(PassTo(Arc::new(target)))
+        cx.get::<Passes>().0.insert(block, matches!(target, PassTarget::Fixed(..)));
+        Ok(ProxyPass(Arc::new(target)))
     }
 }
 
@@ -144,23 +144,23 @@ pub struct Passes(pub std::collections::HashMap<usize, bool>);
 #[derive(Clone)]
 pub struct HeaderLine {
     pub name: Vec<u8>,
-    pub value: Template,
+    pub value: HttpTemplate,
 }
 
-impl Value for HeaderLine {
+impl ValueKind for HeaderLine {
     const SYNTAX: &'static str = "field value";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
-        let value = Template::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
+        let value = HttpTemplate::compile(cx, d, &clean::one_line(&value.bytes)).map_err(|p| p.at(1))?;
         Ok(HeaderLine { name: name.bytes.clone(), value })
     }
 }
 
-pub struct Proxy;
+pub struct HttpProxy;
 
-impl Feature for Proxy {
-    fn table(&self) -> Table {
-        ProxyConf::table("proxy", Area::Http)
+impl Feature for HttpProxy {
+    fn table(&self) -> FeatureTable {
+        ProxyConf::table("proxy", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         variables::ROWS
@@ -179,14 +179,14 @@ impl Feature for Proxy {
         // Also without `proxy_pass`, as in nginx.
         let whole: Arc<dyn Any + Send + Sync> = conf.clone();
         pass.check(block.cx, &whole)?;
-        let Some(Own(PassTo(target))) = conf.proxy_pass.clone() else { return Ok(()) };
+        let Some(Own(ProxyPass(target))) = conf.proxy_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let verify_names = conf.proxy_ssl_verify_names.as_ref().map(|names| names.0.as_slice()).unwrap_or_default();
         let own = UpstreamTlsConf { verify_names, ..conf.tls() };
-        let redirects = redirect::rules(&conf.proxy_redirect, &target, &block.location.name)?;
+        let redirects = redirect::redirect_rules(&conf.proxy_redirect, &target, &block.location.name)?;
         // A URL with variables may be https.
         let tls = match &*target {
-            Target::Fixed(url, _) if !url.tls => {
+            PassTarget::Fixed(url, _) if !url.tls => {
                 if conf.proxy_http_version == HttpVersion::V3 {
                     return Err(Problem::says(
                         "\"proxy_http_version 3\" needs \"https://\" in \"proxy_pass\": QUIC is always encrypted",
@@ -233,7 +233,7 @@ impl Http {
     }
 }
 
-impl Protocol for Http {
+impl UpstreamProtocol for Http {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
         (!self.multiplexes()).then(|| Box::new(Http1::new()) as Box<dyn SerialCodec>)
     }
@@ -255,10 +255,10 @@ impl Protocol for Http {
         out: &mut Vec<u8>,
     ) -> Result<bool, u16> {
         if self.multiplexes() {
-            http2::write(self, plan, r, target, announce, out);
+            http2::write_block(self, plan, r, target, announce, out);
             return Ok(true);
         }
-        Ok(request::write(self, plan, r, target, announce, out))
+        Ok(request::write_request(self, plan, r, target, announce, out))
     }
     fn method(&self, r: &mut Request) -> Method {
         match &self.conf.proxy_method {
@@ -285,10 +285,10 @@ impl Protocol for Http {
         (!self.multiplexes() && !own_method).then_some(!rewrites)
     }
     fn redirect(&self, r: &mut Request, url: &[u8]) -> Option<Vec<u8>> {
-        redirect::rewrite(&self.redirects, r, url)
+        redirect::rewrite_location(&self.redirects, r, url)
     }
     fn cookie(&self, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
-        let new = redirect::cookie(&self.conf, r, value)?;
+        let new = redirect::rewrite_cookie(&self.conf, r, value)?;
         r.field_value("proxy_cookie_domain, proxy_cookie_path", b"Set-Cookie", new)
     }
 }

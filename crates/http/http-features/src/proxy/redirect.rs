@@ -1,11 +1,11 @@
 //! proxy_redirect, proxy_cookie_domain, proxy_cookie_path: rewrites a server's references.
 
 use super::SCHEME;
-use conf_schema::value::List;
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::regex::Pattern;
-use http_engine::{Request, Template};
-use http_upstream::exchange::target::Target;
+use conf_schema::value::ValueList;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::regex::HttpPattern;
+use http_engine::{HttpTemplate, Request};
+use http_upstream::exchange::target::PassTarget;
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -13,11 +13,11 @@ pub enum RedirectRule {
     Off,
     /// `proxy_redirect default`: derived from the location's name and the URL of `proxy_pass`.
     Default,
-    Prefix(Template, Template),
-    Regex(Arc<Pattern>, Template),
+    Prefix(HttpTemplate, HttpTemplate),
+    Regex(Arc<HttpPattern>, HttpTemplate),
 }
 
-impl Value for RedirectRule {
+impl ValueKind for RedirectRule {
     const SYNTAX: &'static str = "default | off | redirect replacement";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
@@ -42,11 +42,13 @@ impl Value for RedirectRule {
                 }
             };
         }
-        let replacement = Template::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
+        let replacement = HttpTemplate::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
         match word(0).as_slice() {
-            [b'~', b'*', rest @ ..] => Ok(RedirectRule::Regex(Arc::new(Pattern::new(cx, rest, true)?), replacement)),
-            [b'~', rest @ ..] => Ok(RedirectRule::Regex(Arc::new(Pattern::new(cx, rest, false)?), replacement)),
-            text => Ok(RedirectRule::Prefix(Template::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
+            [b'~', b'*', rest @ ..] => {
+                Ok(RedirectRule::Regex(Arc::new(HttpPattern::new(cx, rest, true)?), replacement))
+            }
+            [b'~', rest @ ..] => Ok(RedirectRule::Regex(Arc::new(HttpPattern::new(cx, rest, false)?), replacement)),
+            text => Ok(RedirectRule::Prefix(HttpTemplate::compile(cx, d, text).map_err(|p| p.at(0))?, replacement)),
         }
     }
     fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
@@ -56,23 +58,23 @@ impl Value for RedirectRule {
 }
 
 /// Rules of a location; none means `default`. Fails if `default` cannot be derived.
-pub fn rules(
-    said: &Option<List<RedirectRule>>,
-    target: &Target,
+pub fn redirect_rules(
+    said: &Option<ValueList<RedirectRule>>,
+    target: &PassTarget,
     location: &[u8],
 ) -> Result<Vec<RedirectRule>, Problem> {
     let default = match target {
-        Target::Fixed(url, _) => {
+        PassTarget::Fixed(url, _) => {
             let (from, to) = match url.uri.as_deref() {
                 Some(uri) => (format!("{}://{}{uri}", SCHEME.name(url.tls), url.host), location),
                 // Without a URI part, paths are equal on both sides.
                 None => (format!("{}://{}/", SCHEME.name(url.tls), url.host), &b"/"[..]),
             };
-            Some(RedirectRule::Prefix(Template::literal(from.as_bytes()), Template::literal(to)))
+            Some(RedirectRule::Prefix(HttpTemplate::literal(from.as_bytes()), HttpTemplate::literal(to)))
         }
-        Target::Computed(_) => None,
+        PassTarget::Computed(_) => None,
     };
-    let Some(List(said)) = said else { return Ok(default.into_iter().collect()) };
+    let Some(ValueList(said)) = said else { return Ok(default.into_iter().collect()) };
     let mut out = Vec::new();
     for rule in said {
         match rule {
@@ -91,7 +93,7 @@ pub fn rules(
     Ok(out)
 }
 
-pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+pub fn rewrite_location(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
     for rule in rules {
         match rule {
             RedirectRule::Prefix(from, to) => {
@@ -117,11 +119,11 @@ pub fn rewrite(rules: &[RedirectRule], r: &mut Request, value: &[u8]) -> Option<
 #[derive(Clone)]
 pub enum CookieRule {
     Off,
-    Exact(Template, Template),
-    Regex(Arc<Pattern>, Template),
+    Exact(HttpTemplate, HttpTemplate),
+    Regex(Arc<HttpPattern>, HttpTemplate),
 }
 
-impl Value for CookieRule {
+impl ValueKind for CookieRule {
     const SYNTAX: &'static str = "off | from to";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
@@ -133,18 +135,18 @@ impl Value for CookieRule {
             let shown = String::from_utf8_lossy(&word(0)).into_owned();
             return Err(Problem::says(format!("invalid parameter \"{shown}\"")).at(0));
         }
-        let to = Template::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
+        let to = HttpTemplate::compile(cx, d, &word(1)).map_err(|p| p.at(1))?;
         match word(0).as_slice() {
-            [b'~', b'*', rest @ ..] => Ok(CookieRule::Regex(Arc::new(Pattern::new(cx, rest, true)?), to)),
-            [b'~', rest @ ..] => Ok(CookieRule::Regex(Arc::new(Pattern::new(cx, rest, is_domain)?), to)),
+            [b'~', b'*', rest @ ..] => Ok(CookieRule::Regex(Arc::new(HttpPattern::new(cx, rest, true)?), to)),
+            [b'~', rest @ ..] => Ok(CookieRule::Regex(Arc::new(HttpPattern::new(cx, rest, is_domain)?), to)),
             text => {
                 let text = if is_domain { text.strip_prefix(b".").unwrap_or(text) } else { text };
                 // A leading dot has no meaning (RFC 6265, 5.2.3): drops it from a constant name.
                 let to = match to.as_literal().and_then(|t| t.strip_prefix(b".")).filter(|_| is_domain) {
-                    Some(bare) => Template::literal(bare),
+                    Some(bare) => HttpTemplate::literal(bare),
                     None => to,
                 };
-                Ok(CookieRule::Exact(Template::compile(cx, d, text).map_err(|p| p.at(0))?, to))
+                Ok(CookieRule::Exact(HttpTemplate::compile(cx, d, text).map_err(|p| p.at(0))?, to))
             }
         }
     }
@@ -162,15 +164,15 @@ pub enum CookieFlags {
 
 #[derive(Clone)]
 pub enum CookieName {
-    Is(Template),
-    Matches(Arc<Pattern>),
+    Is(HttpTemplate),
+    Matches(Arc<HttpPattern>),
 }
 
 /// Constant, or computed per request.
 #[derive(Clone)]
 pub enum FlagWord {
     Known(CookieFlag),
-    Computed(Template),
+    Computed(HttpTemplate),
 }
 
 /// Attribute and text of a flag; `true` sets it, `false` removes it.
@@ -180,7 +182,7 @@ pub struct CookieFlag {
     text: Option<&'static str>,
 }
 
-impl Value for CookieFlags {
+impl ValueKind for CookieFlags {
     const SYNTAX: &'static str = "off | cookie flag ...";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
@@ -193,7 +195,7 @@ impl Value for CookieFlags {
         }
         let mut flags = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
-            let template = Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?;
+            let template = HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?;
             flags.push(match template.as_literal() {
                 None => FlagWord::Computed(template),
                 Some(text) => match CookieFlag::named(text) {
@@ -209,8 +211,8 @@ impl Value for CookieFlags {
             });
         }
         let name = match name.as_slice() {
-            [b'~', rest @ ..] => CookieName::Matches(Arc::new(Pattern::new(cx, rest, true)?)),
-            text => CookieName::Is(Template::compile(cx, d, text).map_err(|p| p.at(0))?),
+            [b'~', rest @ ..] => CookieName::Matches(Arc::new(HttpPattern::new(cx, rest, true)?)),
+            text => CookieName::Is(HttpTemplate::compile(cx, d, text).map_err(|p| p.at(0))?),
         };
         Ok(CookieFlags::For { name, flags })
     }
@@ -238,10 +240,10 @@ impl CookieFlag {
 }
 
 /// Part of a `Set-Cookie` value: name, and text after `=`.
-type Part = (Vec<u8>, Option<Vec<u8>>);
+type CookiePart = (Vec<u8>, Option<Vec<u8>>);
 
 /// Rewrites a `Set-Cookie` value; `None`: unchanged, byte for byte.
-pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
+pub fn rewrite_cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<Vec<u8>> {
     if conf.proxy_cookie_domain.is_none() && conf.proxy_cookie_path.is_none() && conf.proxy_cookie_flags.is_none() {
         return None;
     }
@@ -249,7 +251,7 @@ pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<
         let mut sides = text.splitn(2, |c| *c == b'=').map(spaceless);
         (sides.next().unwrap_or_default(), sides.next())
     };
-    let mut parts: Vec<Part> = value.split(|c| *c == b';').map(part).collect();
+    let mut parts: Vec<CookiePart> = value.split(|c| *c == b';').map(part).collect();
     parts.first()?.1.as_ref()?;
     let mut changed = false;
     for (name, old) in parts.iter_mut().skip(1) {
@@ -265,7 +267,7 @@ pub fn cookie(conf: &super::ProxyConf, r: &mut Request, value: &[u8]) -> Option<
     }
     changed |= flags(&conf.proxy_cookie_flags, r, &mut parts);
     changed.then(|| {
-        let text = |(name, value): Part| match value {
+        let text = |(name, value): CookiePart| match value {
             Some(value) => [name, b"=".to_vec(), value].concat(),
             None => name,
         };
@@ -280,8 +282,8 @@ fn spaceless(text: &[u8]) -> Vec<u8> {
 }
 
 /// Sets and removes flags by the first matching line; tells whether one matched.
-fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Part>) -> bool {
-    let Some(List(lines)) = lines else { return false };
+fn flags(lines: &Option<ValueList<CookieFlags>>, r: &mut Request, parts: &mut Vec<CookiePart>) -> bool {
+    let Some(ValueList(lines)) = lines else { return false };
     let name = parts.first().map(|(name, _)| name.clone()).unwrap_or_default();
     let found = lines.iter().find_map(|line| match line {
         CookieFlags::For { name: CookieName::Is(t), flags } => t.eval(r).eq_ignore_ascii_case(&name).then_some(flags),
@@ -296,7 +298,7 @@ fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Par
     let wanted: Vec<CookieFlag> = found.into_iter().flatten().filter_map(named).collect();
     for attribute in ["secure", "httponly", "samesite"] {
         let mut of_it = wanted.iter().filter(|flag| flag.attribute == attribute);
-        let is_it = |part: &Part| part.0.eq_ignore_ascii_case(attribute.as_bytes());
+        let is_it = |part: &CookiePart| part.0.eq_ignore_ascii_case(attribute.as_bytes());
         let at = parts.iter().skip(1).position(is_it).map(|at| at + 1);
         let Some(first) = of_it.clone().next() else { continue };
         let Some(text) = of_it.find_map(|flag| flag.text).or(first.text) else {
@@ -307,7 +309,7 @@ fn flags(lines: &Option<List<CookieFlags>>, r: &mut Request, parts: &mut Vec<Par
             });
             continue;
         };
-        let new: Part = match text.split_once('=') {
+        let new: CookiePart = match text.split_once('=') {
             Some((name, value)) => (name.into(), Some(value.into())),
             None => (text.into(), None),
         };
@@ -324,8 +326,8 @@ fn same(value: &[u8], other: &Option<Vec<u8>>) -> bool {
     other.as_ref().is_some_and(|other| other.eq_ignore_ascii_case(value))
 }
 
-fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, old: &[u8]) -> Option<Vec<u8>> {
-    let List(rules) = rules.as_ref()?;
+fn attribute(rules: &Option<ValueList<CookieRule>>, domain: bool, r: &mut Request, old: &[u8]) -> Option<Vec<u8>> {
+    let ValueList(rules) = rules.as_ref()?;
     if rules.iter().any(|rule| matches!(rule, CookieRule::Off)) {
         return None;
     }
@@ -350,7 +352,7 @@ fn attribute(rules: &Option<List<CookieRule>>, domain: bool, r: &mut Request, ol
             CookieRule::Regex(..) => {
                 let CookieRule::Regex(pattern, to) = rule else { continue };
                 let rules = [RedirectRule::Regex(pattern.clone(), to.clone())];
-                if let Some(out) = rewrite(&rules, r, old) {
+                if let Some(out) = rewrite_location(&rules, r, old) {
                     return Some(out);
                 }
             }

@@ -1,7 +1,7 @@
 //! Writes the request.
 
 use super::{Http, HttpVersion};
-use http_engine::head_out::number;
+use http_engine::head_out::write_number;
 use http_engine::{Request, clean};
 use http_types::Known;
 use http_upstream::caching::{CacheRequest, OWN_CONDITIONS};
@@ -24,7 +24,7 @@ pub const OWN_FIELDS: &[&str] = &[
 /// Writes the head. `false`: the connection must not be reused, because `proxy_set_header` contradicts the body's length
 /// (request smuggling), or announces `Connection: close` (RFC 9112, section 9.6). A server that has seen `close` may
 /// refuse further requests, even if its response claims `keep-alive`.
-pub fn write(
+pub fn write_request(
     http: &Http,
     plan: &PassPlan,
     r: &mut Request,
@@ -41,7 +41,7 @@ pub fn write(
         None => out.extend_from_slice(r.method_name()),
     }
     out.push(b' ');
-    out.extend_from_slice(&clean::target(target.uri()));
+    out.extend_from_slice(&clean::encode_target(target.uri()));
     out.extend_from_slice(match conf.proxy_http_version {
         HttpVersion::V10 => b" HTTP/1.0\r\n",
         _ => b" HTTP/1.1\r\n",
@@ -82,7 +82,7 @@ pub fn write(
     match announce {
         Announce::Length(n) if length_said.is_none() => {
             out.extend_from_slice(b"Content-Length: ");
-            number(n, out);
+            write_number(n, out);
             out.extend_from_slice(b"\r\n");
         }
         Announce::Chunked if coding_said.is_none() => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),

@@ -1,13 +1,13 @@
 //! Variables of proxying.
 
 use http_engine::Request;
-use http_engine::head_out::number;
+use http_engine::head_out::write_number;
 use http_engine::order::Phase;
 use http_engine::variable::Builtin;
 use http_upstream::body_store;
 use http_upstream::caching::stored_fields;
-use http_upstream::exchange::target::Origin;
-use http_upstream::upstream_state::{UpstreamState, bytes, each, response_times, seconds};
+use http_upstream::exchange::target::UrlOrigin;
+use http_upstream::upstream_state::{UpstreamState, response_times, write_bytes, write_each, write_seconds};
 use std::sync::Arc;
 
 pub static ROWS: &[Builtin] = &[
@@ -26,7 +26,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::one("proxy_add_x_forwarded_for", forwarded_for, "X-Forwarded-For with the client's address appended."),
     Builtin::one(
         "upstream_addr",
-        |r, o| each(r, o, |t, o| o.extend_from_slice(if t.has_no_socket { b"" } else { t.address().as_bytes() })),
+        |r, o| write_each(r, o, |t, o| o.extend_from_slice(if t.has_no_socket { b"" } else { t.address().as_bytes() })),
         "The addresses of the upstream servers that were tried; one per attempt.",
     ),
     Builtin::one(
@@ -41,17 +41,17 @@ pub static ROWS: &[Builtin] = &[
     ),
     Builtin::one(
         "upstream_status",
-        |r, o| each(r, o, status),
+        |r, o| write_each(r, o, status),
         "Status codes of the responses of upstream servers, one per attempt.",
     ),
     Builtin::one(
         "upstream_connect_time",
-        |r, o| each(r, o, |t, o| seconds(t.connect_time, o)),
+        |r, o| write_each(r, o, |t, o| write_seconds(t.connect_time, o)),
         "Times to connect to upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
         "upstream_header_time",
-        |r, o| each(r, o, |t, o| seconds(t.header_time, o)),
+        |r, o| write_each(r, o, |t, o| write_seconds(t.header_time, o)),
         "Times to the response head of upstream servers, in seconds with milliseconds; one per attempt.",
     ),
     Builtin::one(
@@ -61,17 +61,17 @@ pub static ROWS: &[Builtin] = &[
     ),
     Builtin::one(
         "upstream_response_length",
-        |r, o| each(r, o, |t, o| number(t.response_length, o)),
+        |r, o| write_each(r, o, |t, o| write_number(t.response_length, o)),
         "Body lengths of the responses of upstream servers, in bytes; one per attempt.",
     ),
     Builtin::one(
         "upstream_bytes_sent",
-        |r, o| bytes(r, o, |t| t.bytes_sent),
+        |r, o| write_bytes(r, o, |t| t.bytes_sent),
         "Bytes sent to upstream servers; one number per attempt.",
     ),
     Builtin::one(
         "upstream_bytes_received",
-        |r, o| bytes(r, o, |t| t.bytes_received),
+        |r, o| write_bytes(r, o, |t| t.bytes_received),
         "Bytes received from upstream servers; one number per attempt.",
     ),
     Builtin::one("request_body_file", body_file, "The path of the temporary file with the request body."),
@@ -84,7 +84,7 @@ pub static ROWS: &[Builtin] = &[
     Builtin::family("upstream_cookie_", cookie, "The cookie NAME that the upstream server set."),
 ];
 
-fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
+fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UrlOrigin) -> &Arc<str>) -> bool {
     // After an internal redirect, the new location has passed nothing on.
     let state = r.upstream.get::<UpstreamState>().filter(|_| r.loc().passes);
     let Some(origin) = state.and_then(|state| state.origin.as_ref()).filter(|origin| is_proxied(origin)) else {
@@ -95,16 +95,16 @@ fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) 
     !text.is_empty()
 }
 
-fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Origin) -> &Arc<str>) -> bool {
+fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UrlOrigin) -> &Arc<str>) -> bool {
     // A request that an earlier phase answered was not passed on.
     let reached = r.progress.phase == Phase::Content;
-    let Some(origin) = r.loc().ext::<Origin>().filter(|origin| reached && is_proxied(origin)) else { return false };
+    let Some(origin) = r.loc().ext::<UrlOrigin>().filter(|origin| reached && is_proxied(origin)) else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true
 }
 
 /// Tells if `proxy_pass` names the server: the variables of `ngx_http_proxy_module` are not those of other protocols.
-fn is_proxied(origin: &Origin) -> bool {
+fn is_proxied(origin: &UrlOrigin) -> bool {
     origin.scheme.plain == "http"
 }
 
@@ -121,7 +121,7 @@ fn last_server_name(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn status(one: &http_upstream::upstream_state::Try, out: &mut Vec<u8>) {
-    if one.status == 0 { out.push(b'-') } else { number(u64::from(one.status), out) }
+    if one.status == 0 { out.push(b'-') } else { write_number(u64::from(one.status), out) }
 }
 
 fn forwarded_for(r: &mut Request, out: &mut Vec<u8>) -> bool {
@@ -209,7 +209,7 @@ fn set_cookie<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 fn body_file(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let Some(path) = body_store::kept(r).and_then(|store| store.path().map(std::path::Path::to_path_buf)) else {
+    let Some(path) = body_store::stored_body(r).and_then(|store| store.path().map(std::path::Path::to_path_buf)) else {
         return false;
     };
     out.extend_from_slice(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));

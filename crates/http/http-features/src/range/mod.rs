@@ -1,8 +1,8 @@
 //! Ranges (nginx: `ngx_http_range_filter_module`; RFC 9110, 14).
 
 use bytes::Bytes;
-use conf_schema::{Area, Problem, Table, directives};
-use http_engine::{BlockPlan, Body, Feature, FilePart, Filter, FilterOrder, Piece, Request};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use http_engine::{BlockPlan, Feature, FilePart, Filter, FilterOrder, Piece, Request, ResponseBody};
 use http_types::{Known, Version};
 use observe::clock::parse_http_time;
 use std::any::Any;
@@ -19,8 +19,8 @@ directives! {
 pub struct Range;
 
 impl Feature for Range {
-    fn table(&self) -> Table {
-        RangeConf::table("range", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RangeConf::table("range", ContextArea::Http)
     }
     fn plan(&self, _: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         block.location.filters.push((FilterOrder::Range, Arc::new(Cut)));
@@ -31,7 +31,7 @@ impl Feature for Range {
 struct Cut;
 
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum WantedRanges {
     Whole,
     Parts(Vec<Span<u64>>),
     Unsatisfiable,
@@ -41,7 +41,7 @@ impl Filter for Cut {
     fn name(&self) -> &'static str {
         "range"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if !r.out.ranges_allowed || r.target.version < Version::Http10 || r.out.status != 200 {
             return Ok(body);
         }
@@ -51,7 +51,7 @@ impl Filter for Cut {
             return Ok(body);
         }
         // A streamed body supports one range; several ranges need a body in memory or in a file.
-        let most = if r.out.single_range || matches!(body, Body::Source(_)) { 1 } else { most };
+        let most = if r.out.single_range || matches!(body, ResponseBody::Source(_)) { 1 } else { most };
         let Some(range) = r.header(Known::Range) else {
             r.out.accept_ranges.get_or_insert(true);
             return Ok(body);
@@ -61,18 +61,18 @@ impl Filter for Cut {
             return Ok(body);
         }
         match parse(range, total, most) {
-            Wanted::Whole => {
+            WantedRanges::Whole => {
                 r.out.accept_ranges.get_or_insert(true);
                 Ok(body)
             }
-            Wanted::Unsatisfiable => {
+            WantedRanges::Unsatisfiable => {
                 r.out.remove(b"Content-Range");
                 r.out.add("Content-Range", format!("bytes */{total}").into_bytes());
                 Err(416)
             }
             // A streamed body cannot be sent in parts.
-            Wanted::Parts(parts) if parts.len() > 1 && matches!(body, Body::Source(_)) => Ok(body),
-            Wanted::Parts(parts) => Ok(partial(r, body, &parts, total)),
+            WantedRanges::Parts(parts) if parts.len() > 1 && matches!(body, ResponseBody::Source(_)) => Ok(body),
+            WantedRanges::Parts(parts) => Ok(partial(r, body, &parts, total)),
         }
     }
 }
@@ -86,11 +86,11 @@ fn if_range_holds(r: &Request) -> bool {
     r.out.last_modified.is_some() && parse_http_time(value) == r.out.last_modified
 }
 
-fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
-    let Some((unit, list)) = header.split_at_checked(6) else { return Wanted::Whole };
+fn parse(header: &[u8], total: u64, most: u64) -> WantedRanges {
+    let Some((unit, list)) = header.split_at_checked(6) else { return WantedRanges::Whole };
     // As nginx: a unit without a list is no range.
     if !unit.eq_ignore_ascii_case(b"bytes=") || list.is_empty() {
-        return Wanted::Whole;
+        return WantedRanges::Whole;
     }
     let mut parts: Vec<Span<u64>> = Vec::new();
     let mut sum: u64 = 0;
@@ -98,50 +98,50 @@ fn parse(header: &[u8], total: u64, most: u64) -> Wanted {
     for item in list.split(|c| *c == b',') {
         let item = item.trim_ascii();
         let mut ends = item.splitn(2, |c| *c == b'-').map(<[u8]>::trim_ascii);
-        let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return Wanted::Unsatisfiable };
+        let (Some(first), Some(last)) = (ends.next(), ends.next()) else { return WantedRanges::Unsatisfiable };
         let number = |text: &[u8]| -> Option<u64> {
             (!text.is_empty() && text.iter().all(u8::is_ascii_digit))
                 .then(|| std::str::from_utf8(text).ok()?.parse::<u64>().ok().filter(|n| *n <= i64::MAX as u64))
                 .flatten()
         };
         let (start, end) = match (first.is_empty(), last.is_empty()) {
-            (true, true) => return Wanted::Unsatisfiable,
+            (true, true) => return WantedRanges::Unsatisfiable,
             (true, false) => {
-                let Some(n) = number(last) else { return Wanted::Unsatisfiable };
+                let Some(n) = number(last) else { return WantedRanges::Unsatisfiable };
                 (total.saturating_sub(n), total)
             }
             (false, true) => match number(first) {
                 Some(start) => (start, total),
-                None => return Wanted::Unsatisfiable,
+                None => return WantedRanges::Unsatisfiable,
             },
             (false, false) => match (number(first), number(last)) {
                 (Some(start), Some(last)) => (start, last.saturating_add(1).min(total)),
-                _ => return Wanted::Unsatisfiable,
+                _ => return WantedRanges::Unsatisfiable,
             },
         };
         if start < end {
             if left == 0 {
-                return Wanted::Whole;
+                return WantedRanges::Whole;
             }
             left -= 1;
             sum = sum.saturating_add(end - start);
             parts.push(start..end);
         } else if start == 0 {
             // An empty body has no parts, and any suffix covers it (RFC 9110, 14.1.2).
-            return Wanted::Whole;
+            return WantedRanges::Whole;
         }
     }
     if parts.is_empty() {
-        return Wanted::Unsatisfiable;
+        return WantedRanges::Unsatisfiable;
     }
     // Ranges that exceed the whole in sum are served as the whole.
     if sum > total {
-        return Wanted::Whole;
+        return WantedRanges::Whole;
     }
-    Wanted::Parts(parts)
+    WantedRanges::Parts(parts)
 }
 
-fn partial(r: &mut Request, body: Body, parts: &[Span<u64>], total: u64) -> Body {
+fn partial(r: &mut Request, body: ResponseBody, parts: &[Span<u64>], total: u64) -> ResponseBody {
     r.out.status = 206;
     r.out.status_line = None;
     r.out.remove(b"Content-Range");
@@ -160,7 +160,7 @@ fn partial(r: &mut Request, body: Body, parts: &[Span<u64>], total: u64) -> Body
         if media.is_empty() { String::new() } else { format!("Content-Type: {}\r\n", String::from_utf8_lossy(&media)) };
     let mut pieces = VecDeque::new();
     let mut length = 0;
-    let mut source = Source::new(body);
+    let mut source = RangeSource::new(body);
     for part in parts {
         let head = format!(
             "\r\n--{boundary}\r\n{type_line}Content-Range: bytes {}-{}/{total}\r\n\r\n",
@@ -177,7 +177,7 @@ fn partial(r: &mut Request, body: Body, parts: &[Span<u64>], total: u64) -> Body
     r.out.content_type = format!("multipart/byteranges; boundary={boundary}").into_bytes().into();
     r.out.charset = http_engine::Str::default();
     r.out.content_length = Some(length);
-    Body::Pieces(pieces)
+    ResponseBody::Pieces(pieces)
 }
 
 fn first_eight(bytes: [u8; 16]) -> [u8; 8] {
@@ -186,21 +186,23 @@ fn first_eight(bytes: [u8; 16]) -> [u8; 8] {
     out
 }
 
-struct Source(Body);
+struct RangeSource(ResponseBody);
 
-impl Source {
-    fn new(body: Body) -> Source {
-        Source(body)
+impl RangeSource {
+    fn new(body: ResponseBody) -> RangeSource {
+        RangeSource(body)
     }
     fn part(&mut self, span: &Span<u64>) -> Vec<Piece> {
         match &self.0 {
-            Body::Bytes(b) => vec![Piece::Bytes(b.slice(span.start as usize..(span.end as usize).min(b.len())))],
-            Body::File(f) => vec![Piece::File(FilePart {
+            ResponseBody::Bytes(b) => {
+                vec![Piece::Bytes(b.slice(span.start as usize..(span.end as usize).min(b.len())))]
+            }
+            ResponseBody::File(f) => vec![Piece::File(FilePart {
                 file: f.file.clone(),
                 start: f.start + span.start,
                 length: span.end - span.start,
             })],
-            Body::Pieces(all) => {
+            ResponseBody::Pieces(all) => {
                 let mut at = 0;
                 let mut out = Vec::new();
                 for piece in all {
@@ -221,24 +223,24 @@ impl Source {
                 out
             }
             // Bodies of unknown length have no ranges.
-            Body::Empty | Body::Source(_) => Vec::new(),
+            ResponseBody::Empty | ResponseBody::Source(_) => Vec::new(),
         }
     }
 }
 
-fn cut(body: Body, span: &Span<u64>) -> Body {
+fn cut(body: ResponseBody, span: &Span<u64>) -> ResponseBody {
     match body {
-        Body::Source(mut source) => match source.window(span) {
-            true => Body::Source(source),
-            false => Body::Source(Box::new(Window { source, at: 0, span: span.clone() })),
+        ResponseBody::Source(mut source) => match source.window(span) {
+            true => ResponseBody::Source(source),
+            false => ResponseBody::Source(Box::new(Window { source, at: 0, span: span.clone() })),
         },
         body => {
-            let mut parts = Source::new(body).part(span);
+            let mut parts = RangeSource::new(body).part(span);
             match (parts.len(), parts.pop()) {
-                (1, Some(Piece::Bytes(b))) => Body::Bytes(b),
-                (1, Some(Piece::File(f))) => Body::File(f),
-                (_, Some(last)) => Body::Pieces(parts.into_iter().chain([last]).collect()),
-                (_, None) => Body::Empty,
+                (1, Some(Piece::Bytes(b))) => ResponseBody::Bytes(b),
+                (1, Some(Piece::File(f))) => ResponseBody::File(f),
+                (_, Some(last)) => ResponseBody::Pieces(parts.into_iter().chain([last]).collect()),
+                (_, None) => ResponseBody::Empty,
             }
         }
     }
@@ -269,9 +271,9 @@ impl http_engine::BodySource for Window {
             self.at += length;
             let (start, end) = (whole.start.max(self.span.start), whole.end.min(self.span.end));
             if start < end || matches!(piece, Piece::Flush) {
-                let body = Body::Pieces(VecDeque::from([piece]));
+                let body = ResponseBody::Pieces(VecDeque::from([piece]));
                 let inner = start.saturating_sub(whole.start)..end.saturating_sub(whole.start);
-                if let Some(piece) = Source::new(body).part(&inner).pop() {
+                if let Some(piece) = RangeSource::new(body).part(&inner).pop() {
                     return std::task::Poll::Ready(Some(Ok(piece)));
                 }
             }
@@ -285,30 +287,30 @@ mod tests {
 
     #[test]
     fn headers_as_nginx_reads_them() {
-        let one = |start, end| Wanted::Parts(std::iter::once(start..end).collect());
+        let one = |start, end| WantedRanges::Parts(std::iter::once(start..end).collect());
         for (header, want) in [
             ("bytes=0-8", one(0, 9)),
             ("bytes=-10", one(90, 100)),
             ("bytes=10-", one(10, 100)),
-            ("bytes=0-8,10-", Wanted::Parts(vec![0..9, 10..100])),
+            ("bytes=0-8,10-", WantedRanges::Parts(vec![0..9, 10..100])),
             ("bytes=99-1000", one(99, 100)),
-            ("bytes=100-", Wanted::Unsatisfiable),
-            ("bytes=8-2", Wanted::Unsatisfiable),
-            ("bytes=", Wanted::Whole),
-            ("bytes=x-", Wanted::Unsatisfiable),
-            ("bytes=-", Wanted::Unsatisfiable),
-            ("items=0-1", Wanted::Whole),
-            ("bytes=0-,0-", Wanted::Whole),
+            ("bytes=100-", WantedRanges::Unsatisfiable),
+            ("bytes=8-2", WantedRanges::Unsatisfiable),
+            ("bytes=", WantedRanges::Whole),
+            ("bytes=x-", WantedRanges::Unsatisfiable),
+            ("bytes=-", WantedRanges::Unsatisfiable),
+            ("items=0-1", WantedRanges::Whole),
+            ("bytes=0-,0-", WantedRanges::Whole),
             ("bytes=-1000", one(0, 100)),
-            ("Bytes = 0-1", Wanted::Whole),
+            ("Bytes = 0-1", WantedRanges::Whole),
             ("bytes= 1 - 2 ", one(1, 3)),
         ] {
             assert_eq!(parse(header.as_bytes(), 100, u64::MAX), want, "{header}");
         }
-        assert_eq!(parse(b"bytes=0-0,2-2", 100, 1), Wanted::Whole);
+        assert_eq!(parse(b"bytes=0-0,2-2", 100, 1), WantedRanges::Whole);
         for header in ["bytes=0-", "bytes=0-5", "bytes=-5", "bytes=-0", "bytes=0-0,-1"] {
-            assert_eq!(parse(header.as_bytes(), 0, u64::MAX), Wanted::Whole, "{header} of an empty file");
+            assert_eq!(parse(header.as_bytes(), 0, u64::MAX), WantedRanges::Whole, "{header} of an empty file");
         }
-        assert_eq!(parse(b"bytes=1-", 0, u64::MAX), Wanted::Unsatisfiable);
+        assert_eq!(parse(b"bytes=1-", 0, u64::MAX), WantedRanges::Unsatisfiable);
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::shared::prefixes;
 use conf_schema::value::Own;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::head_out::number;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, Template, path};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use http_engine::head_out::write_number;
+use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Request, path};
 use net::Address;
 use std::any::Any;
 use std::net::SocketAddr;
@@ -22,9 +22,9 @@ directives! {
 
 #[derive(Clone, Debug)]
 pub struct RedirectTo {
-    scheme: Option<Template>,
-    host: Option<Template>,
-    port: Option<Template>,
+    scheme: Option<HttpTemplate>,
+    host: Option<HttpTemplate>,
+    port: Option<HttpTemplate>,
     path: NewPath,
     code: u16,
 }
@@ -32,17 +32,17 @@ pub struct RedirectTo {
 #[derive(Clone, Debug)]
 enum NewPath {
     Unchanged,
-    Whole(Template),
+    Whole(HttpTemplate),
     Prefix {
         /// Of the location.
         name: Vec<u8>,
-        new: Template,
+        new: HttpTemplate,
     },
 }
 
 const PARAMETERS: &str = "one of: scheme=, host=, port=, path=, prefix=, code=";
 
-impl Value for RedirectTo {
+impl ValueKind for RedirectTo {
     const SYNTAX: &'static str = "[scheme=scheme] [host=host] [port=port] [path=path | prefix=prefix] [code=code]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut new = RedirectTo { scheme: None, host: None, port: None, path: NewPath::Unchanged, code: 301 };
@@ -69,7 +69,7 @@ impl Value for RedirectTo {
                 };
                 continue;
             }
-            let template = Template::compile(cx, d, value).map_err(|p| p.at(index))?;
+            let template = HttpTemplate::compile(cx, d, value).map_err(|p| p.at(index))?;
             let literal = template.as_literal();
             // The first part of a path is text, or a variable that says all of it.
             let is_path = || value.starts_with(b"/") || value.starts_with(b"$");
@@ -128,8 +128,8 @@ impl Value for RedirectTo {
 pub struct Redirect;
 
 impl Feature for Redirect {
-    fn table(&self) -> Table {
-        RedirectConf::table("redirect_to", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RedirectConf::table("redirect_to", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -162,8 +162,9 @@ fn default_port(scheme: &[u8]) -> Option<u16> {
 impl RedirectTo {
     fn url(&self, r: &mut Request) -> Vec<u8> {
         let secure = r.connection().tls.is_some();
-        let mut given =
-            |part: &Option<Template>| part.as_ref().map(|part| part.eval(r)).filter(|text: &Vec<u8>| !text.is_empty());
+        let mut given = |part: &Option<HttpTemplate>| {
+            part.as_ref().map(|part| part.eval(r)).filter(|text: &Vec<u8>| !text.is_empty())
+        };
         let (scheme, host, port) = (given(&self.scheme), given(&self.host), given(&self.port));
         let has_scheme = scheme.is_some();
         let mut url = match scheme {
@@ -191,7 +192,7 @@ impl RedirectTo {
                 if !has_scheme && r.loc().core.conf.port_in_redirect && Some(address.port()) != default =>
             {
                 url.push(b':');
-                number(u64::from(address.port()), &mut url);
+                write_number(u64::from(address.port()), &mut url);
             }
             _ => {}
         }
@@ -200,7 +201,7 @@ impl RedirectTo {
             NewPath::Whole(template) => Some(template.eval(r)),
             NewPath::Prefix { name, new } => {
                 let new = new.eval(r);
-                prefixes::replaced(&r.target.path, name, &new, path::escape_uri)
+                prefixes::replace_prefix(&r.target.path, name, &new, path::escape_uri)
             }
         };
         match &whole {

@@ -2,9 +2,9 @@
 //! `ngx_resolver.c`).
 
 use conf_schema::value::Msec;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpBuild};
-use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
+use http_upstream::resolving::{HttpResolver, ResolveRules, ResolverLine};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ directives! {
     }
 }
 
-pub struct Resolver;
+pub struct HttpResolverLine;
 
-impl Feature for Resolver {
-    fn table(&self) -> Table {
-        ResolverConf::table("resolver", Area::Http)
+impl Feature for HttpResolverLine {
+    fn table(&self) -> FeatureTable {
+        ResolverConf::table("resolver", ContextArea::Http)
     }
     fn plan_http(&self, conf: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<ResolverConf>() else { return Ok(()) };
         let timeout = conf.resolver_timeout.duration();
         let resolving =
-            conf.resolver.as_ref().map(|ResolverLine(resolver)| Resolving { resolver: resolver.clone(), timeout });
+            conf.resolver.as_ref().map(|ResolverLine(resolver)| ResolveRules { resolver: resolver.clone(), timeout });
         let area = http.cx.get::<HttpResolver>();
         (area.resolving, area.timeout) = (resolving, Some(timeout));
         Ok(())
@@ -40,7 +40,7 @@ impl Feature for Resolver {
         let Some(conf) = conf.downcast_ref::<ResolverConf>() else { return Ok(()) };
         if let Some(ResolverLine(resolver)) = &conf.resolver {
             let timeout = conf.resolver_timeout.duration();
-            block.location.extensions.push(Arc::new(Resolving { resolver: resolver.clone(), timeout }));
+            block.location.extensions.push(Arc::new(ResolveRules { resolver: resolver.clone(), timeout }));
         }
         Ok(())
     }

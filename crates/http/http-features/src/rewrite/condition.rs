@@ -4,9 +4,9 @@ use super::script::Script;
 use conf_schema::{Cx, Directive, Problem};
 use http_engine::core_table::SymlinkMode;
 use http_engine::path::bytes_path;
-use http_engine::regex::{MatchFailed, Pattern};
-use http_engine::template::Template;
-use http_engine::variable::{VarId, Variables, place};
+use http_engine::regex::{HttpPattern, MatchFailed};
+use http_engine::template::HttpTemplate;
+use http_engine::variable::{HttpVariables, VarId, directive_place};
 use http_engine::{Request, special};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ pub enum Condition {
     True(VarId),
     Equal {
         variable: VarId,
-        value: Template,
+        value: HttpTemplate,
         negative: bool,
     },
     Matches {
         variable: VarId,
-        pattern: Arc<Pattern>,
+        pattern: Arc<HttpPattern>,
         negative: bool,
     },
     File {
         test: Test,
-        path: Template,
+        path: HttpTemplate,
         negative: bool,
     },
 }
@@ -73,16 +73,16 @@ impl Condition {
                 return Err(Problem::says(format!("invalid variable name \"{}\"", shown(head))));
             }
             let name = name.strip_prefix(b"{").and_then(|n| n.strip_suffix(b"}")).unwrap_or(name);
-            let variable = cx.get::<Variables>().read(&shown(name), place(d));
+            let variable = cx.get::<HttpVariables>().read(&shown(name), directive_place(d));
             return match words.as_slice() {
                 [_] => Ok(Condition::True(variable)),
                 [_, operator, value] => match operator.as_slice() {
                     b"=" | b"!=" => {
-                        let value = Template::compile(cx, d, value)?;
+                        let value = HttpTemplate::compile(cx, d, value)?;
                         Ok(Condition::Equal { variable, value, negative: operator == b"!=" })
                     }
                     b"~" | b"~*" | b"!~" | b"!~*" => {
-                        let pattern = Arc::new(Pattern::new(cx, value, operator.ends_with(b"*"))?);
+                        let pattern = Arc::new(HttpPattern::new(cx, value, operator.ends_with(b"*"))?);
                         Ok(Condition::Matches { variable, pattern, negative: operator.starts_with(b"!") })
                     }
                     other => Err(Problem::says(format!("unexpected \"{}\" in condition", shown(other)))
@@ -103,7 +103,7 @@ impl Condition {
             _ => return Err(invalid(head)),
         };
         let [_, path] = words.as_slice() else { return Err(invalid(head)) };
-        Ok(Condition::File { test, path: Template::compile(cx, d, path)?, negative })
+        Ok(Condition::File { test, path: HttpTemplate::compile(cx, d, path)?, negative })
     }
 
     /// Fails when a pattern exceeds its limits.
@@ -130,7 +130,7 @@ impl Condition {
                 let path = path.eval(r);
                 let mut found = std::fs::metadata(bytes_path(&path));
                 if r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed
-                    && let Err(e) = special::probe(r, &path)
+                    && let Err(e) = special::probe_path(r, &path)
                 {
                     found = Err(e);
                 }

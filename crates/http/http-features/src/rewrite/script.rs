@@ -1,17 +1,17 @@
 //! Parses and runs the script.
 
 use super::condition::Condition;
-use crate::shared::script_steps::{self, Computed, Step};
+use crate::shared::script_steps::{self, ComputedValue, ScriptStep};
 use base::bug;
 use bytes::Bytes;
 use conf_schema::{At, Cx, Directive, Problem};
 use http_engine::order::Phase;
-use http_engine::regex::Pattern;
-use http_engine::template::{Part, Template};
+use http_engine::regex::HttpPattern;
+use http_engine::template::{HttpTemplate, Part};
 use http_engine::trace::StepKind;
-use http_engine::variable::{VarId, Variables};
-use http_engine::{Body, Flow, Handler, Request, path, special};
-use observe::Level;
+use http_engine::variable::{HttpVariables, VarId};
+use http_engine::{Flow, Handler, Request, ResponseBody, path, special};
+use observe::Severity;
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -25,31 +25,31 @@ pub struct Op {
 #[derive(Clone)]
 pub enum OpKind {
     Break,
-    Set { variable: VarId, value: Template },
+    Set { variable: VarId, value: HttpTemplate },
     Return(Return),
-    Rewrite(Rewrite),
+    Rewrite(RewriteStep),
     If { condition: Condition, child: usize },
-    Step(Box<Step>),
+    Step(Box<ScriptStep>),
 }
 
 #[derive(Clone)]
 pub enum Return {
     Status(u16),
     /// Status with a text, or with a redirect's target.
-    Text(u16, Template),
+    Text(u16, HttpTemplate),
 }
 
 #[derive(Clone)]
-pub struct Rewrite {
-    pattern: Arc<Pattern>,
-    replacement: Template,
+pub struct RewriteStep {
+    pattern: Arc<HttpPattern>,
+    replacement: HttpTemplate,
     drop_args: bool,
     redirect: Option<u16>,
     last: bool,
     stop: bool,
 }
 
-pub fn parse(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
+pub fn parse_operation(cx: &mut Cx, d: &Directive) -> Result<Op, Problem> {
     let order = script_steps::next_order(cx);
     let kind = match d.name.bytes.as_slice() {
         b"break" => OpKind::Break,
@@ -69,8 +69,8 @@ fn set(cx: &mut Cx, d: &Directive) -> Result<OpKind, Problem> {
             .at(0)
             .hint("a variable name begins with \"$\""));
     };
-    let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
-    let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+    let variable = cx.get::<HttpVariables>().script(variable).map_err(|p| p.at(0))?;
+    let value = HttpTemplate::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
     Ok(OpKind::Set { variable, value })
 }
 
@@ -83,7 +83,7 @@ fn return_(cx: &mut Cx, d: &Directive) -> Result<Return, Problem> {
         _ if d.args.len() == 1
             && (word.starts_with("http://") || word.starts_with("https://") || word.starts_with("$scheme")) =>
         {
-            return Template::compile(cx, d, &first.bytes).map(|t| Return::Text(302, t));
+            return HttpTemplate::compile(cx, d, &first.bytes).map(|t| Return::Text(302, t));
         }
         _ => return Err(Problem::says(format!("invalid return code \"{word}\"")).at(0)),
     };
@@ -91,20 +91,20 @@ fn return_(cx: &mut Cx, d: &Directive) -> Result<Return, Problem> {
         // nginx does not tell an empty text of an error from none: the error page answers.
         None => Ok(Return::Status(code)),
         Some(text) if code >= 400 && text.bytes.is_empty() => Ok(Return::Status(code)),
-        Some(text) => Template::compile(cx, d, &text.bytes).map(|t| Return::Text(code, t)).map_err(|p| p.at(1)),
+        Some(text) => HttpTemplate::compile(cx, d, &text.bytes).map(|t| Return::Text(code, t)).map_err(|p| p.at(1)),
     }
 }
 
-fn rewrite(cx: &mut Cx, d: &Directive) -> Result<Rewrite, Problem> {
+fn rewrite(cx: &mut Cx, d: &Directive) -> Result<RewriteStep, Problem> {
     let (Some(pattern), Some(target)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
     let mut text = target.bytes.clone();
     if text.is_empty() {
         return Err(Problem::says("empty replacement").at(1));
     }
-    let pattern = Pattern::new(cx, &pattern.bytes, false).map_err(|p| p.at(0))?;
-    let mut rewrite = Rewrite {
+    let pattern = HttpPattern::new(cx, &pattern.bytes, false).map_err(|p| p.at(0))?;
+    let mut rewrite = RewriteStep {
         pattern: Arc::new(pattern),
-        replacement: Template::default(),
+        replacement: HttpTemplate::default(),
         drop_args: false,
         redirect: None,
         last: false,
@@ -131,7 +131,7 @@ fn rewrite(cx: &mut Cx, d: &Directive) -> Result<Rewrite, Problem> {
         text.pop();
         rewrite.drop_args = true;
     }
-    rewrite.replacement = Template::compile(cx, d, &text).map_err(|p| p.at(1))?;
+    rewrite.replacement = HttpTemplate::compile(cx, d, &text).map_err(|p| p.at(1))?;
     Ok(rewrite)
 }
 
@@ -185,9 +185,9 @@ impl Script {
                         format!("set ${} \"{}\"", name.unwrap_or_default(), String::from_utf8_lossy(&value))
                     });
                     match computed {
-                        Computed::Value => r.set_variable(step.variable, value),
-                        Computed::Unchanged => {}
-                        Computed::Failed => return Some(Flow::Status(500)),
+                        ComputedValue::Value => r.set_variable(step.variable, value),
+                        ComputedValue::Unchanged => {}
+                        ComputedValue::Failed => return Some(Flow::Status(500)),
                     }
                 }
                 OpKind::Return(what) => {
@@ -257,7 +257,7 @@ impl Script {
         None
     }
 
-    fn rewrite(&self, r: &mut Request, rewrite: &Rewrite) -> Option<Flow> {
+    fn rewrite(&self, r: &mut Request, rewrite: &RewriteStep) -> Option<Flow> {
         let subject = r.target.path.clone();
         let Ok(matched) = rewrite.pattern.run(r, &subject) else { return Some(Flow::Status(500)) };
         let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
@@ -266,13 +266,13 @@ impl Script {
             r.target.captures.clear();
             if self.log {
                 let pattern = shown(rewrite.pattern.text());
-                r.log(Level::Notice, format_args!("\"{pattern}\" does not match \"{}\"", shown(&subject)));
+                r.log(Severity::Notice, format_args!("\"{pattern}\" does not match \"{}\"", shown(&subject)));
             }
             return None;
         }
         if self.log {
             let pattern = shown(rewrite.pattern.text());
-            r.log(Level::Notice, format_args!("\"{pattern}\" matches \"{}\"", shown(&subject)));
+            r.log(Severity::Notice, format_args!("\"{pattern}\" matches \"{}\"", shown(&subject)));
         }
         if let Some(status) = rewrite.redirect {
             let mut target = Vec::new();
@@ -283,7 +283,7 @@ impl Script {
                 target.extend_from_slice(&r.target.args);
             }
             if self.log {
-                r.log(Level::Notice, format_args!("rewritten redirect: \"{}\"", shown(&target)));
+                r.log(Severity::Notice, format_args!("rewritten redirect: \"{}\"", shown(&target)));
             }
             r.out.location = target.into();
             return Some(Flow::Status(status));
@@ -310,13 +310,13 @@ impl Script {
         }
         if self.log {
             let (path, args) = (shown(&path), shown(&r.target.args));
-            r.log(Level::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
+            r.log(Severity::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
         }
         if path.is_empty() {
-            r.log(Level::Error, format_args!("the rewritten URI has a zero length"));
+            r.log(Severity::Error, format_args!("the rewritten URI has a zero length"));
             return Some(Flow::Status(500));
         }
-        r.target.path = match special::canonical(r, path) {
+        r.target.path = match special::canonical_path(r, path) {
             Ok(path) => path,
             Err(status) => return Some(Flow::Status(status)),
         };
@@ -331,7 +331,7 @@ impl Script {
     }
 
     /// Writes a replacement; escapes groups, which are decoded paths, where a URL results.
-    fn replacement(&self, r: &mut Request, template: &Template, redirect: bool, out: &mut Vec<u8>) {
+    fn replacement(&self, r: &mut Request, template: &HttpTemplate, redirect: bool, out: &mut Vec<u8>) {
         let mut in_args = false;
         for part in template.parts() {
             match part {
@@ -355,7 +355,7 @@ impl Script {
         }
     }
 
-    pub fn value(&self, r: &mut Request, template: &Template) -> Vec<u8> {
+    pub fn value(&self, r: &mut Request, template: &HttpTemplate) -> Vec<u8> {
         let mut out = Vec::new();
         for part in template.parts() {
             match part {
@@ -425,7 +425,7 @@ fn unescape_redirect(target: &[u8]) -> Vec<u8> {
 }
 
 /// Splits a rewritten URI at the replacement's own `?`; one within a group belongs to the path.
-fn split_args(template: &Template, target: &[u8], r: &mut Request) -> Option<(Vec<u8>, Vec<u8>)> {
+fn split_args(template: &HttpTemplate, target: &[u8], r: &mut Request) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut before = Vec::new();
     for part in template.parts() {
         match part {
@@ -445,7 +445,7 @@ fn split_args(template: &Template, target: &[u8], r: &mut Request) -> Option<(Ve
     None
 }
 
-fn has_query(template: &Template) -> bool {
+fn has_query(template: &HttpTemplate) -> bool {
     template.parts().iter().any(|part| matches!(part, Part::Literal(text) if text.contains(&b'?')))
 }
 
@@ -475,5 +475,5 @@ fn content(r: &mut Request, status: u16, text: Vec<u8>) -> Flow {
     r.out.status = status;
     r.out.content_length = Some(text.len() as u64);
     r.set_content_type();
-    Flow::Content(Body::Bytes(Bytes::from(text)))
+    Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
 }

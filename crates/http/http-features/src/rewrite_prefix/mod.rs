@@ -1,11 +1,11 @@
 //! rewrite_prefix: replaces the location's name in the path that goes to an upstream server.
 
 use crate::shared::prefixes;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::path::CanonicalPath;
 use http_engine::trace::StepKind;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ pub struct Prefix {
     new: Vec<u8>,
 }
 
-impl Value for Prefix {
+impl ValueKind for Prefix {
     const SYNTAX: &'static str = "prefix";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let new = conf_schema::value::arg(d, 0)?.bytes.clone();
+        let new = conf_schema::value::word_at(d, 0)?.bytes.clone();
         if !new.starts_with(b"/") {
             let text = String::from_utf8_lossy(&new).into_owned();
             return Err(Problem::says(format!("invalid prefix \"{text}\""))
@@ -44,8 +44,8 @@ impl Value for Prefix {
 pub struct RewritePrefix;
 
 impl Feature for RewritePrefix {
-    fn table(&self) -> Table {
-        RewritePrefixConf::table("rewrite_prefix", Area::Http)
+    fn table(&self) -> FeatureTable {
+        RewritePrefixConf::table("rewrite_prefix", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -64,7 +64,7 @@ impl Handler for Prefix {
     fn run(&self, r: &mut Request) -> Flow {
         let plain = |rest: &[u8], out: &mut Vec<u8>| out.extend_from_slice(rest);
         // After `rewrite ... break` the path need not begin with the name.
-        let Some(path) = prefixes::replaced(&r.target.path, &self.name, &self.new, plain) else {
+        let Some(path) = prefixes::replace_prefix(&r.target.path, &self.name, &self.new, plain) else {
             return Flow::Declined;
         };
         match CanonicalPath::made(path) {
@@ -79,7 +79,7 @@ impl Handler for Prefix {
                 Flow::Declined
             }
             Err(_) => {
-                r.log(Level::Error, format_args!("\"rewrite_prefix\" leads above the root"));
+                r.log(Severity::Error, format_args!("\"rewrite_prefix\" leads above the root"));
                 Flow::Status(400)
             }
         }

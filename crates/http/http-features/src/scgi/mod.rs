@@ -1,13 +1,13 @@
 //! SCGI (nginx: `ngx_http_scgi_module`): a netstring of parameters; the response ends with the connection.
 
-use conf_schema::value::{List, Own};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use conf_schema::value::{Own, ValueList};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use http_engine::{BlockPlan, Feature, Request};
 use http_types::BodyLength;
-use http_upstream::cgi::codec::Closing;
-use http_upstream::cgi::params::{Packing, ParamLine, Params, put};
-use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, PassPlan, Protocol};
+use http_upstream::cgi::codec::ClosingStream;
+use http_upstream::cgi::params::{Packing, ParamLine, Params, put_param};
+use http_upstream::exchange::target::{PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
@@ -22,10 +22,10 @@ http_upstream::pass_directives! {
     scgi_temp_path = "scgi_temp"
     own {
         /// Passes requests to an SCGI server at this address.
-        scgi_pass: Own<PassTo>,
+        scgi_pass: Own<ScgiPass>,
         /// Passes a parameter to the SCGI server. A block with its own `scgi_param` lines inherits none.
         /// Differs: as `fastcgi_param`.
-        scgi_param: List<ParamLine>,
+        scgi_param: ValueList<ParamLine>,
     }
 }
 
@@ -35,20 +35,20 @@ const HIDDEN: &[&str] =
     &["status", "x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 
 #[derive(Clone)]
-pub struct PassTo(Arc<Target>);
+pub struct ScgiPass(Arc<PassTarget>);
 
-impl Value for PassTo {
+impl ValueKind for ScgiPass {
     const SYNTAX: &'static str = "address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+        PassTarget::parse(&SCHEME, cx, d).map(|target| ScgiPass(Arc::new(target)))
     }
 }
 
 pub struct Scgi;
 
 impl Feature for Scgi {
-    fn table(&self) -> Table {
-        ScgiConf::table("scgi", Area::Http)
+    fn table(&self) -> FeatureTable {
+        ScgiConf::table("scgi", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -58,7 +58,7 @@ impl Feature for Scgi {
         let pass = conf.pass_conf();
         let whole: Arc<dyn Any + Send + Sync> = conf.clone();
         pass.check(block.cx, &whole)?;
-        let Some(Own(PassTo(target))) = conf.scgi_pass.clone() else { return Ok(()) };
+        let Some(Own(ScgiPass(target))) = conf.scgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let params = Params::new(block.cx, &conf.scgi_param, pass.pass_request_headers)?;
         PassPlan::new(pass, Box::new(ScgiProtocol { params }), bound, conf.hidden(HIDDEN)).mount(block)
@@ -88,9 +88,9 @@ struct ScgiProtocol {
     params: Params<Strings>,
 }
 
-impl Protocol for ScgiProtocol {
+impl UpstreamProtocol for ScgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
-        Some(Box::new(Closing::new()))
+        Some(Box::new(ClosingStream::new()))
     }
     fn write(
         &self,
@@ -103,7 +103,7 @@ impl Protocol for ScgiProtocol {
         let length = if let Announce::Length(n) = announce { n } else { 0 };
         let start = out.len();
         // Must come first.
-        put::<Strings>(b"CONTENT_LENGTH", length.to_string().as_bytes(), out);
+        put_param::<Strings>(b"CONTENT_LENGTH", length.to_string().as_bytes(), out);
         self.params.write(r, out);
         let netstring = format!("{}:", out.len() - start);
         out.splice(start..start, netstring.bytes());

@@ -5,9 +5,9 @@ mod table;
 
 use base::clock;
 use conf_schema::value::parse_msec;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variable::Builtin;
-use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFuture, Logger, Request, Template};
+use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, HttpTemplate, LocalFuture, Logger, Request};
 use md5::{Digest, Md5};
 use observe::{ErrorLog, LogFile, LogFiles};
 use session_engine::template::Part;
@@ -16,19 +16,19 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use table::{Id, Line, Sessions};
+use table::{SessionId, SessionLine, ZoneSessions};
 
 directives! {
     pub struct SessionConf from SessionInput {
         /// Logs the sessions of a zone, with the requests of the block; may be repeated. `off` cancels inherited logs.
-        session_log: Logs = "off",
+        session_log: SessionLogs = "off",
         /// Defines a named format. `$body_bytes_sent` is the sum of all requests of a session; other variables have the values of its
         /// first request.
-        session_log_format: Formatted,
+        session_log_format: SessionLogFormat,
         /// Defines a log and a zone of active sessions. A session ends when no request has come for the time of `timeout` (30 seconds).
         /// `id` is its number in hexadecimal digits; otherwise, `md5` is hashed (the client's address and `User-Agent`). A full zone ends
         /// the sessions of the oldest last requests.
-        session_log_zone: Zones,
+        session_log_zone: SessionLogZones,
     }
 }
 
@@ -41,12 +41,12 @@ const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $
                         \"$http_referer\" \"$http_user_agent\"";
 
 /// Parts of a line around the sum of bytes.
-type Format = Arc<Vec<Template>>;
+type SessionFormat = Arc<Vec<HttpTemplate>>;
 
 #[derive(Default)]
-struct Formats(HashMap<Vec<u8>, Format>);
+struct Formats(HashMap<Vec<u8>, SessionFormat>);
 
-fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Format, Problem> {
+fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<SessionFormat, Problem> {
     let (mut parts, mut rest) = (Vec::new(), text);
     loop {
         let is_name = |c: Option<&u8>| c.is_some_and(|c| c.is_ascii_alphanumeric() || *c == b'_');
@@ -56,7 +56,7 @@ fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Format, Problem> {
             (sum.ends_with(b"}") || !is_name(tail.get(sum.len()))).then_some((at, sum.len()))
         });
         let (at, length) = found.unwrap_or((rest.len(), 0));
-        parts.push(Template::compile(cx, d, rest.get(..at).unwrap_or_default())?);
+        parts.push(HttpTemplate::compile(cx, d, rest.get(..at).unwrap_or_default())?);
         if found.is_none() {
             return Ok(Arc::new(parts));
         }
@@ -66,9 +66,9 @@ fn compile(cx: &mut Cx, d: &Directive, text: &[u8]) -> Result<Format, Problem> {
 
 /// A `session_log_format` line; formats are found by name.
 #[derive(Clone)]
-pub struct Formatted;
+pub struct SessionLogFormat;
 
-impl Value for Formatted {
+impl ValueKind for SessionLogFormat {
     const SYNTAX: &'static str = "name string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -79,22 +79,22 @@ impl Value for Formatted {
         let text: Vec<u8> = words.iter().flat_map(|word| word.bytes.iter().copied()).collect();
         let format = compile(cx, d, &text)?;
         cx.get::<Formats>().0.insert(name.bytes.clone(), format);
-        Ok(Formatted)
+        Ok(SessionLogFormat)
     }
 }
 
-struct Zone {
+struct SessionLogZone {
     log: Arc<LogFile>,
     size: u64,
     timeout_ms: u64,
-    format: Format,
-    id: Option<Template>,
-    hashed: Template,
-    sum: Template,
-    sessions: Arc<Sessions>,
+    format: SessionFormat,
+    id: Option<HttpTemplate>,
+    hashed: HttpTemplate,
+    sum: HttpTemplate,
+    sessions: Arc<ZoneSessions>,
 }
 
-impl Drop for Zone {
+impl Drop for SessionLogZone {
     /// Ends the sessions of a zone that no other configuration has; the list of zones has the other reference.
     fn drop(&mut self) {
         if Arc::strong_count(&self.sessions) <= 2 {
@@ -105,19 +105,19 @@ impl Drop for Zone {
 
 /// Zones of the configuration.
 #[derive(Default)]
-struct Declared(Vec<Arc<Zone>>);
+struct DeclaredZones(Vec<Arc<SessionLogZone>>);
 
 /// A `session_log_zone` line; zones are found by name.
 #[derive(Clone)]
-pub struct Zones;
+pub struct SessionLogZones;
 
-impl Value for Zones {
+impl ValueKind for SessionLogZones {
     const SYNTAX: &'static str = "path zone=name:size [format=format] [timeout=time] [id=id] [md5=md5]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         let (mut zone, mut format, mut timeout_ms, mut id) = (None, None, TIMEOUT_MS, None);
-        let mut hashed = Template::compile(cx, d, b"$binary_remote_addr$http_user_agent")?;
+        let mut hashed = HttpTemplate::compile(cx, d, b"$binary_remote_addr$http_user_agent")?;
         for (index, word) in d.args.iter().enumerate().skip(1) {
             let text = word.text().into_owned();
             let invalid = || Problem::says(format!("invalid parameter \"{text}\"")).at(index);
@@ -126,8 +126,8 @@ impl Value for Zones {
                 "zone" => zone = Some(zones::name_and_size(d, index)?),
                 "format" => format = Some((index, value.to_string())),
                 "timeout" => timeout_ms = parse_msec(value.as_bytes()).filter(|ms| *ms > 0).ok_or_else(invalid)?,
-                "id" => id = Some(Template::compile(cx, d, value.as_bytes()).map_err(|p| p.at(index))?),
-                "md5" => hashed = Template::compile(cx, d, value.as_bytes()).map_err(|p| p.at(index))?,
+                "id" => id = Some(HttpTemplate::compile(cx, d, value.as_bytes()).map_err(|p| p.at(index))?),
+                "md5" => hashed = HttpTemplate::compile(cx, d, value.as_bytes()).map_err(|p| p.at(index))?,
                 _ => return Err(invalid()),
             }
         }
@@ -142,25 +142,25 @@ impl Value for Zones {
         };
         let full = cx.full_name(&path);
         let log = cx.get::<LogFiles>().file(&full);
-        let sum = Template::compile(cx, d, b"$body_bytes_sent")?;
-        let sessions = zones::state(KIND, &name, size, full.as_os_str().as_encoded_bytes(), Sessions::default);
-        let zone = Arc::new(Zone { log, size, timeout_ms, format, id, hashed, sum, sessions });
-        zones::declare_named::<Request, Zone>(cx, d, KIND, &name, zone.clone())?;
-        cx.get::<Declared>().0.push(zone);
-        Ok(Zones)
+        let sum = HttpTemplate::compile(cx, d, b"$body_bytes_sent")?;
+        let sessions = zones::zone_state(KIND, &name, size, full.as_os_str().as_encoded_bytes(), ZoneSessions::default);
+        let zone = Arc::new(SessionLogZone { log, size, timeout_ms, format, id, hashed, sum, sessions });
+        zones::declare_named::<Request, SessionLogZone>(cx, d, KIND, &name, zone.clone())?;
+        cx.get::<DeclaredZones>().0.push(zone);
+        Ok(SessionLogZones)
     }
 }
 
 /// `session_log` lines of a block: names of zones.
 #[derive(Clone, Default)]
-pub struct Logs(Vec<String>);
+pub struct SessionLogs(Vec<String>);
 
-impl Value for Logs {
+impl ValueKind for SessionLogs {
     const SYNTAX: &'static str = "zone | off";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
-        Ok(Logs(if name == "off" { Vec::new() } else { vec![name] }))
+        Ok(SessionLogs(if name == "off" { Vec::new() } else { vec![name] }))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -176,8 +176,8 @@ static VARIABLES: &[Builtin] = &[
 pub struct SessionLog;
 
 impl Feature for SessionLog {
-    fn table(&self) -> Table {
-        SessionConf::table("session_log", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SessionConf::table("session_log", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -187,22 +187,22 @@ impl Feature for SessionLog {
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<SessionConf>() else { return Ok(()) };
-        let mut found: Vec<Arc<Zone>> = Vec::new();
+        let mut found: Vec<Arc<SessionLogZone>> = Vec::new();
         for name in &conf.session_log.0 {
             found.push(
-                zones::find_named::<Request, Zone>(block.cx, KIND, name)
+                zones::find_named::<Request, SessionLogZone>(block.cx, KIND, name)
                     .map_err(|problem| problem.of("session_log"))?,
             );
         }
         if !found.is_empty() {
-            let logs = Arc::new(Active(found));
+            let logs = Arc::new(ActiveLogs(found));
             block.location.extensions.push(logs.clone());
             block.location.loggers.push(logs);
         }
         Ok(())
     }
     fn after_servers(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
-        let zones = std::mem::take(&mut http.cx.get::<Declared>().0);
+        let zones = std::mem::take(&mut http.cx.get::<DeclaredZones>().0);
         if !zones.is_empty() {
             http.background.push(Arc::new(Sweeper(zones)));
         }
@@ -211,9 +211,9 @@ impl Feature for SessionLog {
 }
 
 /// Logs of a location.
-struct Active(Vec<Arc<Zone>>);
+struct ActiveLogs(Vec<Arc<SessionLogZone>>);
 
-impl Logger for Active {
+impl Logger for ActiveLogs {
     fn log(&self, r: &mut Request) {
         for zone in &self.0 {
             let id = zone.id(r);
@@ -225,18 +225,18 @@ impl Logger for Active {
     }
 }
 
-impl Zone {
-    fn id(&self, r: &mut Request) -> Id {
+impl SessionLogZone {
+    fn id(&self, r: &mut Request) -> SessionId {
         let given = self.id.as_ref().and_then(|id| hexadecimal(&id.eval(r)));
         given.unwrap_or_else(|| Md5::digest(self.hashed.eval(r)).into())
     }
-    fn line(&self, r: &mut Request) -> Line {
-        Line { parts: self.format.iter().map(|part| written(part, r)).collect() }
+    fn line(&self, r: &mut Request) -> SessionLine {
+        SessionLine { parts: self.format.iter().map(|part| written(part, r)).collect() }
     }
 }
 
 /// Returns the text with values escaped as in access logs.
-fn written(template: &Template, r: &mut Request) -> Vec<u8> {
+fn written(template: &HttpTemplate, r: &mut Request) -> Vec<u8> {
     let (mut out, mut value) = (Vec::new(), Vec::new());
     for part in template.parts() {
         let Part::Variable(id) = part else {
@@ -261,8 +261,8 @@ fn written(template: &Template, r: &mut Request) -> Vec<u8> {
 }
 
 /// Reads 32 hexadecimal digits.
-fn hexadecimal(text: &[u8]) -> Option<Id> {
-    let mut id = Id::default();
+fn hexadecimal(text: &[u8]) -> Option<SessionId> {
+    let mut id = SessionId::default();
     if text.len() != 2 * id.len() {
         return None;
     }
@@ -274,8 +274,8 @@ fn hexadecimal(text: &[u8]) -> Option<Id> {
 }
 
 /// Returns the session of the location's first log.
-fn id(r: &mut Request) -> Option<Id> {
-    let zone = r.loc().ext::<Active>().and_then(|active| active.0.first().cloned())?;
+fn id(r: &mut Request) -> Option<SessionId> {
+    let zone = r.loc().ext::<ActiveLogs>().and_then(|active| active.0.first().cloned())?;
     Some(zone.id(r))
 }
 
@@ -292,7 +292,7 @@ fn id_bytes(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 /// Logs ended sessions.
-struct Sweeper(Vec<Arc<Zone>>);
+struct Sweeper(Vec<Arc<SessionLogZone>>);
 
 impl Background<HttpPlan> for Sweeper {
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, _: Arc<ErrorLog>) -> LocalFuture<()> {

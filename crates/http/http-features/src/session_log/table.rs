@@ -9,16 +9,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SESSION_BYTES: u64 = 256;
 
 /// MD5 hash.
-pub type Id = [u8; 16];
+pub type SessionId = [u8; 16];
 
 /// A log line of the session's first request, in which the number of bytes is open.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct SessionLine {
     /// Text before, between and after the places of the number.
     pub parts: Vec<Vec<u8>>,
 }
 
-impl Line {
+impl SessionLine {
     fn size(&self) -> u64 {
         self.parts.iter().map(|part| part.len() as u64 + 24).sum()
     }
@@ -33,45 +33,45 @@ impl Line {
     }
 }
 
-struct Session {
-    line: Line,
+struct LoggedSession {
+    line: SessionLine,
     bytes: u64,
     last: (Instant, u64),
     log: Arc<LogFile>,
 }
 
 #[derive(Default)]
-struct Table {
-    all: HashMap<Id, Session>,
-    by_time: BTreeMap<(Instant, u64), Id>,
+struct SessionTable {
+    all: HashMap<SessionId, LoggedSession>,
+    by_time: BTreeMap<(Instant, u64), SessionId>,
     /// Estimated memory.
     used: u64,
     requests: u64,
 }
 
-impl Table {
-    fn remove(&mut self, id: &Id) -> Option<Session> {
+impl SessionTable {
+    fn remove(&mut self, id: &SessionId) -> Option<LoggedSession> {
         let session = self.all.remove(id)?;
         self.by_time.remove(&session.last);
         self.used -= SESSION_BYTES + session.line.size();
         Some(session)
     }
-    fn oldest(&self) -> Option<(Instant, Id)> {
+    fn oldest(&self) -> Option<(Instant, SessionId)> {
         self.by_time.first_key_value().map(|((at, _), id)| (*at, *id))
     }
 }
 
 /// Sessions of a zone, which outlive reloads.
 #[derive(Default)]
-pub struct Sessions(Mutex<Table>);
+pub struct ZoneSessions(Mutex<SessionTable>);
 
 /// Lines of ended sessions, written without the lock.
 #[derive(Default)]
 #[must_use]
-pub struct Ended(Vec<(Arc<LogFile>, Vec<u8>)>);
+pub struct EndedSession(Vec<(Arc<LogFile>, Vec<u8>)>);
 
-impl Ended {
-    fn add(&mut self, session: &Session) {
+impl EndedSession {
+    fn add(&mut self, session: &LoggedSession) {
         match self.0.last_mut() {
             Some((log, lines)) if Arc::ptr_eq(log, &session.log) => session.line.write(session.bytes, lines),
             _ => {
@@ -89,18 +89,18 @@ impl Ended {
     }
 }
 
-impl Sessions {
+impl ZoneSessions {
     /// Counts a request. `line`: renders it, if the request begins a session. A full zone ends the sessions of the oldest last requests.
     pub fn count(
         &self,
-        id: Id,
+        id: SessionId,
         now: Instant,
         [timeout_ms, size]: [u64; 2],
         bytes: u64,
         log: &Arc<LogFile>,
-        line: impl FnOnce() -> Line,
-    ) -> Ended {
-        let mut ended = Ended::default();
+        line: impl FnOnce() -> SessionLine,
+    ) -> EndedSession {
+        let mut ended = EndedSession::default();
         let table = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.requests += 1;
         let last = (now, table.requests);
@@ -122,7 +122,7 @@ impl Sessions {
         {
             table.remove(&oldest).iter().for_each(|session| ended.add(session));
         }
-        let session = Session { line, bytes, last, log: log.clone() };
+        let session = LoggedSession { line, bytes, last, log: log.clone() };
         if needed > size {
             // Beyond the whole zone: a session of one request.
             ended.add(&session);
@@ -135,8 +135,8 @@ impl Sessions {
     }
 
     /// Ends the sessions without a request since the timeout; `None`: all sessions.
-    pub fn expire(&self, now: Instant, timeout_ms: Option<u64>) -> Ended {
-        let mut ended = Ended::default();
+    pub fn expire(&self, now: Instant, timeout_ms: Option<u64>) -> EndedSession {
+        let mut ended = EndedSession::default();
         let table = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((at, oldest)) = table.oldest() {
             if timeout_ms.is_some_and(|most| now.millis_since(at) < most) {
@@ -153,17 +153,17 @@ mod tests {
     use super::*;
     use observe::LogFiles;
 
-    fn lines(ended: Ended) -> String {
+    fn lines(ended: EndedSession) -> String {
         ended.0.iter().map(|(_, lines)| String::from_utf8_lossy(lines)).collect()
     }
 
     #[test]
     fn sessions_end_after_their_last_request() {
         let log = LogFiles::default().file(std::path::Path::new("/nowhere"));
-        let sessions = Sessions::default();
+        let sessions = ZoneSessions::default();
         let count = |id: u8, ms: u64, size: u64| {
             let now = Instant::default().plus_millis(ms);
-            let line = || Line { parts: vec![format!("{id}@{ms}:").into(), "/".into(), "".into()] };
+            let line = || SessionLine { parts: vec![format!("{id}@{ms}:").into(), "/".into(), "".into()] };
             lines(sessions.count([id; 16], now, [1000, size], ms, &log, line))
         };
         let expire = |ms: u64| lines(sessions.expire(Instant::default().plus_millis(ms), Some(1000)));

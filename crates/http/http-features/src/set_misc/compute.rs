@@ -118,13 +118,13 @@ pub fn quote_json(value: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-pub fn hex(value: &[u8], out: &mut Vec<u8>) {
+pub fn write_hex(value: &[u8], out: &mut Vec<u8>) {
     for c in value {
         out.extend(format!("{c:02x}").bytes());
     }
 }
 
-pub fn unhex(value: &[u8], out: &mut Vec<u8>) -> Option<()> {
+pub fn write_unhex(value: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (pairs, rest) = value.as_chunks::<2>();
     let digit = |c: u8| char::from(c).to_digit(16).map(|n| n as u8);
     for [high, low] in pairs {
@@ -207,10 +207,10 @@ mod tests {
             assert_eq!(run(|v, o| hex32.decode(v, o), encoded.as_bytes()), text);
         }
         assert_eq!(run(|v, o| hex32.decode(v, o), b"c!"), "");
-        assert_eq!(run(hex, b"\x00\xfe"), "00fe");
+        assert_eq!(run(write_hex, b"\x00\xfe"), "00fe");
         let mut out = Vec::new();
-        assert_eq!((unhex(b"00FE", &mut out), out.as_slice()), (Some(()), &[0, 0xfe][..]));
-        assert_eq!(unhex(b"0", &mut Vec::new()).or(unhex(b"zz", &mut Vec::new())), None);
+        assert_eq!((write_unhex(b"00FE", &mut out), out.as_slice()), (Some(()), &[0, 0xfe][..]));
+        assert_eq!(write_unhex(b"0", &mut Vec::new()).or(write_unhex(b"zz", &mut Vec::new())), None);
         assert_eq!(run(|v, o| base64_decoded(&BASE64, v, o), b"YWJjZGU="), "abcde");
         assert_eq!(run(|v, o| base64_decoded(&BASE64, v, o), b"%"), "");
     }

@@ -3,16 +3,16 @@
 
 mod compute;
 
-use crate::shared::script_steps::{self, Compute, Computed, Step};
+use crate::shared::script_steps::{self, Compute, ComputedValue, ScriptStep};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use compute::{BASE64, BASE64URL, Base32};
 use conf_schema::value::Flag;
-use conf_schema::{Area, At, Cx, Directive, Problem, Table, Value, directives};
-use http_engine::variable::{VarId, Variables};
-use http_engine::{BlockPlan, Feature, PlanOrder, Request, Template};
+use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
+use http_engine::variable::{HttpVariables, VarId};
+use http_engine::{BlockPlan, Feature, HttpTemplate, PlanOrder, Request};
 use md5::Md5;
-use observe::Level;
+use observe::Severity;
 use sha1::{Digest, Sha1};
 use std::any::Any;
 use std::collections::HashMap;
@@ -22,37 +22,37 @@ use std::sync::atomic::{AtomicI64, Ordering};
 directives! {
     pub struct SetMiscConf from SetMiscInput {
         /// Percent-encodes a value as a URI component. Without a second argument the variable itself is converted.
-        set_escape_uri: Lines,
+        set_escape_uri: SetLines,
         /// Decodes percent-encoding, and `+` to a space.
-        set_unescape_uri: Lines,
+        set_unescape_uri: SetLines,
         /// Quotes a value as a MySQL string.
-        set_quote_sql_str: Lines,
+        set_quote_sql_str: SetLines,
         /// Quotes a value as a PostgreSQL string.
-        set_quote_pgsql_str: Lines,
+        set_quote_pgsql_str: SetLines,
         /// Quotes a value as a JSON string; an empty value becomes `null`.
-        set_quote_json_str: Lines,
+        set_quote_json_str: SetLines,
         /// Sets a variable if it is empty.
-        set_if_empty: Lines,
+        set_if_empty: SetLines,
         /// MD5 digest of a value, in hexadecimal.
-        set_md5: Lines,
+        set_md5: SetLines,
         /// SHA-1 digest of a value, in hexadecimal.
-        set_sha1: Lines,
+        set_sha1: SetLines,
         /// HMAC-SHA1 of a value with a key, as bytes.
-        set_hmac_sha1: Lines,
+        set_hmac_sha1: SetLines,
         /// HMAC-SHA256 of a value with a key, as bytes.
-        set_hmac_sha256: Lines,
+        set_hmac_sha256: SetLines,
         /// Encodes a value with base64.
-        set_encode_base64: Lines,
+        set_encode_base64: SetLines,
         /// Decodes base64; invalid input becomes empty.
-        set_decode_base64: Lines,
+        set_decode_base64: SetLines,
         /// Encodes a value with URL-safe base64, without padding.
-        set_encode_base64url: Lines,
+        set_encode_base64url: SetLines,
         /// Decodes URL-safe base64; invalid input becomes empty.
-        set_decode_base64url: Lines,
+        set_decode_base64url: SetLines,
         /// Encodes a value with base32.
-        set_encode_base32: Lines,
+        set_encode_base32: SetLines,
         /// Decodes base32; invalid input becomes empty.
-        set_decode_base32: Lines,
+        set_decode_base32: SetLines,
         /// Pads base32 with `=`.
         set_base32_padding: Flag,
         /// Former name of `set_base32_padding`.
@@ -60,27 +60,27 @@ directives! {
         /// Alphabet of base32, 32 characters.
         set_base32_alphabet: Alphabet,
         /// Encodes a value in hexadecimal.
-        set_encode_hex: Lines,
+        set_encode_hex: SetLines,
         /// Decodes a hexadecimal string. Invalid input results in status 500.
-        set_decode_hex: Lines,
+        set_decode_hex: SetLines,
         /// Random number in a range, bounds included. Not suitable for secrets.
-        set_random: Lines,
+        set_random: SetLines,
         /// Cryptographically random text of 1 to 64 letters and digits.
-        set_secure_random_alphanum: Lines,
+        set_secure_random_alphanum: SetLines,
         /// Cryptographically random text of 1 to 64 lower-case letters.
-        set_secure_random_lcalpha: Lines,
+        set_secure_random_lcalpha: SetLines,
         /// Next number of a range; the first follows the last. A variable without a number continues the location's
         /// sequence.
         /// Differs: all worker threads share one sequence.
-        set_rotate: Lines,
+        set_rotate: SetLines,
         /// Today's date in local time, as `2026-11-23`.
-        set_local_today: Lines,
+        set_local_today: SetLines,
         /// Time in GMT, in a `strftime` format.
-        set_formatted_gmt_time: Lines,
+        set_formatted_gmt_time: SetLines,
         /// Local time, in a `strftime` format.
-        set_formatted_local_time: Lines,
+        set_formatted_local_time: SetLines,
         /// Selects an upstream of a list by the hash of a value.
-        set_hashed_upstream: Lines,
+        set_hashed_upstream: SetLines,
         /// Defines a list of upstreams for `set_hashed_upstream`.
         upstream_list: UpstreamList,
     }
@@ -155,19 +155,19 @@ impl Operation {
 }
 
 #[derive(Clone)]
-struct Written {
+struct WrittenLine {
     order: usize,
     at: At,
     variable: VarId,
-    arguments: Vec<Template>,
+    arguments: Vec<HttpTemplate>,
     operation: Operation,
     lists: Option<Lists>,
 }
 
 #[derive(Clone)]
-pub struct Lines(Vec<Written>);
+pub struct SetLines(Vec<WrittenLine>);
 
-impl Value for Lines {
+impl ValueKind for SetLines {
     const SYNTAX: &'static str = "$variable [value ...]";
     const REPEATS: bool = true;
     const INHERITS: bool = false;
@@ -181,18 +181,18 @@ impl Value for Lines {
                 .at(0)
                 .hint("a variable name begins with \"$\""));
         };
-        let variable = cx.get::<Variables>().script(variable).map_err(|p| p.at(0))?;
+        let variable = cx.get::<HttpVariables>().script(variable).map_err(|p| p.at(0))?;
         // With one argument, the variable itself is the first operand.
         let in_place = d.args.len() == 1 && operation != Operation::LocalToday;
         let first = usize::from(!in_place && !operation.takes_old());
         let mut arguments = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(first) {
-            arguments.push(Template::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
+            arguments.push(HttpTemplate::compile(cx, d, &word.bytes).map_err(|p| p.at(index))?);
         }
         let mut lists = None;
         if operation == Operation::HashedUpstream {
             let all = cx.get::<UpstreamLists>().0.clone();
-            if let Some(list) = arguments.first().and_then(Template::as_literal)
+            if let Some(list) = arguments.first().and_then(HttpTemplate::as_literal)
                 && !all.contains_key(list)
             {
                 let shown = String::from_utf8_lossy(list).into_owned();
@@ -202,7 +202,7 @@ impl Value for Lines {
             lists = Some(all);
         }
         let order = script_steps::next_order(cx);
-        Ok(Lines(vec![Written { order, at: cx.at, variable, arguments, operation, lists }]))
+        Ok(SetLines(vec![WrittenLine { order, at: cx.at, variable, arguments, operation, lists }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -217,7 +217,7 @@ struct UpstreamLists(Lists);
 #[derive(Clone)]
 pub struct UpstreamList;
 
-impl Value for UpstreamList {
+impl ValueKind for UpstreamList {
     const SYNTAX: &'static str = "name upstream ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -233,7 +233,7 @@ impl Value for UpstreamList {
 #[derive(Clone, Debug)]
 pub struct Alphabet([u8; 32]);
 
-impl Value for Alphabet {
+impl ValueKind for Alphabet {
     const SYNTAX: &'static str = "letters";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let word = d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default();
@@ -247,8 +247,8 @@ impl Value for Alphabet {
 pub struct SetMisc;
 
 impl Feature for SetMisc {
-    fn table(&self) -> Table {
-        SetMiscConf::table("set_misc", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SetMiscConf::table("set_misc", ContextArea::Http)
     }
     fn plan_order(&self) -> PlanOrder {
         // The block's script takes the lines.
@@ -323,13 +323,13 @@ impl Feature for SetMisc {
         let alphabet = set_base32_alphabet.as_ref().map_or(*b"0123456789abcdefghijklmnopqrstuv", |a| a.0);
         let base32 = Base32 { alphabet, padding };
         let rotation = Arc::new(Rotation(AtomicI64::new(NOT_YET)));
-        let steps = all.into_iter().flatten().flat_map(|lines| &lines.0).cloned().map(|line| Step {
+        let steps = all.into_iter().flatten().flat_map(|lines| &lines.0).cloned().map(|line| ScriptStep {
             order: line.order,
             at: line.at,
             variable: line.variable,
             arguments: line.arguments,
             quiet: usize::from(line.operation.takes_old()),
-            compute: Arc::new(Line {
+            compute: Arc::new(SetLine {
                 operation: line.operation,
                 lists: line.lists,
                 base32: base32.clone(),
@@ -346,20 +346,20 @@ const NOT_YET: i64 = i64::MIN;
 
 const RANDOM_LETTERS_MAX: usize = 64;
 
-struct Line {
+struct SetLine {
     operation: Operation,
     lists: Option<Lists>,
     base32: Base32,
     rotation: Arc<Rotation>,
 }
 
-impl Compute for Line {
-    fn compute(&self, r: &mut Request, values: &[Vec<u8>], out: &mut Vec<u8>) -> Computed {
+impl Compute for SetLine {
+    fn compute(&self, r: &mut Request, values: &[Vec<u8>], out: &mut Vec<u8>) -> ComputedValue {
         let value = values.first().map(Vec::as_slice).unwrap_or_default();
         let second = values.get(1).map(Vec::as_slice).unwrap_or_default();
         let failed = |r: &Request, words: std::fmt::Arguments<'_>| {
-            r.log(Level::Error, words);
-            Computed::Failed
+            r.log(Severity::Error, words);
+            ComputedValue::Failed
         };
         let sign = |algorithm, out: &mut Vec<u8>| {
             out.extend_from_slice(hmac::sign(&hmac::Key::new(algorithm, value), second).as_ref());
@@ -370,10 +370,10 @@ impl Compute for Line {
             Operation::QuoteSql => compute::quote_sql(value, out),
             Operation::QuotePgsql => compute::quote_pgsql(value, out),
             Operation::QuoteJson => compute::quote_json(value, out),
-            Operation::IfEmpty if !value.is_empty() => return Computed::Unchanged,
+            Operation::IfEmpty if !value.is_empty() => return ComputedValue::Unchanged,
             Operation::IfEmpty => out.extend_from_slice(second),
-            Operation::Md5 => compute::hex(&Md5::digest(value), out),
-            Operation::Sha1 => compute::hex(&Sha1::digest(value), out),
+            Operation::Md5 => compute::write_hex(&Md5::digest(value), out),
+            Operation::Sha1 => compute::write_hex(&Sha1::digest(value), out),
             Operation::HmacSha1 => sign(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, out),
             Operation::HmacSha256 => sign(hmac::HMAC_SHA256, out),
             Operation::EncodeBase64 => out.extend(BASE64.encode(value).bytes()),
@@ -382,9 +382,9 @@ impl Compute for Line {
             Operation::DecodeBase64Url => compute::base64_decoded(&BASE64URL, value, out),
             Operation::EncodeBase32 => self.base32.encode(value, out),
             Operation::DecodeBase32 => self.base32.decode(value, out),
-            Operation::EncodeHex => compute::hex(value, out),
+            Operation::EncodeHex => compute::write_hex(value, out),
             Operation::DecodeHex => {
-                if compute::unhex(value, out).is_none() {
+                if compute::write_unhex(value, out).is_none() {
                     return failed(r, format_args!("set_decode_hex: invalid value"));
                 }
             }
@@ -430,7 +430,7 @@ impl Compute for Line {
                 out.extend_from_slice(list.get(index).map(Vec::as_slice).unwrap_or_default());
             }
         }
-        Computed::Value
+        ComputedValue::Value
     }
 }
 
@@ -465,7 +465,7 @@ fn rotate(r: &Request, Rotation(last): &Rotation, value: &[u8], from: i64, to: i
         return next;
     }
     if !value.is_empty() {
-        r.log(Level::Error, format_args!("set_rotate: bad current value: \"{}\"", String::from_utf8_lossy(value)));
+        r.log(Severity::Error, format_args!("set_rotate: bad current value: \"{}\"", String::from_utf8_lossy(value)));
     }
     let step = |last: i64| if last == NOT_YET { from } else { next(last) };
     match last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(step(last))) {
@@ -473,15 +473,15 @@ fn rotate(r: &Request, Rotation(last): &Rotation, value: &[u8], from: i64, to: i
     }
 }
 
-fn time(r: &Request, form: &str, local: bool, out: &mut Vec<u8>) -> Computed {
-    match observe::clock::formatted(base::clock::unix_seconds(), local, form) {
+fn time(r: &Request, form: &str, local: bool, out: &mut Vec<u8>) -> ComputedValue {
+    match observe::clock::format_time(base::clock::unix_seconds(), local, form) {
         Some(text) => {
             out.extend(text.bytes());
-            Computed::Value
+            ComputedValue::Value
         }
         None => {
-            r.log(Level::Error, format_args!("the time has no form \"{form}\""));
-            Computed::Failed
+            r.log(Severity::Error, format_args!("the time has no form \"{form}\""));
+            ComputedValue::Failed
         }
     }
 }

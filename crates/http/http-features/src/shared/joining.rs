@@ -7,7 +7,7 @@ use http_engine::Piece;
 pub const JOINED_BYTES: u64 = 16 * 1024;
 
 /// Joins bytes with following ones while `next` returns some that fit.
-pub fn join(first: Bytes, mut next: impl FnMut(u64) -> Option<Bytes>) -> Bytes {
+pub fn join_pieces(first: Bytes, mut next: impl FnMut(u64) -> Option<Bytes>) -> Bytes {
     let room = |length: usize| JOINED_BYTES.saturating_sub(length as u64);
     let Some(second) = next(room(first.len())) else { return first };
     let mut all = BytesMut::with_capacity(first.len() + second.len() + 1024);
@@ -20,9 +20,9 @@ pub fn join(first: Bytes, mut next: impl FnMut(u64) -> Option<Bytes>) -> Bytes {
 }
 
 /// Next piece of a queue, joined with small ones after it.
-pub fn pop(queue: &mut std::collections::VecDeque<Piece>) -> Option<Piece> {
+pub fn pop_joined(queue: &mut std::collections::VecDeque<Piece>) -> Option<Piece> {
     match queue.pop_front()? {
-        Piece::Bytes(first) => Some(Piece::Bytes(join(first, |room| match queue.front() {
+        Piece::Bytes(first) => Some(Piece::Bytes(join_pieces(first, |room| match queue.front() {
             Some(Piece::Bytes(next)) if next.len() as u64 <= room => match queue.pop_front() {
                 Some(Piece::Bytes(next)) => Some(next),
                 _ => None,
@@ -44,7 +44,7 @@ mod tests {
         let mut queue: std::collections::VecDeque<Piece> =
             [piece(b"a"), piece(b"b"), piece(b"c"), Piece::Flush, piece(b"d"), piece(&large), piece(b"e")].into();
         let mut seen = Vec::new();
-        while let Some(next) = pop(&mut queue) {
+        while let Some(next) = pop_joined(&mut queue) {
             seen.push(match next {
                 Piece::Bytes(bytes) => bytes.to_vec(),
                 _ => b"flush".to_vec(),

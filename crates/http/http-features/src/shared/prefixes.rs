@@ -28,7 +28,7 @@ pub fn of_location(cx: &Cx) -> Result<Vec<u8>, Problem> {
 /// Returns the path with `new` instead of the location's name; `None` if it does not begin with that name, as after
 /// `rewrite ... break`. `write` appends the rest behind the name, which may escape it. Writes no doubled slash at the seam, and at least
 /// `/`.
-pub fn replaced(path: &[u8], name: &[u8], new: &[u8], write: impl Fn(&[u8], &mut Vec<u8>)) -> Option<Vec<u8>> {
+pub fn replace_prefix(path: &[u8], name: &[u8], new: &[u8], write: impl Fn(&[u8], &mut Vec<u8>)) -> Option<Vec<u8>> {
     let rest = path.strip_prefix(name.strip_suffix(b"/").unwrap_or(name))?;
     let mut out = new.to_vec();
     if !rest.is_empty() {
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_prefix_is_replaced_without_doubled_slashes() {
         let of = |path: &str, name: &str, new: &str| {
-            let made = replaced(path.as_bytes(), name.as_bytes(), new.as_bytes(), |rest, out| out.extend(rest));
+            let made = replace_prefix(path.as_bytes(), name.as_bytes(), new.as_bytes(), |rest, out| out.extend(rest));
             made.map(|made| String::from_utf8_lossy(&made).into_owned()).unwrap_or_default()
         };
         for (path, name, new, expected) in [

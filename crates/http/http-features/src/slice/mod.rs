@@ -3,14 +3,15 @@
 
 use bytes::Bytes;
 use conf_schema::value::Size;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, PlanOrder, Request, subrequest,
+    BlockPlan, BodyError, BodySource, Feature, Flow, Handler, LocalFuture, Piece, PlanOrder, Request, ResponseBody,
+    subrequest,
 };
 use http_types::Known;
 use http_upstream::slicing::Slice;
-use observe::Level;
+use observe::Severity;
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ static VARIABLES: &[Builtin] =
     &[Builtin::one("slice_range", slice_range, "Range of the requested slice: `bytes=0-1048575`.")];
 
 impl Feature for SliceFeature {
-    fn table(&self) -> Table {
-        SliceConf::table("slice", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SliceConf::table("slice", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -48,7 +49,7 @@ impl Feature for SliceFeature {
         };
         if let Some(inner) = block.location.content.take() {
             block.location.extensions.push(Arc::new(SliceSize(size)));
-            block.location.content = Some(Arc::new(Sliced { inner, size }));
+            block.location.content = Some(Arc::new(SlicedBody { inner, size }));
         }
         Ok(())
     }
@@ -83,19 +84,19 @@ fn first_byte(r: &Request) -> u64 {
     number.filter(|n| *n <= i64::MAX as u64).unwrap_or(0)
 }
 
-struct Sliced {
+struct SlicedBody {
     inner: Arc<dyn Handler>,
     size: u64,
 }
 
-impl Handler for Sliced {
+impl Handler for SlicedBody {
     fn run(&self, r: &mut Request) -> Flow {
         if r.is_subrequest() {
             return self.inner.run(r);
         }
         let size = self.size;
         let flow = match self.inner.run(r) {
-            Flow::Exchange(exchange) => Flow::Later(http_engine::exchange::later(exchange)),
+            Flow::Exchange(exchange) => Flow::Later(http_engine::exchange::later_exchange(exchange)),
             flow => flow,
         };
         match flow {
@@ -121,13 +122,13 @@ impl Handler for Sliced {
 }
 
 /// Makes the first slice's head the whole response's.
-async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
+async fn begin(r: &mut Request, body: ResponseBody, size: u64) -> Flow {
     let Some(slice) = r.ext::<Slice>().cloned() else { return Flow::Content(body) };
     if r.out.status != 206 {
         r.take_ext::<Slice>();
         return Flow::Content(body);
     }
-    let part = match Part::of(r, slice.start, size) {
+    let part = match ContentRange::of(r, slice.start, size) {
         Ok(part) => part,
         Err(words) => {
             say(r, &words);
@@ -166,7 +167,7 @@ async fn begin(r: &mut Request, body: Body, size: u64) -> Flow {
             }
         }
     }
-    Flow::Content(Body::Source(Box::new(whole)))
+    Flow::Content(ResponseBody::Source(Box::new(whole)))
 }
 
 /// Logs the fault of a slice. nginx finds it while it handles the head.
@@ -174,9 +175,9 @@ fn say(r: &Request, words: &str) {
     match r.accounting.asked.and_then(|asked| asked(r)) {
         Some(url) => {
             let words = format_args!("{words} while reading response header from upstream");
-            r.log_of(Level::Error, words, Some(&url));
+            r.log_of(Severity::Error, words, Some(&url));
         }
-        None => r.log(Level::Error, format_args!("{words}")),
+        None => r.log(Severity::Error, format_args!("{words}")),
     }
 }
 
@@ -184,16 +185,16 @@ const HELD_BYTES: u64 = 1460;
 
 /// Contents of `Content-Range`; `end` is exclusive.
 #[derive(Debug, PartialEq, Eq)]
-struct Part {
+struct ContentRange {
     start: u64,
     end: u64,
     complete: u64,
 }
 
-impl Part {
+impl ContentRange {
     /// Range of a response, if it is the requested one.
-    fn of(r: &Request, start: u64, size: u64) -> Result<Part, String> {
-        let part = match r.out.field(b"Content-Range").map(Part::read) {
+    fn of(r: &Request, start: u64, size: u64) -> Result<ContentRange, String> {
+        let part = match r.out.field(b"Content-Range").map(ContentRange::read) {
             Some(Some((part, true))) => part,
             Some(Some((_, false))) => return Err("no complete length in slice response".into()),
             _ => return Err("invalid range in slice response".into()),
@@ -207,7 +208,7 @@ impl Part {
         }
         Ok(part)
     }
-    fn read(text: &[u8]) -> Option<(Part, bool)> {
+    fn read(text: &[u8]) -> Option<(ContentRange, bool)> {
         let mut rest = text.strip_prefix(b"bytes ")?;
         let number = |rest: &mut &[u8]| {
             *rest = rest.trim_ascii_start();
@@ -228,7 +229,7 @@ impl Part {
                 (0, false)
             }
         };
-        rest.is_empty().then_some((Part { start, end, complete }, known))
+        rest.is_empty().then_some((ContentRange { start, end, complete }, known))
     }
 }
 
@@ -246,9 +247,9 @@ struct Slices {
 }
 
 enum SliceState {
-    First(Body),
-    Coming(LocalFuture<Option<(Box<Request>, Body)>>),
-    Next(Box<Request>, Body),
+    First(ResponseBody),
+    Coming(LocalFuture<Option<(Box<Request>, ResponseBody)>>),
+    Next(Box<Request>, ResponseBody),
     Between,
 }
 
@@ -261,16 +262,16 @@ impl Slices {
         }
         copy.keep(Slice { start, size: self.size });
         self.at = start;
-        self.state = SliceState::Coming(Box::pin(subrequest::head(copy)));
+        self.state = SliceState::Coming(Box::pin(subrequest::run_to_head(copy)));
         Ok(())
     }
-    fn come(&mut self, child: Box<Request>, body: Body) -> Result<(), BodyError> {
+    fn come(&mut self, child: Box<Request>, body: ResponseBody) -> Result<(), BodyError> {
         let checked = if child.out.status != 206 {
             Err(format!("unexpected status code {} in slice response", child.out.status))
         } else if !self.etag.is_empty() && child.out.etag.bytes() != self.etag {
             Err("etag mismatch in slice response".into())
         } else {
-            Part::of(&child, self.at, self.size)
+            ContentRange::of(&child, self.at, self.size)
         };
         match checked {
             Ok(part) => {
@@ -338,7 +339,7 @@ impl Slices {
                         return Poll::Ready(Some(Err(BodyError)));
                     }
                     if let SliceState::Next(child, _) = std::mem::replace(&mut self.state, SliceState::Between) {
-                        subrequest::ended(child);
+                        subrequest::log_subrequest(child);
                     }
                 }
             }
@@ -376,11 +377,11 @@ mod tests {
 
     #[test]
     fn content_ranges() {
-        let part = |start, end, complete| Some((Part { start, end, complete }, true));
+        let part = |start, end, complete| Some((ContentRange { start, end, complete }, true));
         for (text, want) in [
             ("bytes 0-1/100", part(0, 2, 100)),
             ("bytes  0 - 1 / 100 ", part(0, 2, 100)),
-            ("bytes 0-1/*", Some((Part { start: 0, end: 2, complete: 0 }, false))),
+            ("bytes 0-1/*", Some((ContentRange { start: 0, end: 2, complete: 0 }, false))),
             ("bytes", None),
             ("bytes 0-/1", None),
             ("bytes 0-1", None),
@@ -389,7 +390,7 @@ mod tests {
             ("bytes 99999999999999999999-1/2", None),
             ("items 0-1/2", None),
         ] {
-            assert_eq!(Part::read(text.as_bytes()), want, "{text}");
+            assert_eq!(ContentRange::read(text.as_bytes()), want, "{text}");
         }
     }
 }

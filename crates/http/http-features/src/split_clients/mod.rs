@@ -1,7 +1,7 @@
 //! split_clients (nginx: `ngx_http_split_clients_module`): variables by share of clients; see
 //! `session_engine::split_clients`.
 
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ directives! {
 pub struct SplitClients;
 
 impl Feature for SplitClients {
-    fn table(&self) -> Table {
-        SplitConf::table("split_clients", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SplitConf::table("split_clients", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false

@@ -1,12 +1,12 @@
 //! Runs SSI commands: checks their parameters and context, and queues their output. [`super::parse`] finds them.
 
 use super::TimeForm;
-use super::page::{Page, Part};
-use super::parse::Command;
-use super::state::{self, Failed, Shared};
+use super::page::{PagePart, SsiPage};
+use super::parse::SsiCommand;
+use super::state::{self, CommandFailed, PageState};
 use bytes::Bytes;
 use http_engine::{Request, path, subrequest};
-use observe::Level;
+use observe::Severity;
 
 /// Commands with their parameters; `!` marks required ones.
 const COMMANDS: &[(&str, &[&str])] = &[
@@ -41,18 +41,18 @@ pub enum Encoding {
     Entity,
 }
 
-fn fail(r: &mut Request, words: std::fmt::Arguments<'_>) -> Failed {
-    r.log(Level::Error, words);
-    Failed
+fn fail(r: &mut Request, words: std::fmt::Arguments<'_>) -> CommandFailed {
+    r.log(Severity::Error, words);
+    CommandFailed
 }
 
 fn shown(text: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(text)
 }
 
-impl Page {
+impl SsiPage {
     /// Runs a command, or stores it inside a block.
-    pub fn run(&mut self, r: &mut Request, command: &Command) -> Result<(), Failed> {
+    pub fn run(&mut self, r: &mut Request, command: &SsiCommand) -> Result<(), CommandFailed> {
         let name = shown(&command.name);
         let Some((_, params)) = COMMANDS.iter().find(|(known, _)| *known == name) else {
             if self.output {
@@ -96,7 +96,7 @@ impl Page {
                 Ok(())
             }
             "set" => {
-                let value = state::evaluate(r, must("value"))?;
+                let value = state::evaluate_text(r, must("value"))?;
                 let set = self.shared.set(&must("var").to_ascii_lowercase(), value);
                 set.map_err(|words| fail(r, format_args!("{words}")))
             }
@@ -125,7 +125,7 @@ impl Page {
         }
     }
 
-    fn check(&self, r: &mut Request, command: &Command, params: &[&str]) -> Result<(), Failed> {
+    fn check(&self, r: &mut Request, command: &SsiCommand, params: &[&str]) -> Result<(), CommandFailed> {
         let name = shown(&command.name);
         if command.params.len() > PARAMS_MAX {
             return Err(fail(r, format_args!("too many SSI command parameters: \"{name}\"")));
@@ -149,19 +149,19 @@ impl Page {
         Ok(())
     }
 
-    fn choose(&mut self, r: &mut Request, expression: &[u8]) -> Result<(), Failed> {
+    fn choose(&mut self, r: &mut Request, expression: &[u8]) -> Result<(), CommandFailed> {
         if self.chosen {
             self.output = false;
             return Ok(());
         }
-        let holds = state::holds(r, expression)?;
+        let holds = state::condition_holds(r, expression)?;
         (self.output, self.chosen) = (holds, holds);
         self.branch = Branch::If;
         Ok(())
     }
 
     fn echo(&mut self, r: &mut Request, name: &[u8], default: Option<&[u8]>, encoding: Option<&[u8]>) {
-        let value = match state::variable(r, name) {
+        let value = match state::variable_value(r, name) {
             Some(value) => value,
             None => default.unwrap_or(b"(none)").to_vec(),
         };
@@ -175,7 +175,7 @@ impl Page {
             Some(b"entity") => self.encoding = Encoding::Entity,
             Some(other) => {
                 let other = shown(other);
-                r.log(Level::Error, format_args!("unknown encoding \"{other}\" in the \"echo\" command"));
+                r.log(Severity::Error, format_args!("unknown encoding \"{other}\" in the \"echo\" command"));
             }
         }
         self.put(match self.encoding {
@@ -185,7 +185,7 @@ impl Page {
         });
     }
 
-    fn include<'a>(&mut self, r: &mut Request, param: impl Fn(&str) -> Option<&'a [u8]>) -> Result<(), Failed> {
+    fn include<'a>(&mut self, r: &mut Request, param: impl Fn(&str) -> Option<&'a [u8]>) -> Result<(), CommandFailed> {
         let (uri, file, set, stub) = (param("virtual"), param("file"), param("set"), param("stub"));
         let target = match (uri, file) {
             (Some(uri), Some(file)) => {
@@ -213,7 +213,7 @@ impl Page {
                 return Err(fail(r, format_args!("invalid value \"{word}\" in the \"wait\" parameter")));
             }
         };
-        let mut target = state::evaluate(r, target)?;
+        let mut target = state::evaluate_text(r, target)?;
         if !target.starts_with(b"/") && !target.is_empty() {
             let folder = r.target.path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
             target.splice(0..0, r.target.path.get(..folder).unwrap_or_default().iter().copied());
@@ -232,7 +232,7 @@ impl Page {
                 }
             },
         };
-        let child = r.subrequest(path, args).map_err(|_| Failed)?;
+        let child = r.subrequest(path, args).map_err(|_| CommandFailed)?;
         if let Some(name) = set.map(<[u8]>::to_ascii_lowercase)
             && self.shared.get(&name).is_none()
         {
@@ -240,9 +240,9 @@ impl Page {
             self.shared.set(&name, Vec::new()).map_err(|words| fail(r, format_args!("{words}")))?;
         }
         let part = match (set, stub) {
-            (Some(name), _) => Part::Set(Box::pin(subrequest::in_memory(child)), name.to_ascii_lowercase()),
-            (None, Some(stub)) => Part::Include(subrequest::stream_or(child, stub, r.out.content_type.clone())),
-            (None, None) => Part::Include(subrequest::stream_later(child)),
+            (Some(name), _) => PagePart::Set(Box::pin(subrequest::in_memory(child)), name.to_ascii_lowercase()),
+            (None, Some(stub)) => PagePart::Include(subrequest::stream_or(child, stub, r.out.content_type.clone())),
+            (None, None) => PagePart::Include(subrequest::stream_later(child)),
         };
         self.queue.push_back(part);
         self.includes += 1;
@@ -279,6 +279,6 @@ fn escape_html(text: &[u8]) -> Vec<u8> {
     out
 }
 
-pub fn shared(r: &mut Request) -> std::rc::Rc<Shared> {
-    Shared::of(r)
+pub fn page_state(r: &mut Request) -> std::rc::Rc<PageState> {
+    PageState::of(r)
 }

@@ -8,10 +8,10 @@ mod parse;
 mod state;
 
 use conf_schema::value::{Flag, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request, Str};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody, Str};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ directives! {
 #[derive(Clone)]
 pub struct SsiTypes(MediaTypes);
 
-impl Value for SsiTypes {
+impl ValueKind for SsiTypes {
     const SYNTAX: &'static str = "media-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -64,7 +64,7 @@ static VARIABLES: &[Builtin] = &[
 fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {
     let form = r.ext::<TimeForm>().map_or(TIME_FORM, |form| &form.0);
     let now = base::clock::unix_seconds();
-    let text = if form == "%s" { Some(now.to_string()) } else { observe::clock::formatted(now, local, form) };
+    let text = if form == "%s" { Some(now.to_string()) } else { observe::clock::format_time(now, local, form) };
     text.is_some_and(|text| {
         out.extend_from_slice(text.as_bytes());
         true
@@ -74,8 +74,8 @@ fn date(r: &mut Request, local: bool, out: &mut Vec<u8>) -> bool {
 pub struct Ssi;
 
 impl Feature for Ssi {
-    fn table(&self) -> Table {
-        SsiConf::table("ssi", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SsiConf::table("ssi", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -86,19 +86,19 @@ impl Feature for Ssi {
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<SsiConf>() else { return Ok(()) };
         if conf.ssi {
-            block.location.filters.push((FilterOrder::Ssi, Arc::new(Run(conf))));
+            block.location.filters.push((FilterOrder::Ssi, Arc::new(SsiRun(conf))));
         }
         Ok(())
     }
 }
 
-struct Run(Arc<SsiConf>);
+struct SsiRun(Arc<SsiConf>);
 
-impl Filter for Run {
+impl Filter for SsiRun {
     fn name(&self) -> &'static str {
         "ssi"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if r.out.content_length == Some(0) || !self.0.ssi_types.0.has(r.out.content_type.bytes()) {
             return Ok(body);
         }
@@ -113,6 +113,6 @@ impl Filter for Run {
         if r.is_head() {
             return Ok(body);
         }
-        Ok(Body::Source(Box::new(page::Page::new(self.0.clone(), r, body))))
+        Ok(ResponseBody::Source(Box::new(page::SsiPage::new(self.0.clone(), r, body))))
     }
 }

@@ -2,15 +2,15 @@
 
 use super::SsiConf;
 use super::command::{self, Branch, Encoding};
-use super::parse::{Parser, Token};
-use super::state::Shared;
+use super::parse::{SsiParser, SsiToken};
+use super::state::PageState;
 use crate::shared::joining::{self, JOINED_BYTES};
 use bytes::Bytes;
 use http_engine::body_memory::{self, Reservation};
-use http_engine::subrequest::{self, NoAnswer, Stream};
-use http_engine::{Body, BodyError, BodySource, FilePart, LocalFuture, Piece, Request};
+use http_engine::subrequest::{self, BodyStream, NoAnswer};
+use http_engine::{BodyError, BodySource, FilePart, LocalFuture, Piece, Request, ResponseBody};
 use net::budget;
-use observe::Level;
+use observe::Severity;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -28,26 +28,26 @@ const HELD_BYTES_MAX: u64 = 256 * 1024;
 const HELD_PARTS_MAX: usize = 1024;
 const GATHERED_PARTS_MAX: usize = 64;
 
-pub enum Part {
+pub enum PagePart {
     Piece(Piece),
-    Include(Stream),
+    Include(BodyStream),
     /// A response to store in a variable.
     Set(LocalFuture<Result<(Box<Request>, Vec<u8>), NoAnswer>>, Vec<u8>),
 }
 
-pub struct Page {
+pub struct SsiPage {
     conf: Arc<SsiConf>,
-    pub shared: Rc<Shared>,
-    body: Body,
+    pub shared: Rc<PageState>,
+    body: ResponseBody,
     ended: bool,
     /// Failed; reported after earlier output.
     broken: bool,
-    parser: Parser,
+    parser: SsiParser,
     input: Bytes,
     /// Position of the input in its file.
     origin: Option<FilePart>,
     file: Option<FilePart>,
-    pub queue: VecDeque<Part>,
+    pub queue: VecDeque<PagePart>,
     /// Includes in the queue.
     pub includes: usize,
     /// Includes that run together, at most [`TOGETHER_MAX`].
@@ -71,13 +71,13 @@ pub struct Page {
     pub errmsg: Bytes,
 }
 
-impl Page {
-    pub fn new(conf: Arc<SsiConf>, r: &mut Request, body: Body) -> Page {
+impl SsiPage {
+    pub fn new(conf: Arc<SsiConf>, r: &mut Request, body: ResponseBody) -> SsiPage {
         let include_bytes = include_bytes(r);
-        Page {
-            parser: Parser::new(conf.ssi_value_length.0 as usize),
+        SsiPage {
+            parser: SsiParser::new(conf.ssi_value_length.0 as usize),
             conf,
-            shared: command::shared(r),
+            shared: command::page_state(r),
             body,
             ended: false,
             broken: false,
@@ -102,7 +102,7 @@ impl Page {
     }
     pub fn put(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
-            self.queue.push_back(Part::Piece(Piece::Bytes(bytes)));
+            self.queue.push_back(PagePart::Piece(Piece::Bytes(bytes)));
         }
     }
     fn failed(&mut self) {
@@ -113,12 +113,12 @@ impl Page {
     /// Sends text, adds it to the open block, or omits it.
     fn text(&mut self, r: &mut Request, piece: Piece) {
         if self.output {
-            self.queue.push_back(Part::Piece(piece));
+            self.queue.push_back(PagePart::Piece(piece));
         } else if self.in_block
             && let Piece::Bytes(bytes) = piece
             && let Err(words) = self.shared.add_to_block(&bytes)
         {
-            r.log(Level::Error, format_args!("{words}"));
+            r.log(Severity::Error, format_args!("{words}"));
             self.failed();
         }
     }
@@ -143,7 +143,7 @@ impl Page {
                     return Poll::Ready(Ok(true));
                 }
                 Some(Ok(Piece::File(part))) => self.file = Some(part),
-                Some(Ok(Piece::Flush)) => self.queue.push_back(Part::Piece(Piece::Flush)),
+                Some(Ok(Piece::Flush)) => self.queue.push_back(PagePart::Piece(Piece::Flush)),
             }
         }
     }
@@ -175,7 +175,7 @@ impl Page {
         }
         match found {
             None => {}
-            Some(Token::Text(range)) => {
+            Some(SsiToken::Text(range)) => {
                 // Long text is sent from the file.
                 let part = origin.filter(|_| range.len() as u64 > self.conf.ssi_min_file_chunk.0 && self.output);
                 let piece = match part {
@@ -187,11 +187,11 @@ impl Page {
                 };
                 self.text(r, piece);
             }
-            Some(Token::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
-            Some(Token::Fault(words)) => r.log(Level::Error, format_args!("{words}")),
-            Some(Token::Broken) => self.failed(),
-            Some(Token::Command(command)) if self.run(r, &command).is_err() => self.failed(),
-            Some(Token::Command(_)) => {}
+            Some(SsiToken::Held(text)) => self.text(r, Piece::Bytes(Bytes::from_static(text))),
+            Some(SsiToken::Fault(words)) => r.log(Severity::Error, format_args!("{words}")),
+            Some(SsiToken::Broken) => self.failed(),
+            Some(SsiToken::Command(command)) if self.run(r, &command).is_err() => self.failed(),
+            Some(SsiToken::Command(_)) => {}
         }
         Poll::Ready(Ok(true))
     }
@@ -203,7 +203,7 @@ impl Page {
         let (mut includes, mut held) = (0, 0);
         for part in &self.queue {
             match part {
-                Part::Piece(piece) => held += piece.len(),
+                PagePart::Piece(piece) => held += piece.len(),
                 _ => includes += 1,
             }
         }
@@ -227,7 +227,7 @@ impl Page {
     fn drive_all(&mut self, cx: &mut Context<'_>) {
         self.unstarted = false;
         for part in &mut self.queue {
-            if let Part::Include(stream) = part {
+            if let PagePart::Include(stream) = part {
                 stream.poll_ahead(cx);
                 if step_done(cx).is_pending() {
                     self.unstarted = true;
@@ -238,8 +238,8 @@ impl Page {
     }
     /// Tells whether only a little text is queued.
     fn may_gather(&self) -> bool {
-        let text = |part: &Part| match part {
-            Part::Piece(Piece::Bytes(bytes)) => Some(bytes.len() as u64),
+        let text = |part: &PagePart| match part {
+            PagePart::Piece(Piece::Bytes(bytes)) => Some(bytes.len() as u64),
             _ => None,
         };
         let sum = self.queue.iter().map(text).sum::<Option<u64>>();
@@ -247,11 +247,11 @@ impl Page {
     }
     /// Joined with small pieces after it.
     fn next_piece(&mut self) -> Option<Piece> {
-        let Some(Part::Piece(first)) = self.queue.pop_front() else { return None };
+        let Some(PagePart::Piece(first)) = self.queue.pop_front() else { return None };
         let Piece::Bytes(first) = first else { return Some(first) };
-        Some(Piece::Bytes(joining::join(first, |room| match self.queue.front() {
-            Some(Part::Piece(Piece::Bytes(next))) if next.len() as u64 <= room => match self.queue.pop_front() {
-                Some(Part::Piece(Piece::Bytes(next))) => Some(next),
+        Some(Piece::Bytes(joining::join_pieces(first, |room| match self.queue.front() {
+            Some(PagePart::Piece(Piece::Bytes(next))) if next.len() as u64 <= room => match self.queue.pop_front() {
+                Some(PagePart::Piece(Piece::Bytes(next))) => Some(next),
                 _ => None,
             },
             _ => None,
@@ -269,9 +269,9 @@ impl Page {
         // An error page sets the variable to nothing.
         let value = if child.out.status < 300 { value } else { self.shared.get(name).unwrap_or_default() };
         if let Err(words) = self.shared.set(name, value) {
-            r.log(Level::Error, format_args!("{words}"));
+            r.log(Severity::Error, format_args!("{words}"));
         }
-        subrequest::ended(child);
+        subrequest::log_subrequest(child);
     }
 }
 
@@ -286,7 +286,7 @@ fn step_done(cx: &mut Context<'_>) -> Poll<()> {
     budget::poll_proceed(cx)
 }
 
-impl BodySource for Page {
+impl BodySource for SsiPage {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         self.is_begun = true;
         loop {
@@ -300,7 +300,7 @@ impl BodySource for Page {
             if self.unstarted {
                 self.drive_all(cx);
             }
-            if let Some(Part::Piece(_)) = self.queue.front() {
+            if let Some(PagePart::Piece(_)) = self.queue.front() {
                 // Parses available input, to join it.
                 if self.may_gather() && matches!(self.poll_step(cx, r), Poll::Ready(Ok(true))) {
                     continue;
@@ -318,15 +318,15 @@ impl BodySource for Page {
                     Ok(false) => return Poll::Ready(None),
                     Err(e) => return Poll::Ready(Some(Err(e))),
                 },
-                Some(Part::Piece(_)) => continue,
-                Some(Part::Include(stream)) => {
+                Some(PagePart::Piece(_)) => continue,
+                Some(PagePart::Include(stream)) => {
                     let piece = stream.poll_piece(cx);
                     if piece.is_pending() {
                         self.drive_all(cx);
                     }
                     piece
                 }
-                Some(Part::Set(coming, name)) => match coming.as_mut().poll(cx) {
+                Some(PagePart::Set(coming, name)) => match coming.as_mut().poll(cx) {
                     Poll::Pending => {
                         r.reply.hold_output = true;
                         Poll::Pending

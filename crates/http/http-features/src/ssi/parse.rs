@@ -9,12 +9,12 @@ const PARAMS_MAX: usize = 64;
 
 /// A command with raw values (backslashes kept).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Command {
+pub struct SsiCommand {
     pub name: Vec<u8>,
     pub params: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-impl Command {
+impl SsiCommand {
     pub fn text(&self) -> Vec<u8> {
         let mut out = [b"<!--#", self.name.as_slice()].concat();
         for (key, value) in &self.params {
@@ -26,12 +26,12 @@ impl Command {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum SsiToken {
     /// Range of the input that is text.
     Text(Range<usize>),
     /// Earlier input that proved to be text.
     Held(&'static [u8]),
-    Command(Command),
+    Command(SsiCommand),
     /// Message about a malformed command, at the faulty byte.
     Fault(String),
     /// End of a malformed command.
@@ -64,9 +64,9 @@ const OPENING: &[u8] = b"<!--";
 const COMMAND: &[u8] = b"<!--#";
 
 #[derive(Debug, Default)]
-pub struct Parser {
+pub struct SsiParser {
     state: ParserState,
-    command: Command,
+    command: SsiCommand,
     words: String,
     value_max: usize,
 }
@@ -90,9 +90,9 @@ fn shown(text: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(text)
 }
 
-impl Parser {
-    pub fn new(value_max: usize) -> Parser {
-        Parser { value_max, ..Parser::default() }
+impl SsiParser {
+    pub fn new(value_max: usize) -> SsiParser {
+        SsiParser { value_max, ..SsiParser::default() }
     }
     /// Returns an unfinished opening at the end of the body, as text.
     pub fn rest(&mut self) -> &'static [u8] {
@@ -102,7 +102,7 @@ impl Parser {
         }
     }
     /// `None` once all input is consumed.
-    pub fn next(&mut self, input: &mut Bytes) -> Option<Token> {
+    pub fn next(&mut self, input: &mut Bytes) -> Option<SsiToken> {
         let mut at = 0;
         while let Some(&c) = input.get(at) {
             match self.state {
@@ -110,13 +110,13 @@ impl Parser {
                     let end = at + text_length(input.get(at..).unwrap_or_default());
                     if end > at {
                         input.advance(end);
-                        return Some(Token::Text(at..end));
+                        return Some(SsiToken::Text(at..end));
                     }
                     self.state = ParserState::Start(1);
                 }
                 ParserState::Start(n) => {
                     if n == OPENING.len() && c == b'#' {
-                        self.command = Command::default();
+                        self.command = SsiCommand::default();
                         self.state = ParserState::BeforeName;
                     } else if OPENING.get(n) == Some(&c) {
                         self.state = ParserState::Start(n + 1);
@@ -124,24 +124,24 @@ impl Parser {
                         // It was text; the byte itself may start a command.
                         self.state = ParserState::Text;
                         input.advance(at);
-                        return Some(Token::Held(OPENING.get(..n).unwrap_or_default()));
+                        return Some(SsiToken::Held(OPENING.get(..n).unwrap_or_default()));
                     }
                 }
                 ParserState::End(2) if c == b'>' => {
                     self.state = ParserState::Text;
                     input.advance(at + 1);
-                    return Some(Token::Command(std::mem::take(&mut self.command)));
+                    return Some(SsiToken::Command(std::mem::take(&mut self.command)));
                 }
                 ParserState::Broken(2) if c == b'>' => {
                     self.state = ParserState::Text;
                     input.advance(at + 1);
-                    return Some(Token::Broken);
+                    return Some(SsiToken::Broken);
                 }
                 _ => {
                     self.state = self.inside(c);
                     if !self.words.is_empty() {
                         input.advance(at + 1);
-                        return Some(Token::Fault(std::mem::take(&mut self.words)));
+                        return Some(SsiToken::Fault(std::mem::take(&mut self.words)));
                     }
                 }
             }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     fn all(pieces: &[&str]) -> Vec<String> {
-        let mut parser = Parser::new(20);
+        let mut parser = SsiParser::new(20);
         let mut out: Vec<String> = Vec::new();
         let mut text = String::new();
         for piece in pieces {
@@ -259,19 +259,19 @@ mod tests {
                 let before = whole.len() - input.len();
                 match parser.next(&mut input) {
                     None => break,
-                    Some(Token::Text(range)) => {
+                    Some(SsiToken::Text(range)) => {
                         text += &shown(&whole[before + range.start..before + range.end]);
                     }
-                    Some(Token::Held(held)) => text += &shown(held),
-                    Some(Token::Command(command)) => {
+                    Some(SsiToken::Held(held)) => text += &shown(held),
+                    Some(SsiToken::Command(command)) => {
                         out.push(std::mem::take(&mut text));
                         out.push(shown(&command.text()).into_owned());
                     }
-                    Some(Token::Fault(words)) => {
+                    Some(SsiToken::Fault(words)) => {
                         out.push(std::mem::take(&mut text));
                         out.push(words);
                     }
-                    Some(Token::Broken) => {}
+                    Some(SsiToken::Broken) => {}
                 }
             }
         }
@@ -296,8 +296,8 @@ mod tests {
     #[test]
     fn text_with_tags_is_one_token() {
         let page = "<p><<b>!<!-- no --><!-".repeat(1000);
-        let (mut parser, mut input) = (Parser::new(20), Bytes::from(page.clone() + "<!-"));
-        assert_eq!(parser.next(&mut input), Some(Token::Text(0..page.len())));
+        let (mut parser, mut input) = (SsiParser::new(20), Bytes::from(page.clone() + "<!-"));
+        assert_eq!(parser.next(&mut input), Some(SsiToken::Text(0..page.len())));
         assert_eq!((parser.next(&mut input), parser.rest()), (None, &b"<!-"[..]));
     }
 

@@ -1,8 +1,8 @@
 //! State of a request and its subrequests: variables, blocks, captures.
 
 use http_engine::Request;
-use http_engine::regex::{Captures, MatchFailed, Pattern};
-use observe::Level;
+use http_engine::regex::{Captures, HttpPattern, MatchFailed};
+use observe::Severity;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ const BLOCK_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A command failed; it has been logged, and the page shows its error message.
 #[derive(Debug)]
-pub struct Failed;
+pub struct CommandFailed;
 
 #[derive(Default)]
 struct SsiVariables {
@@ -28,19 +28,19 @@ struct SsiVariables {
 }
 
 #[derive(Default)]
-pub struct Shared {
+pub struct PageState {
     variables: RefCell<SsiVariables>,
     blocks: RefCell<Vec<(Vec<u8>, Vec<u8>)>>,
     captures: RefCell<Captures>,
 }
 
-impl Shared {
+impl PageState {
     /// Created on first use.
-    pub fn of(r: &mut Request) -> Rc<Shared> {
-        match r.shared::<Shared>() {
+    pub fn of(r: &mut Request) -> Rc<PageState> {
+        match r.shared::<PageState>() {
             Some(shared) => shared,
             None => {
-                let shared = Rc::new(Shared::default());
+                let shared = Rc::new(PageState::default());
                 r.share(shared.clone());
                 shared
             }
@@ -91,7 +91,7 @@ impl Shared {
     }
     /// Matches a regular expression and keeps its groups. Fails with a log message.
     pub fn matches(&self, pattern: &[u8], subject: &[u8]) -> Result<bool, String> {
-        let (pattern, names) = Pattern::at_run_time(pattern)?;
+        let (pattern, names) = HttpPattern::at_run_time(pattern)?;
         let mut captures = Captures::default();
         if !pattern.captures(subject, &mut captures).map_err(|MatchFailed(words)| words)? {
             return Ok(false);
@@ -105,9 +105,9 @@ impl Shared {
     }
 }
 
-pub fn variable(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
+pub fn variable_value(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
     let name = name.to_ascii_lowercase();
-    if let Some(value) = Shared::of(r).get(&name) {
+    if let Some(value) = PageState::of(r).get(&name) {
         return Some(value);
     }
     let mut out = Vec::new();
@@ -116,7 +116,7 @@ pub fn variable(r: &mut Request, name: &[u8]) -> Option<Vec<u8>> {
 
 /// Expands variables and removes escapes (nginx: `ngx_http_ssi_evaluate_string`). Fails on an invalid name and beyond
 /// [`EXPANDED_BYTES_MAX`], logged.
-pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
+pub fn evaluate_text(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, CommandFailed> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&c, after)) = rest.split_first() {
@@ -137,19 +137,19 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
                 let (name, after) = from.split_at_checked(word(from)).unwrap_or((from, b""));
                 let Some(after) = (if open.is_some() { after.strip_prefix(b"}") } else { Some(after) }) else {
                     let name = String::from_utf8_lossy(name);
-                    r.log(Level::Error, format_args!("the closing bracket in \"{name}\" variable is missing"));
-                    return Err(Failed);
+                    r.log(Severity::Error, format_args!("the closing bracket in \"{name}\" variable is missing"));
+                    return Err(CommandFailed);
                 };
                 rest = after;
                 if name.is_empty() {
                     let text = String::from_utf8_lossy(text);
-                    r.log(Level::Error, format_args!("invalid variable name in \"{text}\""));
-                    return Err(Failed);
+                    r.log(Severity::Error, format_args!("invalid variable name in \"{text}\""));
+                    return Err(CommandFailed);
                 }
-                out.extend_from_slice(&variable(r, name).unwrap_or_default());
+                out.extend_from_slice(&variable_value(r, name).unwrap_or_default());
                 if out.len() > EXPANDED_BYTES_MAX {
-                    r.log(Level::Error, format_args!("too much text in variables of an SSI command"));
-                    return Err(Failed);
+                    r.log(Severity::Error, format_args!("too much text in variables of an SSI command"));
+                    return Err(CommandFailed);
                 }
             }
             c => out.push(c),
@@ -160,11 +160,11 @@ pub fn evaluate(r: &mut Request, text: &[u8]) -> Result<Vec<u8>, Failed> {
 
 /// Evaluates `if` and `elif`: a non-empty text, or a comparison with a text or `/regular expression/`. Failures are
 /// logged.
-pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Failed> {
+pub fn condition_holds(r: &mut Request, expression: &[u8]) -> Result<bool, CommandFailed> {
     let in_left = |c: &u8| c.is_ascii_alphanumeric() || b"${}_\"'".contains(c);
     let end = expression.iter().take_while(|c| in_left(c)).count();
     let (left, rest) = expression.split_at_checked(end).unwrap_or((expression, b""));
-    let left = evaluate(r, &left.to_ascii_lowercase())?;
+    let left = evaluate_text(r, &left.to_ascii_lowercase())?;
     let rest = skip_spaces(rest);
     if rest.is_empty() {
         return Ok(!left.is_empty());
@@ -177,14 +177,14 @@ pub fn holds(r: &mut Request, expression: &[u8]) -> Result<bool, Failed> {
     let right = skip_spaces(right);
     let same = if let Some(pattern) = right.strip_prefix(b"/").filter(|pattern| !pattern.is_empty()) {
         let Some(pattern) = pattern.strip_suffix(b"/") else { return Err(invalid(r, expression)) };
-        let pattern = evaluate(r, pattern)?;
-        Shared::of(r).matches(&pattern, &left).map_err(|words| {
-            r.log(Level::Error, format_args!("{words}"));
-            Failed
+        let pattern = evaluate_text(r, pattern)?;
+        PageState::of(r).matches(&pattern, &left).map_err(|words| {
+            r.log(Severity::Error, format_args!("{words}"));
+            CommandFailed
         })?
     } else {
         let right = right.strip_prefix(b"\\").filter(|right| right.starts_with(b"/")).unwrap_or(right);
-        evaluate(r, right)? == left
+        evaluate_text(r, right)? == left
     };
     Ok(same == equal)
 }
@@ -193,9 +193,9 @@ fn skip_spaces(text: &[u8]) -> &[u8] {
     text.iter().position(|c| *c != b' ').and_then(|at| text.get(at..)).unwrap_or_default()
 }
 
-fn invalid(r: &mut Request, expression: &[u8]) -> Failed {
-    r.log(Level::Error, format_args!("invalid expression in \"{}\"", String::from_utf8_lossy(expression)));
-    Failed
+fn invalid(r: &mut Request, expression: &[u8]) -> CommandFailed {
+    r.log(Severity::Error, format_args!("invalid expression in \"{}\"", String::from_utf8_lossy(expression)));
+    CommandFailed
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn variables_and_blocks_have_bounds() {
-        let shared = Shared::default();
+        let shared = PageState::default();
         for n in 0..VARIABLES_MAX {
             shared.set(format!("v{n}").as_bytes(), vec![1]).expect("there is room");
         }

@@ -3,7 +3,7 @@
 mod ocsp;
 
 use conf_schema::value::{Flag, Size};
-use conf_schema::{Area, Contexts, Problem, Table};
+use conf_schema::{ContextArea, Contexts, FeatureTable, Problem};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpArea, HttpBuild, HttpPlan};
 use session_engine::server_tls_directives;
@@ -27,8 +27,8 @@ const ALPN: [&[u8]; 3] = [b"http/1.1", b"http/1.0", b"http/0.9"];
 pub struct Ssl;
 
 impl Feature for Ssl {
-    fn table(&self) -> Table {
-        SslConf::table("ssl", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SslConf::table("ssl", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         shared::Variables::<HttpArea>::ALL
@@ -44,11 +44,11 @@ impl Feature for Ssl {
         }
         let buffer_size = usize::try_from(conf.ssl_buffer_size.0).unwrap_or(usize::MAX);
         let said = conf.said(buffer_size, conf.ssl_early_data, ALPN.iter().map(|p| p.to_vec()).collect());
-        if let Some(mut tls) = shared::server(&said, block.cx)? {
-            tls.names = report::hosts(block.server_names);
-            report::certificates(&tls, block.cx);
-            if let Some(ask) = shared::asking(&said)? {
-                block.handle(HandlerOrder::ServerOcsp, Arc::new(ocsp::Ask(Arc::new(ask))));
+        if let Some(mut tls) = shared::server_rules(&said, block.cx)? {
+            tls.names = report::certificate_hosts(block.server_names);
+            report::report_certificates(&tls, block.cx);
+            if let Some(ask) = shared::client_ocsp(&said)? {
+                block.handle(HandlerOrder::ServerOcsp, Arc::new(ocsp::OcspCheck(Arc::new(ask))));
             }
             block.location.extensions.push(Arc::new(Arc::new(tls)));
         }

@@ -1,14 +1,14 @@
 //! `ssl_ocsp`: checks a client's certificate before the first request of its connection; see `session_engine::tls`.
 
 use http_engine::{Flow, Handler, Request, unless_gone};
-use http_upstream::resolving::Resolving;
-use observe::Level;
+use http_upstream::resolving::ResolveRules;
+use observe::Severity;
 use session_engine::tls::AskAuthorities;
 use std::sync::Arc;
 
-pub struct Ask(pub Arc<AskAuthorities>);
+pub struct OcspCheck(pub Arc<AskAuthorities>);
 
-impl Handler for Ask {
+impl Handler for OcspCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let facts = r.connection().tls.clone();
         let peer = facts.as_ref().and_then(|f| f.peer.as_deref());
@@ -19,11 +19,11 @@ impl Handler for Ask {
         Flow::Later(Box::new(move |r| {
             Box::pin(async move {
                 let Some(peer) = facts.as_ref().and_then(|f| f.peer.as_deref()) else { return (r, Flow::Declined) };
-                let resolving = r.loc().ext::<Resolving>().cloned();
+                let resolving = r.loc().ext::<ResolveRules>().cloned();
                 let asked = unless_gone(r.incoming.watch.clone(), ask.fault(&*r, peer, resolving)).await;
                 let Some(fault) = asked else {
                     let words = "client prematurely closed connection while requesting certificate status";
-                    r.log(Level::Info, format_args!("{words}"));
+                    r.log(Severity::Info, format_args!("{words}"));
                     return (r, Flow::Status(499));
                 };
                 // A concurrent request may have stored an equal result.
@@ -32,7 +32,7 @@ impl Handler for Ask {
                     None => Flow::Declined,
                     Some(reason) => {
                         let words = "while reading client request headers";
-                        r.log(Level::Info, format_args!("client SSL certificate verify error: {reason} {words}"));
+                        r.log(Severity::Info, format_args!("client SSL certificate verify error: {reason} {words}"));
                         Flow::Status(495)
                     }
                 };

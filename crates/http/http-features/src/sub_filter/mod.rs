@@ -5,10 +5,11 @@ mod search;
 use crate::shared::joining;
 use bytes::Bytes;
 use conf_schema::value::Flag;
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
 use http_engine::{
-    BlockPlan, Body, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, Piece, Request, Str, Template,
+    BlockPlan, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, HttpTemplate, Piece, Request,
+    ResponseBody, Str,
 };
 use net::budget;
 use search::Needles;
@@ -33,7 +34,7 @@ directives! {
 #[derive(Clone)]
 pub struct SubTypes(MediaTypes);
 
-impl Value for SubTypes {
+impl ValueKind for SubTypes {
     const SYNTAX: &'static str = "media-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -49,12 +50,12 @@ impl Value for SubTypes {
 }
 
 #[derive(Clone)]
-pub struct Pairs(Vec<Pair>);
+pub struct Pairs(Vec<ReplacePair>);
 
 #[derive(Clone)]
-struct Pair {
-    text: Template,
-    by: Template,
+struct ReplacePair {
+    text: HttpTemplate,
+    by: HttpTemplate,
 }
 
 /// As in nginx.
@@ -62,7 +63,7 @@ const PAIRS_MAX: usize = 255;
 /// Comparisons before other connections may run: about a millisecond.
 const COMPARISONS_MAX: usize = 64 * 1024;
 
-impl Value for Pairs {
+impl ValueKind for Pairs {
     const SYNTAX: &'static str = "string replacement";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -70,9 +71,9 @@ impl Value for Pairs {
         if text.bytes.is_empty() {
             return Err(Problem::says("empty search pattern").at(0));
         }
-        let text = Template::compile(cx, d, &text.bytes).map_err(|p| p.at(0))?;
-        let by = Template::compile(cx, d, &by.bytes).map_err(|p| p.at(1))?;
-        Ok(Pairs(vec![Pair { text, by }]))
+        let text = HttpTemplate::compile(cx, d, &text.bytes).map_err(|p| p.at(0))?;
+        let by = HttpTemplate::compile(cx, d, &by.bytes).map_err(|p| p.at(1))?;
+        Ok(Pairs(vec![ReplacePair { text, by }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -82,8 +83,8 @@ impl Value for Pairs {
 pub struct SubFilter;
 
 impl Feature for SubFilter {
-    fn table(&self) -> Table {
-        SubConf::table("sub_filter", Area::Http)
+    fn table(&self) -> FeatureTable {
+        SubConf::table("sub_filter", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -96,7 +97,7 @@ impl Feature for SubFilter {
         }
         let literals: Option<Vec<&[u8]>> = pairs.iter().map(|pair| pair.text.as_literal()).collect();
         let fixed = literals.map(|texts| Arc::new(Needles::new(texts.into_iter().map(<[u8]>::to_vec).collect())));
-        let by: Arc<[Template]> = pairs.iter().map(|pair| pair.by.clone()).collect();
+        let by: Arc<[HttpTemplate]> = pairs.iter().map(|pair| pair.by.clone()).collect();
         block.location.filters.push((FilterOrder::Sub, Arc::new(Replace { conf, fixed, by })));
         Ok(())
     }
@@ -105,14 +106,14 @@ impl Feature for SubFilter {
 struct Replace {
     conf: Arc<SubConf>,
     fixed: Option<Arc<Needles>>,
-    by: Arc<[Template]>,
+    by: Arc<[HttpTemplate]>,
 }
 
 impl Filter for Replace {
     fn name(&self) -> &'static str {
         "sub_filter"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         if r.out.content_length == Some(0) || !self.conf.sub_filter_types.0.has(r.out.content_type.bytes()) {
             return Ok(body);
         }
@@ -143,7 +144,7 @@ impl Filter for Replace {
             return Ok(body);
         }
         let replaced = (0..by.len()).map(|_| None).collect();
-        Ok(Body::Source(Box::new(Replaced {
+        Ok(ResponseBody::Source(Box::new(ReplacedBody {
             needles,
             by,
             once: self.conf.sub_filter_once,
@@ -159,13 +160,13 @@ impl Filter for Replace {
     }
 }
 
-struct Replaced {
+struct ReplacedBody {
     needles: Arc<Needles>,
-    by: Arc<[Template]>,
+    by: Arc<[HttpTemplate]>,
     once: bool,
     /// Evaluated replacement of each found text.
     replaced: Vec<Option<Bytes>>,
-    body: Body,
+    body: ResponseBody,
     file: Option<FilePart>,
     ready: VecDeque<Piece>,
     /// Input of a search that was interrupted; otherwise its end, which may start a text.
@@ -177,7 +178,7 @@ struct Replaced {
     is_interrupted: bool,
 }
 
-impl Replaced {
+impl ReplacedBody {
     /// Tells whether all one-time texts are replaced.
     fn over(&self) -> bool {
         self.once && self.replaced.iter().all(Option::is_some)
@@ -230,10 +231,10 @@ impl Replaced {
     }
 }
 
-impl BodySource for Replaced {
+impl BodySource for ReplacedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
-            if let Some(piece) = joining::pop(&mut self.ready) {
+            if let Some(piece) = joining::pop_joined(&mut self.ready) {
                 return Poll::Ready(Some(Ok(piece)));
             }
             if self.is_interrupted {

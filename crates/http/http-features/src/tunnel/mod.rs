@@ -2,21 +2,21 @@
 
 use base::clock;
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::core_table::Conditions;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, Request, Template};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Request, ResponseBody};
 use http_types::Method;
 use http_upstream::balancing::{self, PeerSelection};
 use http_upstream::binding::BindTo;
-use http_upstream::groups::{Groups, UpstreamRef, host_and_port};
+use http_upstream::groups::{HttpGroups, UpstreamRef, host_and_port};
 use http_upstream::hosts::{self, NoTarget};
-use http_upstream::upgraded::Upgraded;
+use http_upstream::upgraded::UpgradedTunnel;
 use http_upstream::upstream_state::{self, Try, UpstreamState};
-use observe::{Level, os};
-use session_engine::unopened;
+use observe::{Severity, os_error};
+use session_engine::unopened_failure;
 use std::any::Any;
 use std::sync::Arc;
-use upstream::{Options, PeerLease, Stream};
+use upstream::{ConnectOptions, PeerLease, Stream};
 
 conf_schema::word_set! {
     pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off", DENIED = 8 "denied" }
@@ -25,7 +25,7 @@ conf_schema::word_set! {
 directives! {
     pub struct TunnelConf from TunnelInput {
         /// Establishes tunnels for CONNECT requests to this host and port, or to those that the client names.
-        tunnel_pass: Own<PassTo>,
+        tunnel_pass: Own<TunnelPass>,
         /// Local address of connections to the server.
         tunnel_bind: BindTo,
         /// Determines the local address anew for each server, from variables such as `$upstream_last_addr`.
@@ -60,41 +60,41 @@ directives! {
 }
 
 #[derive(Clone)]
-pub struct PassTo(Template);
+pub struct TunnelPass(HttpTemplate);
 
-impl Value for PassTo {
+impl ValueKind for TunnelPass {
     const SYNTAX: &'static str = "[address]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map_or(b"$host:$request_port".as_slice(), |word| word.bytes.as_slice());
-        Template::compile(cx, d, text).map(PassTo).map_err(|p| p.at(0))
+        HttpTemplate::compile(cx, d, text).map(TunnelPass).map_err(|p| p.at(0))
     }
 }
 
 pub struct Tunnel;
 
 impl Feature for Tunnel {
-    fn table(&self) -> Table {
-        TunnelConf::table("tunnel", Area::Http)
+    fn table(&self) -> FeatureTable {
+        TunnelConf::table("tunnel", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Ok(conf) = conf.clone().downcast::<TunnelConf>() else { return Ok(()) };
-        let Some(Own(PassTo(target))) = conf.tunnel_pass.clone() else { return Ok(()) };
+        let Some(Own(TunnelPass(target))) = conf.tunnel_pass.clone() else { return Ok(()) };
         let to = match target.as_literal() {
             Some(host) => {
                 let host = String::from_utf8_lossy(host).into_owned();
-                if block.cx.get::<Groups>().get(&host).is_none() && has_no_port(&host) {
+                if block.cx.get::<HttpGroups>().get(&host).is_none() && has_no_port(&host) {
                     return Err(Problem::says(format!("no port in upstream \"{host}\"")));
                 }
-                To::Fixed(hosts::bind(block.cx, &host, 80)?)
+                To::Fixed(hosts::bind_host(block.cx, &host, 80)?)
             }
-            None => To::Computed(target, Arc::new(block.cx.get::<Groups>().clone())),
+            None => To::Computed(target, Arc::new(block.cx.get::<HttpGroups>().clone())),
         };
         block.location.connect = true;
         block.location.passes = true;
-        block.location.content = Some(Arc::new(Pass(Arc::new(Plan { conf, to }))));
+        block.location.content = Some(Arc::new(TunnelHandler(Arc::new(Plan { conf, to }))));
         Ok(())
     }
 }
@@ -105,7 +105,7 @@ fn has_no_port(host: &str) -> bool {
 
 enum To {
     Fixed(UpstreamRef),
-    Computed(Template, Arc<Groups>),
+    Computed(HttpTemplate, Arc<HttpGroups>),
 }
 
 struct Plan {
@@ -113,9 +113,9 @@ struct Plan {
     to: To,
 }
 
-struct Pass(Arc<Plan>);
+struct TunnelHandler(Arc<Plan>);
 
-impl Handler for Pass {
+impl Handler for TunnelHandler {
     fn run(&self, r: &mut Request) -> Flow {
         if r.target.method != Method::Connect {
             return Flow::Status(405);
@@ -135,7 +135,7 @@ impl Handler for Pass {
                 };
                 let flow = flow.unwrap_or_else(|| {
                     let words = "client prematurely closed connection while connecting to upstream";
-                    r.log(Level::Info, format_args!("{words}"));
+                    r.log(Severity::Info, format_args!("{words}"));
                     Flow::Status(499)
                 });
                 (r, flow)
@@ -153,12 +153,12 @@ async fn target(plan: &Plan, r: &mut Request) -> Result<UpstreamRef, NoTarget> {
             if groups.get(&host).is_none() && has_no_port(&host) {
                 return Err(NoTarget { words: format!("no port in upstream \"{host}\""), status: 500 });
             }
-            hosts::named(groups, r, &host, 80).await
+            hosts::named_group(groups, r, &host, 80).await
         }
     }
 }
 
-enum Failure {
+enum TunnelFailure {
     Error,
     Timeout,
     Denied,
@@ -169,7 +169,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
     let named = match target(plan, r).await {
         Ok(named) => named,
         Err(no) => {
-            r.log(Level::Error, format_args!("{}", no.words));
+            r.log(Severity::Error, format_args!("{}", no.words));
             return Flow::Status(no.status);
         }
     };
@@ -188,7 +188,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
         }
         let Some(mut active) = selection.next(&named.group).await else {
             let name = &named.group.name;
-            r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(name));
+            r.log_of(Severity::Error, format_args!("no live upstreams while connecting to upstream"), Some(name));
             if let Some(state) = UpstreamState::of(r) {
                 state.push(Try::without_server(name, clock::now()));
             }
@@ -196,24 +196,24 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
         };
         match connect(plan, r, &active).await {
             Ok(stream) => {
-                balancing::answered(&named, r, &mut active);
-                balancing::judge(r, &active, false);
+                balancing::bind_client(&named, r, &mut active);
+                balancing::judge_peer(r, &active, false);
                 return open(plan, r, stream, active);
             }
             Err(why) => {
                 let (bit, answer) = match why {
-                    Failure::Error => (NextUpstream::ERROR, 502),
-                    Failure::Timeout => (NextUpstream::TIMEOUT, 504),
-                    Failure::Denied => (NextUpstream::DENIED, 403),
-                    Failure::Final(status) => return Flow::Status(status),
+                    TunnelFailure::Error => (NextUpstream::ERROR, 502),
+                    TunnelFailure::Timeout => (NextUpstream::TIMEOUT, 504),
+                    TunnelFailure::Denied => (NextUpstream::DENIED, 403),
+                    TunnelFailure::Final(status) => return Flow::Status(status),
                 };
                 status = answer;
                 if let Some(one) = UpstreamState::last(r) {
                     one.status = status;
                     one.response_time = Some(clock::now().since(one.started));
                 }
-                balancing::failed(r, &mut active, b"");
-                balancing::judge(r, &active, true);
+                balancing::count_failure(r, &mut active, b"");
+                balancing::judge_peer(r, &active, true);
                 if next.has(NextUpstream::OFF) || next.0 & bit.0 == 0 || selection.asked() >= selection.tries() {
                     return Flow::Status(status);
                 }
@@ -222,7 +222,7 @@ async fn pass(plan: &Plan, r: &mut Request) -> Flow {
     }
 }
 
-async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Stream, Failure> {
+async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Stream, TunnelFailure> {
     let conf = &plan.conf;
     let address = active.peer().spec.address.clone();
     let started = clock::now();
@@ -233,10 +233,10 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
         && !conditions.all_true(r)
     {
         log(r, "access to upstream denied by \"tunnel_allow_upstream\"", active);
-        return Err(Failure::Denied);
+        return Err(TunnelFailure::Denied);
     }
     let (from, transparent) = upstream_state::local_address(r, &conf.tunnel_bind, conf.tunnel_bind_dynamic);
-    let options = Options {
+    let options = ConnectOptions {
         from,
         transparent,
         keepalive: conf.tunnel_socket_keepalive,
@@ -256,38 +256,38 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
             return Ok(stream);
         }
         Ok(Err(e)) => {
-            if let Some((level, words)) = unopened(&e) {
+            if let Some((level, words)) = unopened_failure(&e) {
                 log_at(level, r, &words, active);
                 if let Some(one) = UpstreamState::last(r) {
                     one.has_no_socket = true;
                 }
-                return Err(Failure::Final(500));
+                return Err(TunnelFailure::Final(500));
             }
-            let words = format!("{} failed {}", upstream::connect_call(active.peer(), &e), os(&e));
+            let words = format!("{} failed {}", upstream::connect_call(active.peer(), &e), os_error(&e));
             if transparent && e.kind() == std::io::ErrorKind::PermissionDenied {
                 log(r, &words, active);
-                return Err(Failure::Final(500));
+                return Err(TunnelFailure::Final(500));
             }
-            (words, Failure::Error)
+            (words, TunnelFailure::Error)
         }
-        Err(_) => ("upstream timed out (110: Connection timed out)".to_string(), Failure::Timeout),
+        Err(_) => ("upstream timed out (110: Connection timed out)".to_string(), TunnelFailure::Timeout),
     };
     log(r, &words.0, active);
     Err(words.1)
 }
 
 fn log(r: &Request, words: &str, active: &PeerLease) {
-    log_at(Level::Error, r, words, active);
+    log_at(Severity::Error, r, words, active);
 }
 
-fn log_at(level: Level, r: &Request, words: &str, active: &PeerLease) {
+fn log_at(level: Severity, r: &Request, words: &str, active: &PeerLease) {
     r.log_of(level, format_args!("{words} while connecting to upstream"), Some(&active.peer().text));
 }
 
 fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {
     let conf = &plan.conf;
     r.out.status = 200;
-    r.reply.tunnel = Some(Box::new(Upgraded {
+    r.reply.tunnel = Some(Box::new(UpgradedTunnel {
         stream,
         from_server: Vec::new(),
         idle: conf.tunnel_read_timeout.duration(),
@@ -295,5 +295,5 @@ fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow
         buffer: conf.tunnel_buffer_size.0.max(1) as usize,
         active,
     }));
-    Flow::Content(Body::Empty)
+    Flow::Content(ResponseBody::Empty)
 }

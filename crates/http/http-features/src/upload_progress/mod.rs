@@ -5,15 +5,16 @@ mod tracker;
 
 use bytes::Bytes;
 use conf_schema::value::{Own, Text, parse_sec, parse_size};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::core_table::Marker;
 use http_engine::variable::Builtin;
 use http_engine::variables::find_arg;
 use http_engine::{
-    BlockPlan, Body, BodyReader, Feature, Flow, Handler, HandlerOrder, HttpArea, Logger, Request, RequestBody, Template,
+    BlockPlan, BodyReader, Feature, Flow, Handler, HandlerOrder, HttpArea, HttpTemplate, Logger, Request, RequestBody,
+    ResponseBody,
 };
 use http_types::{BodyLength, Method};
-use session_engine::zones::{self, Declared};
+use session_engine::zones::{self, DeclaredZone};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -51,7 +52,7 @@ const KIND: &str = "upload_progress";
 #[derive(Clone)]
 pub struct ZoneLine;
 
-impl Value for ZoneLine {
+impl ValueKind for ZoneLine {
     const SYNTAX: &'static str = "name size";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -61,9 +62,10 @@ impl Value for ZoneLine {
         let bytes = bytes.ok_or_else(|| {
             Problem::says(format!("invalid size \"{size}\" of upload_progress zone")).at(1).hint("at least 32k")
         })?;
-        let state = zones::state(KIND, &name, bytes, b"", || Tracker::new(bytes));
-        let zone = Declared::<HttpArea, Tracker> { name, key: Template::default(), key_text: Vec::new(), state };
-        zones::declare(cx, d, KIND, zone).map_err(|p| p.at(0))?;
+        let state = zones::zone_state(KIND, &name, bytes, b"", || Tracker::new(bytes));
+        let zone =
+            DeclaredZone::<HttpArea, Tracker> { name, key: HttpTemplate::default(), key_text: Vec::new(), state };
+        zones::declare_zone(cx, d, KIND, zone).map_err(|p| p.at(0))?;
         Ok(ZoneLine)
     }
 }
@@ -74,7 +76,7 @@ pub struct Track {
     seconds: u64,
 }
 
-impl Value for Track {
+impl ValueKind for Track {
     const SYNTAX: &'static str = "zone time";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let zone = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
@@ -86,9 +88,9 @@ impl Value for Track {
 }
 
 #[derive(Clone, Default)]
-pub struct Templates(Vec<(UploadState, Template)>);
+pub struct Templates(Vec<(UploadState, HttpTemplate)>);
 
-impl Value for Templates {
+impl ValueKind for Templates {
     const SYNTAX: &'static str = "starting | uploading | done | error text";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -99,7 +101,7 @@ impl Value for Templates {
                 .hint("starting, uploading, done or error"));
         };
         let text = d.args.get(1).map(|w| w.bytes.clone()).unwrap_or_default();
-        Ok(Templates(vec![(state, Template::compile(cx, d, &text).map_err(|p| p.at(1))?)]))
+        Ok(Templates(vec![(state, HttpTemplate::compile(cx, d, &text).map_err(|p| p.at(1))?)]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -133,7 +135,7 @@ fn told(r: &mut Request, out: &mut Vec<u8>, of: impl Fn(&UploadVariables) -> u64
 
 fn callback(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let Some(report) = plan.locations.get(r.scope.location).and_then(|location| location.ext::<Names>()) else {
+    let Some(report) = plan.locations.get(r.scope.location).and_then(|location| location.ext::<UploadNames>()) else {
         return false;
     };
     let Some(name) = find_arg(&r.target.args, &report.callback) else { return false };
@@ -145,7 +147,7 @@ fn callback(r: &mut Request, out: &mut Vec<u8>) -> bool {
     true
 }
 
-struct Names {
+struct UploadNames {
     id: Vec<u8>,
     callback: Vec<u8>,
 }
@@ -159,8 +161,8 @@ fn identifier<'r>(r: &'r Request, name: &[u8]) -> Option<&'r [u8]> {
 pub struct UploadProgress;
 
 impl Feature for UploadProgress {
-    fn table(&self) -> Table {
-        UploadConf::table("upload_progress", Area::Http)
+    fn table(&self) -> FeatureTable {
+        UploadConf::table("upload_progress", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -172,15 +174,15 @@ impl Feature for UploadProgress {
         let Some(conf) = conf.downcast_ref::<UploadConf>() else { return Ok(()) };
         let id = conf.upload_progress_header.0.clone();
         if let Some(Track { zone, seconds }) = &conf.track_uploads {
-            let zone: Arc<Declared<HttpArea, Tracker>> =
-                zones::find(block.cx, KIND, zone).map_err(|p| p.of("track_uploads"))?;
-            let tracking = Arc::new(Tracking { id: id.clone(), zone: zone.state.clone(), seconds: *seconds });
+            let zone: Arc<DeclaredZone<HttpArea, Tracker>> =
+                zones::find_zone(block.cx, KIND, zone).map_err(|p| p.of("track_uploads"))?;
+            let tracking = Arc::new(UploadTracker { id: id.clone(), zone: zone.state.clone(), seconds: *seconds });
             block.handle(HandlerOrder::TrackUploads, Arc::new(Begin(tracking.clone())));
-            block.location.loggers.push(Arc::new(End(tracking)));
+            block.location.loggers.push(Arc::new(UploadEnd(tracking)));
         }
         let Some(Own(zone)) = &conf.report_uploads else { return Ok(()) };
-        let zone: Arc<Declared<HttpArea, Tracker>> =
-            zones::find(block.cx, KIND, &zone.str()).map_err(|p| p.of("report_uploads"))?;
+        let zone: Arc<DeclaredZone<HttpArea, Tracker>> =
+            zones::find_zone(block.cx, KIND, &zone.str()).map_err(|p| p.of("report_uploads"))?;
         let form = match (&conf.upload_progress_java_output, &conf.upload_progress_json_output) {
             (Some(_), _) => Form::Java,
             (None, Some(_)) => Form::Json,
@@ -196,37 +198,41 @@ impl Feature for UploadProgress {
         block
             .location
             .extensions
-            .push(Arc::new(Names { id: id.clone(), callback: conf.upload_progress_jsonp_parameter.0.clone() }));
+            .push(Arc::new(UploadNames { id: id.clone(), callback: conf.upload_progress_jsonp_parameter.0.clone() }));
         let templates = conf.upload_progress_template.clone().unwrap_or_default().0;
         block.location.content = Some(Arc::new(Report { zone: zone.state.clone(), form, content_type, templates }));
         Ok(())
     }
 }
 
-struct Tracking {
+struct UploadTracker {
     id: Vec<u8>,
     zone: Arc<Tracker>,
     seconds: u64,
 }
 
 /// A request's upload; its end is recorded however the request ends.
-struct Tracked {
+struct TrackedUpload {
     upload: Arc<Upload>,
     seconds: u64,
 }
 
-impl Drop for Tracked {
+impl Drop for TrackedUpload {
     fn drop(&mut self) {
         self.upload.end(base::clock::unix_seconds() + i64::try_from(self.seconds).unwrap_or(i64::MAX / 2));
     }
 }
 
 /// Records an upload before its body is read.
-struct Begin(Arc<Tracking>);
+struct Begin(Arc<UploadTracker>);
 
 impl Handler for Begin {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.target.method != Method::Post || r.is_subrequest() || r.is_rehearsal() || r.ext::<Tracked>().is_some() {
+        if r.target.method != Method::Post
+            || r.is_subrequest()
+            || r.is_rehearsal()
+            || r.ext::<TrackedUpload>().is_some()
+        {
             return Flow::Declined;
         }
         let Some(id) = identifier(r, &self.0.id) else { return Flow::Declined };
@@ -238,7 +244,7 @@ impl Handler for Begin {
         match std::mem::take(&mut r.incoming.body) {
             RequestBody::Unread(inner) => {
                 let upload = upload.clone();
-                r.incoming.body = RequestBody::Unread(Box::new(Counted { inner, upload }));
+                r.incoming.body = RequestBody::Unread(Box::new(CountedBody { inner, upload }));
             }
             // Already read, or absent.
             other => {
@@ -246,17 +252,17 @@ impl Handler for Begin {
                 upload.add(length);
             }
         }
-        r.keep(Tracked { upload, seconds: self.0.seconds });
+        r.keep(TrackedUpload { upload, seconds: self.0.seconds });
         Flow::Declined
     }
 }
 
-struct Counted {
+struct CountedBody {
     inner: Box<dyn BodyReader>,
     upload: Arc<Upload>,
 }
 
-impl BodyReader for Counted {
+impl BodyReader for CountedBody {
     fn set_timeout(&mut self, timeout: std::time::Duration) {
         self.inner.set_timeout(timeout);
     }
@@ -270,12 +276,12 @@ impl BodyReader for Counted {
 }
 
 /// Records the status of an upload's end.
-struct End(Arc<Tracking>);
+struct UploadEnd(Arc<UploadTracker>);
 
-impl Logger for End {
+impl Logger for UploadEnd {
     fn log(&self, r: &mut Request) {
         let status = r.out.status;
-        if let Some(tracked) = r.ext::<Tracked>() {
+        if let Some(tracked) = r.ext::<TrackedUpload>() {
             tracked.upload.set_status(status);
         } else if r.target.method == Method::Post
             && status >= 400
@@ -308,7 +314,7 @@ struct Report {
     zone: Arc<Tracker>,
     form: Form,
     content_type: String,
-    templates: Vec<(UploadState, Template)>,
+    templates: Vec<(UploadState, HttpTemplate)>,
 }
 
 impl Handler for Report {
@@ -317,7 +323,7 @@ impl Handler for Report {
             return Flow::Status(405);
         }
         let plan = r.plan_rc();
-        let names = plan.locations.get(r.scope.location).and_then(|location| location.ext::<Names>());
+        let names = plan.locations.get(r.scope.location).and_then(|location| location.ext::<UploadNames>());
         let Some(id) = names.and_then(|names| identifier(r, &names.id)) else { return Flow::Status(404) };
         let upload = self.zone.find(id, base::clock::unix_seconds());
         let state = upload.as_ref().map_or(UploadState::Starting, |upload| upload.state());
@@ -333,7 +339,7 @@ impl Handler for Report {
         r.out.add("Expires", b"Thu, 01 Jan 1970 00:00:01 GMT".to_vec());
         r.out.add("Cache-Control", b"no-cache".to_vec());
         r.out.content_length = Some(text.len() as u64);
-        Flow::Content(Body::Bytes(Bytes::from(text)))
+        Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
     }
 }
 

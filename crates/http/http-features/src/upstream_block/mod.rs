@@ -5,12 +5,12 @@ mod ours;
 mod sticky;
 
 use conf_schema::value::{Msec, Number};
-use conf_schema::{Area, At, Cx, Directive, Problem, Table, directives};
+use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild};
-use http_upstream::groups::{Groups, Rules, UpstreamRef};
-use http_upstream::resolving::{HttpResolver, ResolverLine, Resolving};
+use http_upstream::groups::{HttpGroups, RequestRules, UpstreamRef};
+use http_upstream::resolving::{HttpResolver, ResolveRules, ResolverLine};
 use ours::{EjectionValue, RetryBudget};
-use session_engine::inventory::{Inventory, Listed};
+use session_engine::inventory::{Inventory, ListedGroup};
 use session_engine::upstreams::managed;
 use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
 use session_engine::upstreams::servers::{Servers, check_parameters};
@@ -20,8 +20,8 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use sticky::StickyValue;
-use upstream::names::Naming;
-use upstream::{Extras, Group, KeepAlive, Method, Source};
+use upstream::names::NameTask;
+use upstream::{BalanceMethod, Extras, Group, KeepAlive, ServerSource};
 
 type HashKey = methods::HashKey<HttpArea>;
 
@@ -81,8 +81,8 @@ directives! {
 pub struct UpstreamBlock;
 
 impl Feature for UpstreamBlock {
-    fn table(&self) -> Table {
-        UpstreamConf::table("upstream_block", Area::HttpUpstream)
+    fn table(&self) -> FeatureTable {
+        UpstreamConf::table("upstream_block", ContextArea::HttpUpstream)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -95,7 +95,7 @@ impl Feature for UpstreamBlock {
         let inventory = Inventory::of(http.cx);
         inventory.http.set_present();
         // First: other work needs the servers of state files.
-        http.background.insert(0, http.cx.get::<Groups>().names.clone());
+        http.background.insert(0, http.cx.get::<HttpGroups>().names.clone());
         Ok(())
     }
     fn plan_upstream(&self, own: Option<Box<dyn Any>>, d: &Directive, cx: &mut Cx) -> Result<(), Problem> {
@@ -107,18 +107,18 @@ impl Feature for UpstreamBlock {
         check_parameters(d)?;
         let method = method(&input, d, cx);
         let named = make(&name, method, input.resolve(), cx)?;
-        cx.get::<Groups>().add(&name, named)
+        cx.get::<HttpGroups>().add(&name, named)
     }
 }
 
 fn make(
     name: &str,
-    (method, key): (Method, Option<http_engine::Template>),
+    (method, key): (BalanceMethod, Option<http_engine::HttpTemplate>),
     conf: UpstreamConf,
     cx: &mut Cx,
 ) -> Result<UpstreamRef, Problem> {
     let lines = conf.server.map(|s| s.0).unwrap_or_default();
-    managed::check(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
+    managed::check_state(conf.state.as_ref(), conf.zone.as_ref(), !lines.is_empty())?;
     if conf.state.is_none() && lines.iter().all(|line| line.spec.backup) {
         return Err(Problem::says(format!("no servers in upstream \"{name}\"")));
     }
@@ -131,7 +131,7 @@ fn make(
     keep.time_ms = conf.keepalive_time.map_or(keep.time_ms, |n| n.0);
     keep.timeout_ms = conf.keepalive_timeout.map_or(keep.timeout_ms, |n| n.0);
     let resolving = resolving(conf.resolver, conf.resolver_timeout, cx);
-    if lines.iter().any(|line| matches!(line.source, Source::Resolved { .. })) {
+    if lines.iter().any(|line| matches!(line.source, ServerSource::Resolved { .. })) {
         if conf.zone.is_none() {
             return Err(Problem::says(format!(
                 "resolving names at run time requires upstream \"{name}\" to be in shared memory"
@@ -149,33 +149,33 @@ fn make(
         budget: conf.retry_budget.map(|b| b.0),
         counted: conf.zone.is_some(),
         stream: false,
-        roster: conf.zone.as_ref().map(|_| managed::roster(name, false, conf.state.as_ref())),
+        roster: conf.zone.as_ref().map(|_| managed::state_roster(name, false, conf.state.as_ref())),
     };
     let group = Arc::new(Group::with(name, lines, method, keep, true, extras));
-    let names = cx.get::<Groups>().names.clone();
-    let Wanted { resolver, timeout } = resolving;
-    let listed = Listed {
+    let names = cx.get::<HttpGroups>().names.clone();
+    let GroupLines { resolver, timeout } = resolving;
+    let listed = ListedGroup {
         group: group.clone(),
         zone: conf.zone.map(|zone| zone.0),
         resolves: resolver.is_some(),
         state: conf.state.map(|state| state.0),
     };
-    managed::list(cx, listed, &names);
-    names.keep(Naming { group: group.clone(), resolver, timeout });
+    managed::list_group(cx, listed, &names);
+    names.keep(NameTask { group: group.clone(), resolver, timeout });
     let sticky = conf.sticky.map(|s| s.finish(name, cx)).transpose()?;
-    let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(Rules { key, sticky }));
+    let rules = (key.is_some() || sticky.is_some()).then(|| Arc::new(RequestRules { key, sticky }));
     Ok(UpstreamRef { group, rules })
 }
 
-struct Wanted {
-    resolver: Option<Arc<upstream::resolver::Resolver>>,
+struct GroupLines {
+    resolver: Option<Arc<upstream::resolver::NameResolver>>,
     timeout: Duration,
 }
 
-fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) -> Wanted {
-    let http: Option<Resolving> = cx.get::<HttpResolver>().resolving.clone();
+fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) -> GroupLines {
+    let http: Option<ResolveRules> = cx.get::<HttpResolver>().resolving.clone();
     let outer_timeout = cx.get::<HttpResolver>().timeout.unwrap_or(Duration::from_secs(30));
-    Wanted {
+    GroupLines {
         resolver: own.map(|line| line.0).or(http.map(|r| r.resolver)),
         timeout: own_timeout.map_or(outer_timeout, |t| t.duration()),
     }
@@ -185,17 +185,17 @@ fn resolving(own: Option<ResolverLine>, own_timeout: Option<Msec>, cx: &mut Cx) 
 const METHODS: [&[u8]; 5] = [b"least_conn", b"ip_hash", b"hash", b"random", b"least_time"];
 
 /// Returns the last method; as in nginx, every further one gets a warning.
-fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<http_engine::Template>) {
+fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (BalanceMethod, Option<http_engine::HttpTemplate>) {
     let mut found = Vec::new();
     let mut add = |at: At, method, key| found.push((at.span.start, method, key));
     if let Some(given) = &input.least_conn {
-        add(given.at, Method::LeastConn, None);
+        add(given.at, BalanceMethod::LeastConn, None);
     }
     if let Some(given) = &input.ip_hash {
-        add(given.at, Method::IpHash, None);
+        add(given.at, BalanceMethod::IpHash, None);
     }
     if let Some(given) = &input.hash {
-        add(given.at, Method::Hash(given.value.consistent), Some(given.value.key.clone()));
+        add(given.at, BalanceMethod::Hash(given.value.consistent), Some(given.value.key.clone()));
     }
     if let Some(given) = &input.random {
         add(given.at, given.value.0, None);
@@ -207,10 +207,10 @@ fn method(input: &UpstreamInput, d: &Directive, cx: &mut Cx) -> (Method, Option<
     // A repeated method counts, too, as does a method behind `sticky`.
     let items = d.block.as_deref().unwrap_or_default();
     let is_method = |line: &&Directive| METHODS.contains(&&*line.name.bytes);
-    let lines = conf_syntax::directives(items).into_iter();
+    let lines = conf_syntax::list_directives(items).into_iter();
     let lines = lines.filter(|line| is_method(line) || line.name.bytes == b"sticky");
     for again in lines.skip(1).filter(is_method) {
         cx.warn(again, "load balancing method redefined");
     }
-    found.pop().map_or((Method::RoundRobin, None), |(_, method, key)| (method, key))
+    found.pop().map_or((BalanceMethod::RoundRobin, None), |(_, method, key)| (method, key))
 }

@@ -1,8 +1,8 @@
 //! Directives of the upstream block that nginx lacks: `outlier_ejection` and `retry_budget`. The `upstream` crate
 //! implements them.
 
-use conf_schema::value::{decimal, parse_msec};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::value::{parse_decimal, parse_msec};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use upstream::health::{Budget, Ejection};
 
 fn invalid(text: &str, index: usize) -> Problem {
@@ -17,7 +17,7 @@ fn percent(text: &str) -> Option<u32> {
 #[derive(Clone, Copy)]
 pub struct EjectionValue(pub Ejection);
 
-impl Value for EjectionValue {
+impl ValueKind for EjectionValue {
     const SYNTAX: &'static str =
         "[errors=number] [rate=percent%] [requests=number] [window=time] [time=time] [share=percent%]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -25,7 +25,7 @@ impl Value for EjectionValue {
         for (index, word) in d.args.iter().enumerate() {
             let text = word.text();
             let (name, value) = text.split_once('=').ok_or_else(|| invalid(&text, index))?;
-            let number = || decimal::<u32>(value);
+            let number = || parse_decimal::<u32>(value);
             let time = || parse_msec(value.as_bytes()).filter(|ms| *ms > 0);
             let wrong = || invalid(&text, index);
             match name {
@@ -49,7 +49,7 @@ impl Value for EjectionValue {
 #[derive(Clone)]
 pub struct RetryBudget(pub Budget);
 
-impl Value for RetryBudget {
+impl ValueKind for RetryBudget {
     const SYNTAX: &'static str = "percent% [least=number]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();

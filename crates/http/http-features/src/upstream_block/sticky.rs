@@ -1,8 +1,8 @@
 //! Parses `sticky`.
 
 use conf_schema::value::{parse_msec, parse_sec};
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use http_upstream::sticky::{Cookie, Expires, Learn, Sticky, is_same_site};
 use http_upstream::sticky_sessions::Sessions;
 use http_upstream::zones;
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// `sticky`; its session zone belongs to an upstream, known only at the block's end.
 #[derive(Clone)]
-pub struct StickyValue(Arc<Mutex<Option<Parsed>>>);
+pub struct StickyValue(Arc<Mutex<Option<StickyLine>>>);
 
-enum Parsed {
+enum StickyLine {
     Ready(Sticky),
     Learn {
-        create: Vec<Template>,
-        lookup: Vec<Template>,
+        create: Vec<HttpTemplate>,
+        lookup: Vec<HttpTemplate>,
         timeout_ms: u64,
         at_head: bool,
         zone: (String, u64),
@@ -25,18 +25,18 @@ enum Parsed {
     },
 }
 
-impl Value for StickyValue {
+impl ValueKind for StickyValue {
     const SYNTAX: &'static str = "cookie name [expires=time] [domain=domain] [httponly] [samesite=strict|lax|none|$variable] \
                                   [secure] [path=path] | route $variable ... | learn create=$variable lookup=$variable \
                                   zone=name:size [timeout=time] [header] [sync]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let kind = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
         let parsed = match kind.as_str() {
-            "cookie" => Parsed::Ready(Sticky::Cookie(Box::new(cookie(cx, d)?))),
+            "cookie" => StickyLine::Ready(Sticky::Cookie(Box::new(cookie(cx, d)?))),
             "route" => {
                 let route = |(index, word): (usize, &conf_syntax::Word)| variable(cx, d, index, &word.bytes);
-                let all: Result<Vec<Template>, Problem> = d.args.iter().enumerate().skip(1).map(route).collect();
-                Parsed::Ready(Sticky::Route(all?))
+                let all: Result<Vec<HttpTemplate>, Problem> = d.args.iter().enumerate().skip(1).map(route).collect();
+                StickyLine::Ready(Sticky::Route(all?))
             }
             "learn" => learn(cx, d)?,
             other => return Err(Problem::says(format!("unknown parameter \"{other}\"")).at(0)),
@@ -45,12 +45,12 @@ impl Value for StickyValue {
     }
 }
 
-fn variable(cx: &mut Cx, d: &Directive, index: usize, text: &[u8]) -> Result<Template, Problem> {
+fn variable(cx: &mut Cx, d: &Directive, index: usize, text: &[u8]) -> Result<HttpTemplate, Problem> {
     if text.first() != Some(&b'$') || text.len() < 2 {
         let shown = String::from_utf8_lossy(text).into_owned();
         return Err(Problem::says(format!("invalid variable name \"{shown}\"")).at(index));
     }
-    Template::compile(cx, d, text).map_err(|p| p.at(index))
+    HttpTemplate::compile(cx, d, text).map_err(|p| p.at(index))
 }
 
 fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
@@ -75,7 +75,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
             ("domain", Some(v)) => {
                 twice(cookie.domain.is_some())?;
                 empty(v)?;
-                cookie.domain = Some(Template::compile(cx, d, v.as_bytes()).map_err(|p| p.at(index))?);
+                cookie.domain = Some(HttpTemplate::compile(cx, d, v.as_bytes()).map_err(|p| p.at(index))?);
             }
             ("path", Some(v)) => {
                 twice(cookie.path.is_some())?;
@@ -99,7 +99,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
             }
             ("samesite", Some(v)) => {
                 twice(cookie.same_site.is_some())?;
-                let template = Template::compile(cx, d, v.as_bytes()).map_err(|p| p.at(index))?;
+                let template = HttpTemplate::compile(cx, d, v.as_bytes()).map_err(|p| p.at(index))?;
                 if template.as_literal().is_some_and(|text| !is_same_site(text)) {
                     return Err(Problem::directive("invalid \"samesite\" parameter value").at(index));
                 }
@@ -111,7 +111,7 @@ fn cookie(cx: &mut Cx, d: &Directive) -> Result<Cookie, Problem> {
     Ok(cookie)
 }
 
-fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
+fn learn(cx: &mut Cx, d: &Directive) -> Result<StickyLine, Problem> {
     let (mut create, mut lookup, mut timeout_ms, mut zone) = (Vec::new(), Vec::new(), None, None);
     let (mut at_head, mut is_shared) = (false, false);
     for (index, word) in d.args.iter().enumerate().skip(1) {
@@ -156,7 +156,7 @@ fn learn(cx: &mut Cx, d: &Directive) -> Result<Parsed, Problem> {
     }
     let zone = zone.ok_or_else(|| missing("zone"))?;
     let sync = is_shared.then(|| StoreSlot::for_sync(cx, d, &zone.0, "the zone has this server's sessions only"));
-    Ok(Parsed::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), at_head, zone, sync })
+    Ok(StickyLine::Learn { create, lookup, timeout_ms: timeout_ms.unwrap_or(600_000), at_head, zone, sync })
 }
 
 #[derive(Default)]
@@ -167,14 +167,14 @@ impl StickyValue {
     pub fn finish(&self, upstream: &str, cx: &mut Cx) -> Result<Sticky, Problem> {
         let parsed = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match parsed {
-            Some(Parsed::Ready(sticky)) => Ok(sticky),
-            Some(Parsed::Learn { create, lookup, timeout_ms, at_head, zone: (name, size), sync }) => {
+            Some(StickyLine::Ready(sticky)) => Ok(sticky),
+            Some(StickyLine::Learn { create, lookup, timeout_ms, at_head, zone: (name, size), sync }) => {
                 if let Some(other) = cx.get::<StickyZones>().0.insert(name.clone(), upstream.into()) {
                     let words = format!("sticky zone \"{name}\" is already used in upstream \"{other}\"");
                     return Err(Problem::says(words));
                 }
                 let make = || Sessions::new(size);
-                let sessions = zones::state("sticky", &name, size, upstream.as_bytes(), make);
+                let sessions = zones::zone_state("sticky", &name, size, upstream.as_bytes(), make);
                 if let Some(slot) = sync {
                     let (sessions, space) = (sessions.clone(), format!("sticky:{}", space_name(&name)));
                     slot.at_start(move |agent| sessions.begin_sharing(agent, &space, timeout_ms));

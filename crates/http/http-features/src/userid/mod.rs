@@ -4,10 +4,10 @@
 mod uid;
 
 use conf_schema::value::{Number, Text, parse_sec};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value, directives, word_set, words};
-use http_engine::variable::{Builtin, VarId, Variables};
-use http_engine::{BlockPlan, Body, Feature, Filter, FilterOrder, Request};
-use observe::Level;
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives, word_set, words};
+use http_engine::variable::{Builtin, HttpVariables, VarId};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody};
+use observe::Severity;
 use observe::clock::cookie_time;
 use std::any::Any;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub enum Keep {
     Seconds(i64),
 }
 
-impl Value for Keep {
+impl ValueKind for Keep {
     const SYNTAX: &'static str = "time | max | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default() {
@@ -70,7 +70,7 @@ impl Value for Keep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MarkValue(Option<u8>);
 
-impl Value for MarkValue {
+impl ValueKind for MarkValue {
     const SYNTAX: &'static str = "letter | digit | = | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match d.args.first().map(|w| w.bytes.as_slice()).unwrap_or_default() {
@@ -91,8 +91,8 @@ static VARIABLES: &[Builtin] = &[
 pub struct UserId;
 
 impl Feature for UserId {
-    fn table(&self) -> Table {
-        UserConf::table("userid", Area::Http)
+    fn table(&self) -> FeatureTable {
+        UserConf::table("userid", ContextArea::Http)
     }
     fn variables(&self) -> &'static [Builtin] {
         VARIABLES
@@ -131,7 +131,7 @@ impl Feature for UserId {
             tail,
             p3p: (conf.userid_p3p.0 != b"none").then(|| conf.userid_p3p.0.clone()),
             service: conf.userid_service.map(|n| n.0 as u32),
-            reset: block.cx.get::<Variables>().read("uid_reset", None),
+            reset: block.cx.get::<HttpVariables>().read("uid_reset", None),
         });
         block.location.extensions.push(cookie.clone());
         if conf.userid != Mode::Log {
@@ -178,7 +178,7 @@ impl Cookie {
             if visitor.got.is_none() {
                 let why = if sent.len() < uid::DIGITS { "too short" } else { "invalid" };
                 let shown = String::from_utf8_lossy(&sent);
-                r.log(Level::Error, format_args!("client sent {why} userid cookie \"{shown}\""));
+                r.log(Severity::Error, format_args!("client sent {why} userid cookie \"{shown}\""));
             }
             visitor.sent = sent;
         }
@@ -207,7 +207,7 @@ impl Cookie {
             }
             if reset == b"log" {
                 let (name, number) = (String::from_utf8_lossy(&self.name), got.text());
-                r.log(Level::Notice, format_args!("userid cookie \"{name}={number}\" was reset"));
+                r.log(Severity::Notice, format_args!("userid cookie \"{name}={number}\" was reset"));
             }
         }
         visitor.fresh = true;
@@ -223,7 +223,7 @@ impl Filter for SetCookie {
     fn name(&self) -> &'static str {
         "userid"
     }
-    fn apply(&self, r: &mut Request, body: Body) -> Result<Body, u16> {
+    fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let cookie = &self.0;
         let visitor = cookie.decide(r);
         let Some(uid) = &visitor.set else { return Ok(body) };

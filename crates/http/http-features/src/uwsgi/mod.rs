@@ -1,15 +1,15 @@
 //! uwsgi (nginx: `ngx_http_uwsgi_module`): sends a packet of parameters and the request body; the response ends with
 //! the connection.
 
-use conf_schema::value::{List, Number, Own, Text};
-use conf_schema::{Area, Cx, Directive, Problem, Table, Value};
+use conf_schema::value::{Number, Own, Text, ValueList};
+use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use http_engine::{BlockPlan, Feature, Request};
 use http_types::BodyLength;
-use http_upstream::cgi::codec::Closing;
+use http_upstream::cgi::codec::ClosingStream;
 use http_upstream::cgi::params::{Packing, ParamLine, Params};
-use http_upstream::exchange::target::{Scheme, Target, UpstreamTarget};
-use http_upstream::exchange::{Announce, PassPlan, Protocol};
-use observe::Level;
+use http_upstream::exchange::target::{PassTarget, Scheme, UpstreamTarget};
+use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
+use observe::Severity;
 use std::any::Any;
 use std::sync::Arc;
 use upstream::SerialCodec;
@@ -30,10 +30,10 @@ http_upstream::pass_directives! {
     }
     own {
         /// Passes requests to a uwsgi server: `uwsgi://`, or `suwsgi://` over TLS.
-        uwsgi_pass: Own<PassTo>,
+        uwsgi_pass: Own<UwsgiPass>,
         /// Passes a parameter to the uwsgi server. A block with its own `uwsgi_param` lines inherits none.
         /// Differs: as `fastcgi_param`.
-        uwsgi_param: List<ParamLine>,
+        uwsgi_param: ValueList<ParamLine>,
         /// First modifier of the uwsgi packet, which selects the type of the request.
         uwsgi_modifier1: Number = "0",
         /// Second modifier of the uwsgi packet.
@@ -50,20 +50,20 @@ const HIDDEN: &[&str] =
     &["x-accel-expires", "x-accel-redirect", "x-accel-limit-rate", "x-accel-buffering", "x-accel-charset"];
 
 #[derive(Clone)]
-pub struct PassTo(Arc<Target>);
+pub struct UwsgiPass(Arc<PassTarget>);
 
-impl Value for PassTo {
+impl ValueKind for UwsgiPass {
     const SYNTAX: &'static str = "[protocol://]address";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Target::parse(&SCHEME, cx, d).map(|target| PassTo(Arc::new(target)))
+        PassTarget::parse(&SCHEME, cx, d).map(|target| UwsgiPass(Arc::new(target)))
     }
 }
 
 pub struct Uwsgi;
 
 impl Feature for Uwsgi {
-    fn table(&self) -> Table {
-        UwsgiConf::table("uwsgi", Area::Http)
+    fn table(&self) -> FeatureTable {
+        UwsgiConf::table("uwsgi", ContextArea::Http)
     }
     fn acts_by_default(&self) -> bool {
         false
@@ -78,10 +78,10 @@ impl Feature for Uwsgi {
             u8::try_from(n.0).map_err(|_| wrong())
         };
         let modifiers = (modifier(&conf.uwsgi_modifier1, 1)?, modifier(&conf.uwsgi_modifier2, 2)?);
-        let Some(Own(PassTo(target))) = conf.uwsgi_pass.clone() else { return Ok(()) };
+        let Some(Own(UwsgiPass(target))) = conf.uwsgi_pass.clone() else { return Ok(()) };
         let bound = target.bind(&SCHEME, block.cx)?;
         let tls = match &*target {
-            Target::Fixed(url, _) if !url.tls => None,
+            PassTarget::Fixed(url, _) if !url.tls => None,
             _ => Some(conf.tls().build(block.cx)?),
         };
         let protocol = UwsgiProtocol {
@@ -96,9 +96,9 @@ impl Feature for Uwsgi {
 }
 
 /// Encoding of uwsgi parameters: name and value, each preceded by its two-byte length.
-struct Words;
+struct UwsgiPacking;
 
-impl Packing for Words {
+impl Packing for UwsgiPacking {
     fn begin(name: usize, out: &mut Vec<u8>) {
         out.extend_from_slice(&(name as u16).to_le_bytes());
     }
@@ -114,14 +114,14 @@ impl Packing for Words {
 }
 
 struct UwsgiProtocol {
-    params: Params<Words>,
+    params: Params<UwsgiPacking>,
     modifiers: (u8, u8),
     text: Vec<u8>,
 }
 
-impl Protocol for UwsgiProtocol {
+impl UpstreamProtocol for UwsgiProtocol {
     fn codec(&self) -> Option<Box<dyn SerialCodec>> {
-        Some(Box::new(Closing::new()))
+        Some(Box::new(ClosingStream::new()))
     }
     fn write(
         &self,
@@ -138,7 +138,7 @@ impl Protocol for UwsgiProtocol {
         // A parameter whose length does not fit into two bytes also exceeds this limit.
         let size = out.len() - start;
         let Ok(length) = u16::try_from(size) else {
-            r.log(Level::Alert, format_args!("uwsgi request is too big: {size}"));
+            r.log(Severity::Alert, format_args!("uwsgi request is too big: {size}"));
             return Err(500);
         };
         if let Some(place) = out.get_mut(start - 3..start - 1) {

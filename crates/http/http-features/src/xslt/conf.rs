@@ -1,8 +1,8 @@
 //! Values of the directives: stylesheets and entities are read with the configuration.
 
 use super::files::ConfigFiles;
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use http_engine::media_types::MediaTypes;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use xslt::xml::{Dtd, parse_dtd};
 #[derive(Clone)]
 pub struct XsltTypes(pub(super) MediaTypes);
 
-impl Value for XsltTypes {
+impl ValueKind for XsltTypes {
     const SYNTAX: &'static str = "media-type ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -30,7 +30,7 @@ impl Value for XsltTypes {
 #[derive(Clone)]
 pub struct Entities(pub(super) Arc<Dtd>);
 
-impl Value for Entities {
+impl ValueKind for Entities {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -51,24 +51,24 @@ pub struct Sheets(pub(super) Vec<Sheet>);
 #[derive(Clone)]
 pub(super) struct Sheet {
     pub stylesheet: Arc<Stylesheet>,
-    pub params: Vec<Template>,
+    pub params: Vec<HttpTemplate>,
 }
 
 /// Stylesheets of a configuration by path: several lines share one.
 #[derive(Default)]
-struct Compiled(HashMap<String, Arc<Stylesheet>>);
+struct CompiledSheets(HashMap<String, Arc<Stylesheet>>);
 
-impl Value for Sheets {
+impl ValueKind for Sheets {
     const SYNTAX: &'static str = "stylesheet [parameter=value ...]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
         let path = cx.full_name(&path).to_string_lossy().into_owned();
-        let known = cx.get::<Compiled>().0.get(&path).cloned();
+        let known = cx.get::<CompiledSheets>().0.get(&path).cloned();
         let stylesheet = match known {
             Some(stylesheet) => stylesheet,
             None => {
-                let compiled = match xslt::compile(&path, &mut ConfigFiles(&mut cx.store)) {
+                let compiled = match xslt::compile_stylesheet(&path, &mut ConfigFiles(&mut cx.store)) {
                     Ok(compiled) => compiled,
                     Err(error) => {
                         let problem = Problem::says(format!("xsltParseStylesheetFile(\"{path}\") failed"));
@@ -76,13 +76,13 @@ impl Value for Sheets {
                     }
                 };
                 let compiled = Arc::new(compiled);
-                cx.get::<Compiled>().0.insert(path, compiled.clone());
+                cx.get::<CompiledSheets>().0.insert(path, compiled.clone());
                 compiled
             }
         };
         let mut params = Vec::new();
         for (index, word) in d.args.iter().enumerate().skip(1) {
-            params.push(Template::compile(cx, d, &word.bytes).map_err(|problem| problem.at(index))?);
+            params.push(HttpTemplate::compile(cx, d, &word.bytes).map_err(|problem| problem.at(index))?);
         }
         Ok(Sheets(vec![Sheet { stylesheet, params }]))
     }
@@ -93,15 +93,15 @@ impl Value for Sheets {
 
 /// Lines of `xslt_param` or `xslt_string_param`.
 #[derive(Clone)]
-pub struct NamedParams(pub(super) Vec<(String, Template)>);
+pub struct NamedParams(pub(super) Vec<(String, HttpTemplate)>);
 
-impl Value for NamedParams {
+impl ValueKind for NamedParams {
     const SYNTAX: &'static str = "parameter value";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value] = d.args.as_slice() else { return Err(Problem::invalid()) };
         let (name, value) = (name.text().into_owned(), value.bytes.clone());
-        let value = Template::compile(cx, d, &value).map_err(|problem| problem.at(1))?;
+        let value = HttpTemplate::compile(cx, d, &value).map_err(|problem| problem.at(1))?;
         Ok(NamedParams(vec![(name, value)]))
     }
     fn append(&mut self, later: Self) {

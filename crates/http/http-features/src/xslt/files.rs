@@ -1,8 +1,8 @@
 //! Files that stylesheets and documents refer to. Nothing is fetched over the network, as in nginx (`XML_PARSE_NONET`).
 
-use conf_schema::store::Store;
-use http_engine::path::unescape;
-use net::pool::Wanted;
+use conf_schema::store::TextStore;
+use http_engine::path::unescape_path;
+use net::pool::ResultInterest;
 use std::borrow::Cow;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub(super) fn path_of(uri: &str) -> Result<PathBuf, String> {
     let path = match uri.strip_prefix("file://") {
         Some(rest) => {
             let mut path = Vec::new();
-            unescape(rest.strip_prefix("localhost").unwrap_or(rest).as_bytes(), &mut path);
+            unescape_path(rest.strip_prefix("localhost").unwrap_or(rest).as_bytes(), &mut path);
             Cow::Owned(String::from_utf8_lossy(&path).into_owned())
         }
         None if uri.contains("://") => return Err("network access is not supported".into()),
@@ -23,7 +23,7 @@ pub(super) fn path_of(uri: &str) -> Result<PathBuf, String> {
 }
 
 /// Files of a configuration, which a test on another machine replays.
-pub(super) struct ConfigFiles<'s>(pub &'s mut Store);
+pub(super) struct ConfigFiles<'s>(pub &'s mut TextStore);
 
 impl Loader for ConfigFiles<'_> {
     fn load(&mut self, uri: &str) -> Result<Vec<u8>, String> {
@@ -33,7 +33,7 @@ impl Loader for ConfigFiles<'_> {
 }
 
 /// Files that a transformation reads (`document()`, external entities), as long as its client waits.
-pub(super) struct DocumentFiles<'w>(pub &'w Wanted<'w>);
+pub(super) struct DocumentFiles<'w>(pub &'w ResultInterest<'w>);
 
 impl Loader for DocumentFiles<'_> {
     fn is_wanted(&self) -> bool {

@@ -9,7 +9,7 @@ mod tests;
 
 use conf::{Entities, NamedParams, Sheets, XsltTypes};
 use conf_schema::value::Flag;
-use conf_schema::{Area, Problem, Table, directives};
+use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature};
 use std::any::Any;
 use std::sync::Arc;
@@ -51,8 +51,8 @@ fn inherit(inner: &mut dyn Any, outer: &dyn Any) {
 pub struct XsltFilter;
 
 impl Feature for XsltFilter {
-    fn table(&self) -> Table {
-        Table { inherit, ..XsltConf::table("xslt", Area::Http) }
+    fn table(&self) -> FeatureTable {
+        FeatureTable { inherit, ..XsltConf::table("xslt", ContextArea::Http) }
     }
     fn acts_by_default(&self) -> bool {
         false

@@ -5,14 +5,14 @@ use super::conf::Sheet;
 use super::files::DocumentFiles;
 use bytes::{Bytes, BytesMut};
 use http_engine::body_memory;
-use http_engine::{Body, BodyError, Flow, LocalFuture, Piece, Request, Str, Transform, unless_gone};
-use net::pool::Wanted;
-use observe::Level;
+use http_engine::{BodyError, Flow, LocalFuture, Piece, Request, ResponseBody, Str, Transform, unless_gone};
+use net::pool::ResultInterest;
+use observe::Severity;
 use std::future::poll_fn;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use xslt::xml::{Dtd, INPUT_MAX, ParseOptions};
-use xslt::{Clock, Limits, Param, Source, Stylesheet};
+use xslt::{Clock, DocumentSource, Limits, Param, Stylesheet};
 
 /// Transformations in work together: each may take the memory of `xslt::Limits`.
 const TRANSFORMS_MAX: usize = 8;
@@ -26,40 +26,40 @@ pub(super) struct Stylesheets {
 }
 
 /// Marks a transformed response by its remaining redirects: an error page is not transformed again.
-struct Seen(u8);
+struct TransformMark(u8);
 
 impl Transform for Stylesheets {
     fn wants(&self, r: &mut Request) -> bool {
         let left = r.progress.uri_changes_left;
         let wants = r.out.status != 304
             && self.conf.xslt_types.0.has(r.out.content_type.bytes())
-            && r.ext::<Seen>().is_none_or(|seen| seen.0 != left);
+            && r.ext::<TransformMark>().is_none_or(|seen| seen.0 != left);
         if wants {
-            r.keep(Seen(left));
+            r.keep(TransformMark(left));
             r.out.ranges_allowed = false;
         }
         wants
     }
-    fn run(self: Arc<Self>, mut r: Box<Request>, body: Body) -> LocalFuture<(Box<Request>, Flow)> {
+    fn run(self: Arc<Self>, mut r: Box<Request>, body: ResponseBody) -> LocalFuture<(Box<Request>, Flow)> {
         Box::pin(async move {
             let flow = match self.change(&mut r, body).await {
                 Ok(body) => Flow::Content(body),
-                Err(Failed::Logged) => {
+                Err(SheetFailure::Logged) => {
                     r.out.clear();
                     Flow::Status(500)
                 }
-                Err(Failed::NoMemory(status)) => {
+                Err(SheetFailure::NoMemory(status)) => {
                     r.out.clear();
                     Flow::Status(status)
                 }
-                Err(Failed::Broken) => Flow::Close,
+                Err(SheetFailure::Broken) => Flow::Close,
             };
             (r, flow)
         })
     }
 }
 
-enum Failed {
+enum SheetFailure {
     Logged,
     /// Status of a response without memory.
     NoMemory(u16),
@@ -68,7 +68,7 @@ enum Failed {
 }
 
 /// Work of the pool.
-struct Job {
+struct SheetJob {
     document: Bytes,
     entities: Option<Arc<Dtd>>,
     external_entities: bool,
@@ -77,22 +77,23 @@ struct Job {
 }
 
 /// Result of a job: lines for the log, and the response.
-struct Done {
-    lines: Vec<(Level, String)>,
+struct JobResult {
+    lines: Vec<(Severity, String)>,
     result: Option<(Vec<u8>, bool)>,
 }
 
 impl Stylesheets {
-    async fn change(&self, r: &mut Request, body: Body) -> Result<Body, Failed> {
+    async fn change(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, SheetFailure> {
         let expected = r.out.content_length.unwrap_or(0).saturating_mul(TREE_FACTOR).max(WORK_BYTES);
-        let memory = body_memory::reserve(r, expected).await.map_err(|none| Failed::NoMemory(none.status()))?;
+        let memory =
+            body_memory::reserve_memory(r, expected).await.map_err(|none| SheetFailure::NoMemory(none.status()))?;
         let document = collect(r, body).await?;
         let sheets: &[Sheet] = self.conf.xslt_stylesheet.as_ref().map_or(&[], |sheets| &sheets.0);
         let mut all = Vec::with_capacity(sheets.len());
         for sheet in sheets {
             all.push((sheet.stylesheet.clone(), self.params(r, sheet)?));
         }
-        let job = Job {
+        let job = SheetJob {
             document,
             entities: self.conf.xml_entities.as_ref().map(|entities| entities.0.clone()),
             external_entities: self.conf.xml_external_entities,
@@ -103,7 +104,7 @@ impl Stylesheets {
         for (level, line) in done.lines {
             r.log(level, format_args!("{line}"));
         }
-        let Some((bytes, is_html)) = done.result else { return Err(Failed::Logged) };
+        let Some((bytes, is_html)) = done.result else { return Err(SheetFailure::Logged) };
         let last = sheets.last().map(|sheet| &sheet.stylesheet);
         if let Some(encoding) = last.and_then(|sheet| sheet.encoding()) {
             r.out.charset = encoding.as_bytes().to_vec().into();
@@ -123,11 +124,11 @@ impl Stylesheets {
             }
         }
         r.out.content_length = Some(bytes.len() as u64);
-        Ok(Body::Bytes(memory.hold(bytes)))
+        Ok(ResponseBody::Bytes(memory.hold(bytes)))
     }
 
     /// Parameters of a stylesheet: those of `xslt_param` and `xslt_string_param`, then its own.
-    fn params(&self, r: &mut Request, sheet: &Sheet) -> Result<Vec<Param>, Failed> {
+    fn params(&self, r: &mut Request, sheet: &Sheet) -> Result<Vec<Param>, SheetFailure> {
         let mut params = Vec::new();
         for (lines, is_expression) in [(&self.conf.xslt_param, true), (&self.conf.xslt_string_param, false)] {
             for (name, value) in lines.iter().flat_map(|lines| &lines.0) {
@@ -140,8 +141,8 @@ impl Stylesheets {
             let mut rest = text.as_str();
             while !rest.is_empty() {
                 let Some((name, after)) = rest.split_once('=') else {
-                    r.log(Level::Error, format_args!("invalid libxslt parameter \"{rest}\""));
-                    return Err(Failed::Logged);
+                    r.log(Severity::Error, format_args!("invalid libxslt parameter \"{rest}\""));
+                    return Err(SheetFailure::Logged);
                 };
                 let (value, next) = after.split_once(':').unwrap_or((after, ""));
                 params.push(Param { name: name.into(), value: unescaped(value), is_expression: true });
@@ -191,54 +192,54 @@ fn clock() -> Clock {
 }
 
 /// Reads the whole body.
-async fn collect(r: &mut Request, mut body: Body) -> Result<Bytes, Failed> {
+async fn collect(r: &mut Request, mut body: ResponseBody) -> Result<Bytes, SheetFailure> {
     let mut all = BytesMut::new();
     loop {
         match poll_fn(|cx| body.poll_piece(cx, r)).await {
             None => return Ok(all.freeze()),
-            Some(Err(BodyError)) => return Err(Failed::Broken),
+            Some(Err(BodyError)) => return Err(SheetFailure::Broken),
             Some(Ok(Piece::Flush)) => {}
             Some(Ok(Piece::Bytes(bytes))) => all.extend_from_slice(&bytes),
             Some(Ok(Piece::File(mut part))) => {
                 while part.length > 0 && all.len() <= INPUT_MAX {
-                    let bytes = part.read().map_err(|_| Failed::Broken)?;
+                    let bytes = part.read().map_err(|_| SheetFailure::Broken)?;
                     all.extend_from_slice(&bytes);
                 }
             }
         }
         if all.len() > INPUT_MAX {
-            r.log(Level::Error, format_args!("xslt filter: too big response"));
-            return Err(Failed::Logged);
+            r.log(Severity::Error, format_args!("xslt filter: too big response"));
+            return Err(SheetFailure::Logged);
         }
     }
 }
 
-async fn work(r: &mut Request, job: Job) -> Result<Done, Failed> {
-    let Ok(permit) = TRANSFORMS.acquire().await else { return Err(Failed::Logged) };
-    let run = move |wanted: &Wanted<'_>| {
+async fn work(r: &mut Request, job: SheetJob) -> Result<JobResult, SheetFailure> {
+    let Ok(permit) = TRANSFORMS.acquire().await else { return Err(SheetFailure::Logged) };
+    let run = move |wanted: &ResultInterest<'_>| {
         let done = transform(job, wanted);
         drop(permit);
         done
     };
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Ok(run(&Wanted::ALWAYS)) };
+    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Ok(run(&ResultInterest::ALWAYS)) };
     match pool.run_long(run) {
         Ok(waiting) => match unless_gone(r.incoming.watch.clone(), waiting).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(_)) => {
-                r.log(Level::Error, format_args!("xslt filter: the transformation failed"));
-                Err(Failed::Logged)
+                r.log(Severity::Error, format_args!("xslt filter: the transformation failed"));
+                Err(SheetFailure::Logged)
             }
-            None => Err(Failed::NoMemory(499)),
+            None => Err(SheetFailure::NoMemory(499)),
         },
         Err(full) => {
             let waiting = full.waiting;
-            r.log(Level::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
-            Err(Failed::Logged)
+            r.log(Severity::Error, format_args!("thread pool \"default\" queue overflow: {waiting} tasks waiting"));
+            Err(SheetFailure::Logged)
         }
     }
 }
 
-fn transform(job: Job, wanted: &Wanted<'_>) -> Done {
+fn transform(job: SheetJob, wanted: &ResultInterest<'_>) -> JobResult {
     let mut lines = Vec::new();
     let options = ParseOptions {
         uri: "",
@@ -247,43 +248,43 @@ fn transform(job: Job, wanted: &Wanted<'_>) -> Done {
         entities: job.entities.as_deref(),
         keep_cdata: true,
     };
-    let source = match Source::parse(&job.document, &options, &mut DocumentFiles(wanted)) {
+    let source = match DocumentSource::parse(&job.document, &options, &mut DocumentFiles(wanted)) {
         Ok(source) => source,
         Err(mut error) => {
             if job.document.is_empty() {
                 // The words of libxml2's parser of chunks.
                 (error.code, error.message) = (5, "Extra content at the end of the document".into());
             }
-            lines.push((Level::Error, format!("libxml2 error: \"{}\"", error.message)));
-            lines.push((Level::Error, format!("xmlParseChunk() failed, error:{}", error.code)));
-            return Done { lines, result: None };
+            lines.push((Severity::Error, format!("libxml2 error: \"{}\"", error.message)));
+            lines.push((Severity::Error, format!("xmlParseChunk() failed, error:{}", error.code)));
+            return JobResult { lines, result: None };
         }
     };
     for (name, public, system) in &source.ignored {
         let line = format!("xslt filter external entity ignored: \"{name}\" \"{public}\" \"{system}\"");
-        lines.push((Level::Warn, line));
+        lines.push((Severity::Warn, line));
     }
     for error in &source.errors {
-        lines.push((Level::Error, format!("libxml2 error: \"{}\"", error.message)));
+        lines.push((Severity::Error, format!("libxml2 error: \"{}\"", error.message)));
     }
-    let message = |text: String| (Level::Warn, format!("xslt filter message: {}", text.trim_end()));
-    match xslt::transform(source, &job.sheets, &mut DocumentFiles(wanted), Limits::default(), job.clock) {
+    let message = |text: String| (Severity::Warn, format!("xslt filter message: {}", text.trim_end()));
+    match xslt::transform_document(source, &job.sheets, &mut DocumentFiles(wanted), Limits::default(), job.clock) {
         Ok(outcome) => {
             lines.extend(outcome.messages.into_iter().map(message));
             if outcome.bytes.is_empty() {
-                lines.push((Level::Error, "xsltSaveResultToString() returned zero-length result".into()));
-                return Done { lines, result: None };
+                lines.push((Severity::Error, "xsltSaveResultToString() returned zero-length result".into()));
+                return JobResult { lines, result: None };
             }
-            Done { lines, result: Some((outcome.bytes, outcome.is_html)) }
+            JobResult { lines, result: Some((outcome.bytes, outcome.is_html)) }
         }
         Err(error) => {
             lines.extend(error.messages.into_iter().map(message));
             if !error.message.is_empty() {
-                lines.push((Level::Error, format!("libxslt error: \"{}\"", error.message)));
+                lines.push((Severity::Error, format!("libxslt error: \"{}\"", error.message)));
             }
             let call = if error.serializing { "xsltSaveResultToString" } else { "xsltApplyStylesheet" };
-            lines.push((Level::Error, format!("{call}() failed")));
-            Done { lines, result: None }
+            lines.push((Severity::Error, format!("{call}() failed")));
+            JobResult { lines, result: None }
         }
     }
 }

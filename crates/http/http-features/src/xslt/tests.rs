@@ -3,8 +3,8 @@
 use super::conf::{Entities, NamedParams, Sheets};
 use super::files::path_of;
 use super::{XsltFilter, XsltInput};
-use conf_schema::table::synthetic;
-use conf_schema::{At, Cx, Given, Value};
+use conf_schema::table::synthetic_directive;
+use conf_schema::{At, Cx, GivenDirective, ValueKind};
 use http_engine::Feature;
 
 #[test]
@@ -22,17 +22,19 @@ fn errors_name_the_file_and_its_line() {
     let path = folder.join("bad.xslt");
     std::fs::write(&path, "<xsl:stylesheet>\n<a></b>").expect("a file");
     let shown = path.display().to_string();
-    let error = Sheets::parse(&mut Cx::default(), &synthetic("xslt_stylesheet", &shown)).map(|_| ()).expect_err("bad");
+    let error = Sheets::parse(&mut Cx::default(), &synthetic_directive("xslt_stylesheet", &shown))
+        .map(|_| ())
+        .expect_err("bad");
     let text = format!("{error:?}");
     assert!(text.contains("xsltParseStylesheetFile") && text.contains("bad.xslt:2: parser error"), "{text}");
-    assert!(Sheets::parse(&mut Cx::default(), &synthetic("xslt_stylesheet", "/none.xslt")).is_err());
-    assert!(Entities::parse(&mut Cx::default(), &synthetic("xml_entities", "/none.dtd")).is_err());
+    assert!(Sheets::parse(&mut Cx::default(), &synthetic_directive("xslt_stylesheet", "/none.xslt")).is_err());
+    assert!(Entities::parse(&mut Cx::default(), &synthetic_directive("xml_entities", "/none.dtd")).is_err());
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
 #[test]
 fn a_level_with_a_parameter_inherits_none() {
-    let params = || Some(Given::new(NamedParams(Vec::new()), At::default()));
+    let params = || Some(GivenDirective::new(NamedParams(Vec::new()), At::default()));
     let outer = XsltInput { xslt_string_param: params(), ..XsltInput::default() };
     let mut empty = XsltInput::default();
     let mut own = XsltInput { xslt_param: params(), ..XsltInput::default() };

@@ -5,9 +5,9 @@ use super::shared_purges::SharedPurges;
 use cache::freshness::Valid;
 use cache::zone::Pace;
 use cache::{CacheRoot, Limits, Zone};
-use conf_schema::value::{Flag, decimal, parse_msec, parse_offset, parse_sec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
+use conf_schema::value::{Flag, parse_decimal, parse_msec, parse_offset, parse_sec, parse_size};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use http_engine::used_paths::UsedPaths;
 use metrics::cache as row;
 use session_engine::shared_store::StoreSlot;
@@ -33,13 +33,13 @@ conf_schema::word_set! {
 pub enum CacheName {
     Off,
     Zone(String),
-    Computed(Template),
+    Computed(HttpTemplate),
 }
 
-impl Value for CacheName {
+impl ValueKind for CacheName {
     const SYNTAX: &'static str = "zone | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let template = Template::parse(cx, d)?;
+        let template = HttpTemplate::parse(cx, d)?;
         Ok(match template.as_literal() {
             Some(b"off") => CacheName::Off,
             Some(b"") => return Err(Problem::says("empty zone name").at(0)),
@@ -54,25 +54,25 @@ pub enum StoreTo {
     Off,
     /// The file of the request's path (`root` or `alias`).
     Mapped,
-    Path(Template),
+    Path(HttpTemplate),
 }
 
-impl Value for StoreTo {
+impl ValueKind for StoreTo {
     const SYNTAX: &'static str = "on | off | string";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         match d.args.first().map(|w| w.bytes.as_slice()) {
             Some(b"off") => Ok(StoreTo::Off),
             Some(b"on") => Ok(StoreTo::Mapped),
             Some(b"") => Err(Problem::says("empty path").at(0)),
-            _ => Template::parse(cx, d).map(StoreTo::Path),
+            _ => HttpTemplate::parse(cx, d).map(StoreTo::Path),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access(pub u32);
+pub struct CacheAccess(pub u32);
 
-impl Value for Access {
+impl ValueKind for CacheAccess {
     const SYNTAX: &'static str = "users:permissions ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut mode = 0o600;
@@ -92,14 +92,14 @@ impl Value for Access {
                 _ => return Err(invalid()),
             };
         }
-        Ok(Access(mode))
+        Ok(CacheAccess(mode))
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct ValidTimes(pub Vec<Valid>);
 
-impl Value for ValidTimes {
+impl ValueKind for ValidTimes {
     const SYNTAX: &'static str = "[code ...] time";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -115,7 +115,7 @@ impl Value for ValidTimes {
             let text = word.text();
             let status = match &*text {
                 "any" => 0,
-                code => decimal::<u16>(code)
+                code => parse_decimal::<u16>(code)
                     .filter(|n| (100..=599).contains(n))
                     .ok_or_else(|| Problem::says(format!("invalid status \"{text}\"")).at(index))?,
             };
@@ -133,9 +133,9 @@ pub struct PathLine;
 
 /// Caches of a configuration by family of directives, in order.
 #[derive(Default)]
-pub struct Declared(HashMap<String, Vec<Arc<CachePath>>>);
+pub struct DeclaredCaches(HashMap<String, Vec<Arc<CachePath>>>);
 
-impl Declared {
+impl DeclaredCaches {
     pub fn of(&self, family: &str) -> &[Arc<CachePath>] {
         self.0.get(family).map(Vec::as_slice).unwrap_or_default()
     }
@@ -149,7 +149,7 @@ const KIND: &str = "cache";
 /// Minimum size of a zone: two pages, as in nginx.
 const ZONE_BYTES_MIN: u64 = 2 * 4096;
 
-impl Value for PathLine {
+impl ValueKind for PathLine {
     const SYNTAX: &'static str = "path [levels=levels] [use_temp_path=on|off] keys_zone=name:size [inactive=time] [max_size=size] \
                                   [min_free=size] [manager_files=number] [manager_sleep=time] [manager_threshold=time] \
                                   [loader_files=number] [loader_sleep=time] [loader_threshold=time] [purger=on|off] \
@@ -172,14 +172,14 @@ impl Value for PathLine {
         };
         let family = name.trim_end_matches("_cache_path").to_string();
         UsedPaths::add(cx, d, &root, None)?;
-        let declared = cx.get::<Declared>();
+        let declared = cx.get::<DeclaredCaches>();
         if declared.all().any(|known| known.zone.name == zone_name) {
             return Err(Problem::says(format!("duplicate zone \"{zone_name}\"")));
         }
         let place = CacheRoot { root, levels: read.levels };
         let id = [place.root.as_os_str().as_encoded_bytes(), b"\0", &place.levels].concat();
         let make = || Zone::new(&zone_name, place, bytes);
-        let zone = crate::zones::state(KIND, &zone_name, bytes, &id, make);
+        let zone = crate::zones::zone_state(KIND, &zone_name, bytes, &id, make);
         let metrics = counted(&zone, &read.limits);
         let shared = read.is_shared.then(|| {
             let slot = StoreSlot::for_sync(cx, d, &zone.name, "purges reach this server only");
@@ -187,21 +187,21 @@ impl Value for PathLine {
         });
         let path = CachePath { zone, metrics, use_temp_path: read.use_temp_path, limits: read.limits, shared };
         let path = Arc::new(path);
-        let shown = crate::zones::Declared {
+        let shown = crate::zones::HttpZone {
             name: zone_name,
-            key: Template::default(),
+            key: HttpTemplate::default(),
             key_text: Vec::new(),
             state: path.clone(),
         };
-        crate::zones::declare(cx, d, KIND, shown)?;
-        cx.get::<Declared>().0.entry(family).or_default().push(path);
+        crate::zones::declare_zone(cx, d, KIND, shown)?;
+        cx.get::<DeclaredCaches>().0.entry(family).or_default().push(path);
         Ok(PathLine)
     }
 }
 
 /// Some metrics read the index.
-fn counted(zone: &Arc<Zone>, limits: &Limits) -> metrics::Zone<row::Of> {
-    let (metrics, index, most) = (metrics::Zone::named(&[&zone.name]), Arc::downgrade(zone), limits.max_size);
+fn counted(zone: &Arc<Zone>, limits: &Limits) -> metrics::MetricZone<row::Of> {
+    let (metrics, index, most) = (metrics::MetricZone::named(&[&zone.name]), Arc::downgrade(zone), limits.max_size);
     metrics.ask(move |values| {
         let Some(zone) = index.upgrade() else { return };
         values.set(row::ENTRIES, zone.count.load(Ordering::Relaxed) as u64);
@@ -254,7 +254,7 @@ impl Parameters {
             "off" => Ok(false),
             _ => Err(Problem::says(format!("invalid {name} value \"{text}\", it must be \"on\" or \"off\""))),
         };
-        let number = || decimal::<u64>(value).ok_or_else(wrong);
+        let number = || parse_decimal::<u64>(value).ok_or_else(wrong);
         let msec = || parse_msec(value.as_bytes()).ok_or_else(wrong);
         match name {
             "levels" => {
@@ -302,7 +302,8 @@ fn levels(text: &str) -> Option<Vec<u8>> {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    let levels: Vec<u8> = text.split(':').map(|n| decimal(n).filter(|n| matches!(n, 1 | 2))).collect::<Option<_>>()?;
+    let levels: Vec<u8> =
+        text.split(':').map(|n| parse_decimal(n).filter(|n| matches!(n, 1 | 2))).collect::<Option<_>>()?;
     (levels.len() <= 3).then_some(levels)
 }
 
@@ -310,11 +311,11 @@ fn levels(text: &str) -> Option<Vec<u8>> {
 #[derive(Clone, Debug, Default)]
 pub struct PurgeWords(pub http_engine::core_table::Conditions);
 
-impl Value for PurgeWords {
+impl ValueKind for PurgeWords {
     const SYNTAX: &'static str = "string ... | zone key | off";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Value::parse(cx, d).map(PurgeWords)
+        ValueKind::parse(cx, d).map(PurgeWords)
     }
     fn append(&mut self, later: Self) {
         self.0.append(later.0);
@@ -322,14 +323,14 @@ impl Value for PurgeWords {
 }
 
 /// Independent of the directives' prefix.
-pub struct Settings {
+pub struct CacheSettings {
     pub family: &'static str,
     pub cache: CacheName,
-    pub key: Option<Template>,
+    pub key: Option<HttpTemplate>,
     pub valid: Vec<Valid>,
-    pub bypass: Vec<Template>,
-    pub no_cache: Vec<Template>,
-    pub purge: Vec<Template>,
+    pub bypass: Vec<HttpTemplate>,
+    pub no_cache: Vec<HttpTemplate>,
+    pub purge: Vec<HttpTemplate>,
     pub lock: Flag,
     pub lock_timeout_ms: u64,
     pub lock_age_ms: u64,
@@ -367,7 +368,7 @@ macro_rules! cache_directives {
                 /// is sent with one.
                 $cache: $crate::caching::conf::CacheName = "off",
                 /// Cache key. Requests with equal keys get the same response.
-                $key: http_engine::Template,
+                $key: http_engine::HttpTemplate,
                 /// Freshness of responses by status, unless they state it themselves.
                 $valid: $crate::caching::conf::ValidTimes,
                 /// Conditions under which a response is not taken from the cache: a string that is neither empty nor
@@ -412,7 +413,7 @@ macro_rules! cache_directives {
                 /// Saves responses as files, without expiry.
                 $store: $crate::caching::conf::StoreTo = "off",
                 /// Permissions of these files.
-                $store_access: $crate::caching::conf::Access = "user:rw",
+                $store_access: $crate::caching::conf::CacheAccess = "user:rw",
                 $(
                 /// Sends HEAD requests as GET, so that the response serves both.
                 $convert: conf_schema::value::Flag = "on",
@@ -421,12 +422,12 @@ macro_rules! cache_directives {
         }
 
         impl $Plan {
-            pub fn settings(&self) -> $crate::caching::conf::Settings {
+            pub fn settings(&self) -> $crate::caching::conf::CacheSettings {
                 let list = |c: &Option<http_engine::core_table::Conditions>| c.clone().unwrap_or_default().0;
                 #[allow(unused_mut, unused_assignments)]
                 let mut convert_head = true;
                 $( convert_head = self.$convert; )?
-                $crate::caching::conf::Settings {
+                $crate::caching::conf::CacheSettings {
                     family: $family,
                     cache: self.$cache.clone(),
                     key: self.$key.clone(),
@@ -458,10 +459,10 @@ macro_rules! cache_directives {
                 let caches = inner.$cache.as_ref().filter(|given| !matches!(given.value, CacheName::Off)).map(|g| g.at);
                 let stores = inner.$store.as_ref().filter(|given| !matches!(given.value, StoreTo::Off)).map(|g| g.at);
                 if let Some(at) = caches {
-                    inner.$store.get_or_insert(conf_schema::Given::new(StoreTo::Off, at));
+                    inner.$store.get_or_insert(conf_schema::GivenDirective::new(StoreTo::Off, at));
                 }
                 if let Some(at) = stores {
-                    inner.$cache.get_or_insert(conf_schema::Given::new(CacheName::Off, at));
+                    inner.$cache.get_or_insert(conf_schema::GivenDirective::new(CacheName::Off, at));
                 }
             }
         }
@@ -471,7 +472,7 @@ macro_rules! cache_directives {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     fn words(problem: Problem) -> String {
         format!("{:?}", problem.words)
@@ -506,14 +507,16 @@ mod tests {
 
     #[test]
     fn times_and_permissions() {
-        let valid =
-            |text: &str| ValidTimes::parse(&mut Cx::default(), &synthetic("proxy_cache_valid", text)).map(|v| v.0);
+        let valid = |text: &str| {
+            ValidTimes::parse(&mut Cx::default(), &synthetic_directive("proxy_cache_valid", text)).map(|v| v.0)
+        };
         assert_eq!(valid("5m").ok(), Some(vec![(200, 300), (301, 300), (302, 300)]));
         assert_eq!(valid("404 any 1s").ok(), Some(vec![(404, 1), (0, 1)]));
         assert!(words(valid("99 1s").expect_err("no status")).contains("invalid status \\\"99\\\""));
         assert!(words(valid("200 x").expect_err("no time")).contains("invalid time value \\\"x\\\""));
-        let access =
-            |text: &str| Access::parse(&mut Cx::default(), &synthetic("proxy_store_access", text)).map(|a| a.0);
+        let access = |text: &str| {
+            CacheAccess::parse(&mut Cx::default(), &synthetic_directive("proxy_store_access", text)).map(|a| a.0)
+        };
         assert_eq!(access("user:rw group:rw all:r").ok(), Some(0o664));
         assert_eq!(access("group:r").ok(), Some(0o640));
         assert!(access("me:rw").is_err() && access("user:x").is_err());

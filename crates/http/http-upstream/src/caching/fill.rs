@@ -3,16 +3,16 @@
 //! The client of a response with known length gets the last bytes only after the file has its name, and so finds it in
 //! the cache.
 
-use super::session::Session;
+use super::session::CacheSession;
 use crate::body_store;
 use crate::upstream_state::{Try, UpstreamState};
 use bytes::Bytes;
-use cache::store::{self, NotPlaced, Placed};
-use cache::{Content, Draft, Meta, Stored};
+use cache::store::{self, NotPlaced, PlacedEntry};
+use cache::{Content, EntryDraft, Meta, StoredEntry};
 use http_engine::core_table::TempPath;
 use http_engine::response::OutField;
-use http_engine::{Body, BodyError, BodySource, Piece, Request};
-use observe::{Level, os};
+use http_engine::{BodyError, BodySource, Piece, Request, ResponseBody};
+use observe::{Severity, os_error};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -24,19 +24,19 @@ use std::time::{Duration, SystemTime};
 
 pub enum StoreTarget {
     /// A cache entry: metadata, and the response head as received.
-    Entry { session: Box<Session>, meta: Meta, head: Bytes },
+    Entry { session: Box<CacheSession>, meta: Meta, head: Bytes },
     /// `proxy_store`: path and permissions of the file, and the time of `Last-Modified` in Unix seconds.
     File { path: PathBuf, mode: u32, modified: Option<i64> },
 }
 
 #[derive(Default)]
-struct Shared {
+struct FillState {
     /// Bytes in memory, and the offset of the first one in the body.
     window: VecDeque<Bytes>,
     window_start: u64,
     window_bytes: u64,
     total: u64,
-    draft: Option<Draft>,
+    draft: Option<EntryDraft>,
     /// The complete file and the offset of its body, as long as the client needs it.
     whole: Option<(std::fs::File, u64)>,
     end: Option<Result<(), BodyError>>,
@@ -51,7 +51,7 @@ struct Shared {
 }
 
 /// `expected`: announced length, if any.
-pub fn run(
+pub fn fill_entry(
     r: &mut Request,
     mut recipe: StoreTarget,
     body: Box<dyn BodySource>,
@@ -59,8 +59,8 @@ pub fn run(
     memory_max: u64,
     temp: &TempPath,
     write_size: u64,
-) -> Body {
-    let Ok(mut copy) = r.copy() else { return Body::Source(body) };
+) -> ResponseBody {
+    let Ok(mut copy) = r.copy() else { return ResponseBody::Source(body) };
     // An independent request, whose log messages are those of the original.
     copy.incoming.watch = None;
     if !r.is_subrequest() {
@@ -76,34 +76,37 @@ pub fn run(
     let draft = match begin(&mut recipe, temp, write_size) {
         Ok(draft) => Some(draft),
         Err((path, e)) => {
-            r.log(Level::Crit, format_args!("open() \"{}\" failed {}", path.display(), os(&e)));
+            r.log(Severity::Crit, format_args!("open() \"{}\" failed {}", path.display(), os_error(&e)));
             None
         }
     };
-    let shared = Rc::new(RefCell::new(Shared { draft, client: Some(0), ..Shared::default() }));
+    let shared = Rc::new(RefCell::new(FillState { draft, client: Some(0), ..FillState::default() }));
     let task = Task { shared: shared.clone(), recipe: Some(recipe), whole: Some(Vec::new()), memory_max };
     runtime::task::spawn_local(task.run(copy, body, expected));
-    Body::Source(Box::new(Follower { shared, at: 0, expected }))
+    ResponseBody::Source(Box::new(Follower { shared, at: 0, expected }))
 }
 
-fn begin(recipe: &mut StoreTarget, temp: &TempPath, write_size: u64) -> Result<Draft, (PathBuf, std::io::Error)> {
-    let in_temp = || body_store::named(temp).map_err(|e| (temp.path.clone(), e));
+fn begin(recipe: &mut StoreTarget, temp: &TempPath, write_size: u64) -> Result<EntryDraft, (PathBuf, std::io::Error)> {
+    let in_temp = || body_store::named_file(temp).map_err(|e| (temp.path.clone(), e));
     let (head_len, made) = match recipe {
         StoreTarget::Entry { session, meta, head } => {
             let head_len = meta.encode(&session.key, head, 0).len();
             let Some(ticket) = &session.ticket else { return Err((PathBuf::new(), std::io::Error::other("no place"))) };
             let path = session.path.zone.place.path(&ticket.hash);
-            let made =
-                if session.path.use_temp_path { in_temp()? } else { store::beside(&path).map_err(|e| (path, e))? };
+            let made = if session.path.use_temp_path {
+                in_temp()?
+            } else {
+                store::create_beside(&path).map_err(|e| (path, e))?
+            };
             (head_len, made)
         }
         StoreTarget::File { .. } => (0, in_temp()?),
     };
-    Ok(Draft::new(made.0, made.1, head_len, write_size.max(4096) as usize))
+    Ok(EntryDraft::new(made.0, made.1, head_len, write_size.max(4096) as usize))
 }
 
 struct Task {
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<FillState>>,
     recipe: Option<StoreTarget>,
     /// The body so far, while small enough for the cache in memory.
     whole: Option<Vec<u8>>,
@@ -137,7 +140,7 @@ impl Task {
         let whole = ok && expected.is_none_or(|n| n == self.shared.borrow().total);
         base::clock::update();
         if whole && let Err((path, e)) = self.place().await {
-            copy.log(Level::Crit, format_args!("storing \"{}\" failed {}", path.display(), os(&e)));
+            copy.log(Severity::Crit, format_args!("storing \"{}\" failed {}", path.display(), os_error(&e)));
         }
         let mut shared = self.shared.borrow_mut();
         shared.draft = None;
@@ -175,8 +178,8 @@ impl Task {
             && let Err(e) = draft.write(&bytes)
         {
             copy.log(
-                Level::Crit,
-                format_args!("write() to a temporary file failed {}; the response is not stored", os(&e)),
+                Severity::Crit,
+                format_args!("write() to a temporary file failed {}; the response is not stored", os_error(&e)),
             );
             let flushed = draft.flushed();
             if shared.client.is_some_and(|at| at < shared.window_start.min(flushed)) {
@@ -189,7 +192,7 @@ impl Task {
             shared.window_bytes += bytes.len() as u64;
             shared.window.push_back(bytes);
             // Drops bytes that are in the file.
-            let flushed = shared.draft.as_ref().map_or(0, Draft::flushed);
+            let flushed = shared.draft.as_ref().map_or(0, EntryDraft::flushed);
             while shared.window_bytes > self.memory_max
                 && let Some(first) = shared.window.front().map(|b| b.len() as u64)
                 && shared.window_start + first <= flushed
@@ -260,7 +263,7 @@ impl Task {
                     Err(e) => return Err((path, e)),
                 };
                 let hot = self.whole.take().map(|body| {
-                    Arc::new(Stored {
+                    Arc::new(StoredEntry {
                         hash: ticket.hash,
                         key: session.key.as_slice().into(),
                         meta,
@@ -282,7 +285,7 @@ impl Task {
 }
 
 /// Names a file; copies it to another file system in the pool.
-async fn place(draft: Draft, head: &[u8], path: &Path) -> std::io::Result<Placed> {
+async fn place(draft: EntryDraft, head: &[u8], path: &Path) -> std::io::Result<PlacedEntry> {
     let draft = match draft.place(head, path) {
         Ok(placed) => return Ok(placed),
         Err(NotPlaced::Failed(e)) => return Err(e),
@@ -299,7 +302,7 @@ async fn place(draft: Draft, head: &[u8], path: &Path) -> std::io::Result<Placed
 }
 
 struct Follower {
-    shared: Rc<RefCell<Shared>>,
+    shared: Rc<RefCell<FillState>>,
     at: u64,
     expected: Option<u64>,
 }
@@ -319,7 +322,7 @@ impl Drop for Follower {
 const READ_BYTES: u64 = 32 * 1024;
 
 impl Follower {
-    fn piece(&mut self, shared: &mut Shared) -> Result<Option<Bytes>, BodyError> {
+    fn piece(&mut self, shared: &mut FillState) -> Result<Option<Bytes>, BodyError> {
         if self.at >= shared.total {
             return Ok(None);
         }

@@ -1,5 +1,5 @@
 //! Caching of upstream responses for all protocols (nginx: the cache's part of `ngx_http_upstream.c`).
-//! Handlers call [`at_once`], then [`begin`]; a fetched request has a [`Session`] with its upstream request
+//! Handlers call [`at_once`], then [`begin_session`]; a fetched request has a [`CacheSession`] with its upstream request
 //! ([`CacheRequest`]), failure substitute, and storage. `session.rs` has the rules, `serve.rs` serves entries,
 //! `fill.rs` stores.
 
@@ -13,37 +13,37 @@ pub mod session;
 mod shared_purges;
 
 use crate::zones;
-use cache::freshness::{Ignored, Valid};
+use cache::freshness::{IgnoredFields, Valid};
 use cache::strict::Use;
-use cache::{Hash, Stored, vary};
-use conf::{CacheName, Methods, Settings, StoreTo, UseStale};
+use cache::{Hash, StoredEntry, vary};
+use conf::{CacheName, CacheSettings, Methods, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
-use http_engine::{CacheCount, Flow, Request, RequestBody, Template, template};
+use http_engine::{CacheCount, Flow, HttpTemplate, Request, RequestBody, template};
 use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
 use purge::PurgeForm;
 use std::sync::Arc;
 
-pub use fill::{StoreTarget, run as fill};
-pub use rfc::{aimed_at, neighbours};
-pub use session::{CacheStart, Session, begin, finish};
+pub use fill::{StoreTarget, fill_entry as fill};
+pub use rfc::{aimed_at, related_uris};
+pub use session::{CacheSession, CacheStart, begin_session, finish_session};
 
 /// Converts a response head, new or stored, into the request's response. `Some`: replaced by this answer.
 pub type Respond<'a> = &'a dyn Fn(&mut Request, &ResponseHead, &[u8]) -> Option<Flow>;
 
 enum Which {
     Fixed(Arc<CachePath>),
-    Computed(Template, Vec<Arc<CachePath>>),
+    Computed(HttpTemplate, Vec<Arc<CachePath>>),
 }
 
-pub struct Caching {
+pub struct CachePlan {
     pub family: &'static str,
     which: Which,
-    pub key: Option<Template>,
+    pub key: Option<HttpTemplate>,
     valid: Vec<Valid>,
-    bypass: Vec<Template>,
-    no_cache: Vec<Template>,
-    purge: Vec<Template>,
+    bypass: Vec<HttpTemplate>,
+    no_cache: Vec<HttpTemplate>,
+    purge: Vec<HttpTemplate>,
     lock: bool,
     lock_timeout_ms: u64,
     lock_age_ms: u64,
@@ -57,7 +57,7 @@ pub struct Caching {
     rfc9111: bool,
 }
 
-pub struct Storing {
+pub struct StoreRules {
     pub family: &'static str,
     pub to: StoreTo,
     pub mode: u32,
@@ -65,13 +65,13 @@ pub struct Storing {
 
 /// Returns the cache of a zone of the same family. `what`: the directive's name without the family.
 fn find_path(family: &str, name: &str, what: &str, cx: &mut Cx) -> Result<Arc<CachePath>, Problem> {
-    if let Some(path) = cx.get::<conf::Declared>().of(family).iter().find(|path| path.zone.name == *name) {
+    if let Some(path) = cx.get::<conf::DeclaredCaches>().of(family).iter().find(|path| path.zone.name == *name) {
         return Ok(path.clone());
     }
-    let other = cx.get::<conf::Declared>().all().any(|path| path.zone.name == *name);
-    let problem = match zones::find::<CachePath>(cx, "cache", name) {
+    let other = cx.get::<conf::DeclaredCaches>().all().any(|path| path.zone.name == *name);
+    let problem = match zones::find_zone::<CachePath>(cx, "cache", name) {
         _ if other => {
-            zones::taken(name).hint(format!("this zone belongs to a directive other than \"{family}_cache_path\""))
+            zones::name_taken(name).hint(format!("this zone belongs to a directive other than \"{family}_cache_path\""))
         }
         Err(problem) if !format!("{:?}", problem.words).contains("zero size") => problem,
         _ => Problem::says(format!("\"{family}_{what}\" zone \"{name}\" is unknown"))
@@ -80,13 +80,13 @@ fn find_path(family: &str, name: &str, what: &str, cx: &mut Cx) -> Result<Arc<Ca
     Err(problem.of(format!("{family}_{what}")))
 }
 
-impl Caching {
+impl CachePlan {
     /// Prepares a location's settings; `None`: no cache. Fails on an unknown zone.
-    pub fn new(settings: &Settings, cx: &mut Cx) -> Result<Option<Caching>, Problem> {
+    pub fn new(settings: &CacheSettings, cx: &mut Cx) -> Result<Option<CachePlan>, Problem> {
         let which = match &settings.cache {
             CacheName::Off => return Ok(None),
             CacheName::Computed(name) => {
-                Which::Computed(name.clone(), cx.get::<conf::Declared>().of(settings.family).to_vec())
+                Which::Computed(name.clone(), cx.get::<conf::DeclaredCaches>().of(settings.family).to_vec())
             }
             CacheName::Zone(name) => Which::Fixed(find_path(settings.family, name, "cache", cx)?),
         };
@@ -99,7 +99,7 @@ impl Caching {
         if use_stale.has(UseStale::OFF) {
             use_stale = UseStale(0);
         }
-        Ok(Some(Caching {
+        Ok(Some(CachePlan {
             family: settings.family,
             which,
             key: settings.key.clone(),
@@ -143,7 +143,7 @@ impl Caching {
                     Some(path) => Ok(Some(path.clone())),
                     None => {
                         let shown = String::from_utf8_lossy(&name).into_owned();
-                        r.log(observe::Level::Error, format_args!("cache \"{shown}\" not found"));
+                        r.log(observe::Severity::Error, format_args!("cache \"{shown}\" not found"));
                         Err(())
                     }
                 }
@@ -152,15 +152,15 @@ impl Caching {
     }
 }
 
-fn any(r: &mut Request, conditions: &[Template]) -> bool {
-    conditions.iter().any(|condition| template::truthy(&condition.eval(r)))
+fn any(r: &mut Request, conditions: &[HttpTemplate]) -> bool {
+    conditions.iter().any(|condition| template::is_true(&condition.eval(r)))
 }
 
 #[derive(Default)]
 pub struct CacheState {
     pub status: &'static str,
     /// For fields of its head.
-    pub stored: Option<Arc<Stored>>,
+    pub stored: Option<Arc<StoredEntry>>,
     pub key: Vec<u8>,
     /// Revalidation: `$upstream_cache_last_modified` and `$upstream_cache_etag` have values.
     pub revalidating: bool,
@@ -196,7 +196,7 @@ fn set_status(r: &mut Request, status: &'static str) {
 
 /// Responds from memory without waiting, if possible.
 pub fn at_once(
-    caching: &Caching,
+    caching: &CachePlan,
     r: &mut Request,
     give: Respond<'_>,
     default_key: impl FnOnce(&Request) -> Option<Vec<u8>>,
@@ -205,7 +205,7 @@ pub fn at_once(
     if !caching.caches(r.target.method)
         || any(r, &caching.purge)
         || any(r, &caching.bypass)
-        || r.ext::<Session>().is_some()
+        || r.ext::<CacheSession>().is_some()
         || matches!(r.incoming.body, RequestBody::Unread(_))
     {
         return None;
@@ -223,7 +223,7 @@ pub fn at_once(
 }
 
 fn from_memory(
-    caching: &Caching,
+    caching: &CachePlan,
     r: &mut Request,
     path: &Arc<CachePath>,
     key: &[u8],
@@ -233,42 +233,48 @@ fn from_memory(
     let main = Hash::of(key);
     let mut stored = path.zone.hot(&main, now)?;
     if !stored.meta.vary.is_empty() {
-        let variant = vary::variant(&main, &stored.meta.vary, r.headers());
+        let variant = vary::variant_hash(&main, &stored.meta.vary, r.headers());
         if variant != stored.meta.variant {
             stored = path.zone.hot(&variant, now)?;
         }
     }
     if *stored.key != *key
-        || rfc::usable(caching, r, &stored.meta, now) != Use::Fresh
+        || rfc::entry_use(caching, r, &stored.meta, now) != Use::Fresh
         || !path.zone.recheck(&stored, now)
     {
         return None;
     }
     r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "HIT", sent: 0 });
     r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), ..CacheState::default() });
-    serve::answer(caching, r, &stored, give, true)
+    serve::answer_stored(caching, r, &stored, give, true)
 }
 
-impl Session {
-    pub fn take(r: &mut Request) -> Option<Box<Session>> {
+impl CacheSession {
+    pub fn take(r: &mut Request) -> Option<Box<CacheSession>> {
         r.take_ext()
     }
-    pub fn put(self: Box<Session>, r: &mut Request) {
+    pub fn put(self: Box<CacheSession>, r: &mut Request) {
         r.keep_boxed(self);
     }
 }
 
-pub fn ignored(x_accel_expires: bool, expires: bool, cache_control: bool, set_cookie: bool, vary: bool) -> Ignored {
-    Ignored { x_accel_expires, expires, cache_control, set_cookie, vary }
+pub fn ignored_fields(
+    x_accel_expires: bool,
+    expires: bool,
+    cache_control: bool,
+    set_cookie: bool,
+    vary: bool,
+) -> IgnoredFields {
+    IgnoredFields { x_accel_expires, expires, cache_control, set_cookie, vary }
 }
 
 pub fn stored_fields<R>(r: &Request, read: impl FnOnce(&ResponseHead, &[u8]) -> R) -> Option<R> {
     let stored = r.ext::<CacheState>()?.stored.as_ref()?;
-    Some(read(serve::parsed(stored)?, &stored.head))
+    Some(read(serve::parsed_head(stored)?, &stored.head))
 }
 
 /// Tells whether the request's range starts at or beyond `proxy_cache_max_range_offset`.
-fn range_too_far(caching: &Caching, r: &Request) -> bool {
+fn range_too_far(caching: &CachePlan, r: &Request) -> bool {
     let (Some(max), Some(range)) = (caching.max_range_offset, r.header(Known::Range)) else { return false };
     if max == 0 {
         return true;

@@ -5,13 +5,13 @@ use cache::loader;
 use cache::manager::{self, Purger};
 use cache::{Limits, Zone};
 use http_engine::{Background, HttpPlan, LocalFuture};
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 pub struct CachePath {
     pub zone: Arc<Zone>,
-    pub metrics: metrics::Zone<metrics::cache::Of>,
+    pub metrics: metrics::MetricZone<metrics::cache::Of>,
     pub use_temp_path: bool,
     pub limits: Limits,
     /// With `sync`.
@@ -31,16 +31,16 @@ impl Background<HttpPlan> for Caches {
         Box::pin(async move {
             self.begin(&log);
             self.paths.iter().filter_map(|path| path.shared.as_ref()).for_each(|shared| shared.begin_sharing(&log));
-            let _service = Service(self);
+            let _service = CacheKeeper(self);
             std::future::pending().await
         })
     }
 }
 
 /// Ends the keeper's work on caches that no newer configuration uses.
-struct Service(Arc<Caches>);
+struct CacheKeeper(Arc<Caches>);
 
-impl Drop for Service {
+impl Drop for CacheKeeper {
     fn drop(&mut self) {
         let mut state = keeper().state.lock().unwrap_or_else(PoisonError::into_inner);
         state.taken += 1;
@@ -57,7 +57,7 @@ impl Caches {
             path.zone.set_memory(share, files);
             if path.zone.cold.load(std::sync::atomic::Ordering::Relaxed) {
                 let (path, log) = (path.clone(), log.clone());
-                let body = move || loader::load(&path.zone, &path.limits, &|level, text| say(&log, level, text));
+                let body = move || loader::load_zone(&path.zone, &path.limits, &|level, text| say(&log, level, text));
                 start("cache loader", body, &self.paths, |path| {
                     path.zone.cold.store(true, std::sync::atomic::Ordering::Relaxed);
                 });
@@ -82,19 +82,19 @@ fn start(name: &str, body: impl FnOnce() + Send + 'static, paths: &[Arc<CachePat
     }
 }
 
-fn say(log: &ErrorLog, level: Level, text: &str) {
+fn say(log: &ErrorLog, level: Severity, text: &str) {
     log.log(level, 0, format_args!("{text}"));
 }
 
 /// A single thread for the managers and purgers of all caches.
 struct Keeper {
-    state: Mutex<State>,
+    state: Mutex<KeeperState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    watched: Vec<Watched>,
+struct KeeperState {
+    watched: Vec<WatchedCache>,
     log: Option<Arc<ErrorLog>>,
     running: bool,
     /// Changes with the set of watched caches.
@@ -103,7 +103,7 @@ struct State {
     hurry: bool,
 }
 
-struct Watched {
+struct WatchedCache {
     path: Arc<CachePath>,
     due: Instant,
     purger: Purger,
@@ -116,7 +116,7 @@ fn keeper() -> &'static Keeper {
     KEEPER.get_or_init(|| Keeper { state: Mutex::default(), wake: Condvar::new() })
 }
 
-pub fn hurry() {
+pub fn hurry_managers() {
     let keeper = keeper();
     keeper.state.lock().unwrap_or_else(PoisonError::into_inner).hurry = true;
     keeper.wake.notify_one();
@@ -134,8 +134,8 @@ impl Keeper {
             let known =
                 before.iter().position(|w| Arc::ptr_eq(&w.path.zone, &path.zone)).map(|at| before.swap_remove(at));
             state.watched.push(match known {
-                Some(known) => Watched { path: path.clone(), ..known },
-                None => Watched {
+                Some(known) => WatchedCache { path: path.clone(), ..known },
+                None => WatchedCache {
                     path: path.clone(),
                     due: now,
                     purger: Purger::default(),
@@ -150,7 +150,7 @@ impl Keeper {
             state.running = true;
             let body = move || self.run();
             start("cache manager", body, paths, |path| {
-                say(log, Level::Alert, &format!("no thread for the manager of cache \"{}\"", path.zone.name));
+                say(log, Severity::Alert, &format!("no thread for the manager of cache \"{}\"", path.zone.name));
             });
         }
         self.wake.notify_one();
@@ -185,11 +185,11 @@ impl Keeper {
     }
 }
 
-impl Watched {
+impl WatchedCache {
     fn work(&mut self, now: Instant, hurry: bool, log: loader::Say<'_>) {
         let (zone, limits) = (&self.path.zone, &self.path.limits);
         if self.due <= now {
-            self.due = Instant::now() + manager::work(zone, limits, log);
+            self.due = Instant::now() + manager::manage_zone(zone, limits, log);
             if limits.purger.is_none() {
                 manager::forget_old(zone, limits, self.began_ms, log);
             }

@@ -1,15 +1,15 @@
 //! `proxy_cache_purge ZONE KEY` in a location of its own, as in the module ngx_cache_purge (FRiCKLE), and what distinguishes it
 //! from conditions.
 
-use super::conf::Settings;
+use super::conf::CacheSettings;
 use super::find_path;
 use super::paths::CachePath;
 use super::session::purge_key;
 use bytes::Bytes;
 use cache::Hash;
 use conf_schema::{Cx, Problem};
-use http_engine::{Body, Flow, Handler, Request, Template};
-use observe::{Level, os};
+use http_engine::{Flow, Handler, HttpTemplate, Request, ResponseBody};
+use observe::{Severity, os_error};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum PurgeForm<'a> {
     /// Removes the entry of a key in a zone.
     Entry {
         zone: &'a [u8],
-        key: &'a Template,
+        key: &'a HttpTemplate,
     },
 }
 
@@ -30,9 +30,9 @@ impl PurgeForm<'_> {
     ///
     /// # Errors
     /// A constant, which would purge with every request: another form of the module.
-    pub fn of(settings: &Settings) -> Result<PurgeForm<'_>, Problem> {
-        let constant = |text: &Template| text.as_literal().is_some_and(|text| !matches!(text, b"" | b"0"));
-        let literal = |text: &'_ Template| text.as_literal().map(<[u8]>::to_vec);
+    pub fn of(settings: &CacheSettings) -> Result<PurgeForm<'_>, Problem> {
+        let constant = |text: &HttpTemplate| text.as_literal().is_some_and(|text| !matches!(text, b"" | b"0"));
+        let literal = |text: &'_ HttpTemplate| text.as_literal().map(<[u8]>::to_vec);
         match settings.purge.as_slice() {
             all if !all.iter().any(constant) => Ok(PurgeForm::Conditions),
             [off] if literal(off).as_deref() == Some(b"off") => Ok(PurgeForm::Off),
@@ -47,7 +47,7 @@ impl PurgeForm<'_> {
     }
 }
 
-fn refused(settings: &Settings) -> Problem {
+fn refused(settings: &CacheSettings) -> Problem {
     let family = settings.family;
     let directive = format!("{family}_cache_purge");
     Problem::says(format!("\"{directive}\" with a constant would purge with every request")).of(directive).hint(
@@ -59,7 +59,7 @@ fn refused(settings: &Settings) -> Problem {
 pub struct PurgeLocation {
     family: &'static str,
     path: Arc<CachePath>,
-    key: Template,
+    key: HttpTemplate,
 }
 
 impl PurgeLocation {
@@ -67,7 +67,7 @@ impl PurgeLocation {
     ///
     /// # Errors
     /// The zone is unknown, or a constant stands in place of conditions.
-    pub fn new(settings: &Settings, cx: &mut Cx) -> Result<Option<PurgeLocation>, Problem> {
+    pub fn new(settings: &CacheSettings, cx: &mut Cx) -> Result<Option<PurgeLocation>, Problem> {
         let PurgeForm::Entry { zone, key } = PurgeForm::of(settings)? else { return Ok(None) };
         let path = find_path(settings.family, &String::from_utf8_lossy(zone), "cache_purge", cx)?;
         Ok(Some(PurgeLocation { family: settings.family, path, key: key.clone() }))
@@ -88,12 +88,12 @@ impl Handler for PurgeLocation {
                 let file = self.path.zone.place.path(&Hash::of(&key));
                 let page = page(&key, file.as_os_str().as_bytes());
                 r.out.content_length = Some(page.len() as u64);
-                Flow::Content(Body::Bytes(Bytes::from(page)))
+                Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
             }
             Ok(false) => Flow::Status(404),
             Err(e) => {
                 let root = self.path.zone.root().display();
-                r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(&e)));
+                r.log(Severity::Crit, format_args!("purging in \"{root}\" could not be noted {}", os_error(&e)));
                 Flow::Status(500)
             }
         }

@@ -1,25 +1,25 @@
 //! RFC 9111 where nginx differs (`proxy_cache_rfc9111 on`): request directives, updates by 304, invalidation by unsafe
 //! methods.
 
-use super::Caching;
-use cache::strict::{RequestDirectives, Use, items};
+use super::CachePlan;
+use cache::strict::{RequestDirectives, Use, list_items};
 use cache::{Hash, Meta, Zone};
 use http_engine::Request;
 use http_engine::path::CanonicalPath;
 use http_engine::route::{self, Route};
 use http_types::{Known, RequestHead, ResponseHead};
-use observe::{Level, clock::http_time, os};
-use wire_h1::{HeadLimits, HeadParser, Progress};
+use observe::{Severity, clock::http_time, os_error};
+use wire_h1::{HeadLimits, HeadParser, ParseProgress};
 
-pub fn wish(r: &Request) -> RequestDirectives {
+pub fn request_directives(r: &Request) -> RequestDirectives {
     RequestDirectives::read(
         r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value),
     )
 }
 
-pub fn usable(caching: &Caching, r: &Request, meta: &Meta, now: i64) -> Use {
+pub fn entry_use(caching: &CachePlan, r: &Request, meta: &Meta, now: i64) -> Use {
     if caching.rfc9111 {
-        wish(r).of(meta, now)
+        request_directives(r).of(meta, now)
     } else if meta.valid_sec < now {
         Use::No { may_be_stale: true }
     } else {
@@ -30,7 +30,7 @@ pub fn usable(caching: &Caching, r: &Request, meta: &Meta, now: i64) -> Use {
 /// Removes fields of the connection, which are neither stored nor passed on.
 pub fn drop_connection_fields(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     for field in head.fields.each(Known::Connection) {
-        for name in items(field.value.of(buf)) {
+        for name in list_items(field.value.of(buf)) {
             // `Connection` must not remove the fields of the body's framing.
             if !name.eq_ignore_ascii_case(b"content-length") && !name.eq_ignore_ascii_case(b"transfer-encoding") {
                 r.out.remove(name);
@@ -42,7 +42,7 @@ pub fn drop_connection_fields(r: &mut Request, head: &ResponseHead, buf: &[u8]) 
 pub type FieldPair<'a> = (&'a [u8], &'a [u8]);
 
 /// Returns the stored fields, updated by those of a 304 (RFC 9111, 3.2). `date`: replaces a missing `Date` of the 304.
-pub fn merged<'a>(
+pub fn merge_fields<'a>(
     old: &'a ResponseHead,
     old_buf: &'a [u8],
     new: &'a ResponseHead,
@@ -86,19 +86,19 @@ pub fn write_head(old: &ResponseHead, old_buf: &[u8], fields: &[FieldPair<'_>]) 
     out
 }
 
-pub fn date(now: i64) -> Vec<u8> {
+pub fn format_date(now: i64) -> Vec<u8> {
     http_time(now).to_vec()
 }
 
-pub fn forget(r: &Request, zone: &Zone, key: &[u8]) {
+pub fn forget_entry(r: &Request, zone: &Zone, key: &[u8]) {
     if let Err(e) = zone.purge_key(&Hash::of(key), key, base::clock::unix_millis()) {
         let root = zone.root().display();
-        r.log(Level::Crit, format_args!("invalidating in \"{root}\" could not be noted {}", os(&e)));
+        r.log(Severity::Crit, format_args!("invalidating in \"{root}\" could not be noted {}", os_error(&e)));
     }
 }
 
 /// Returns further URIs on this host that a response to an unsafe method names.
-pub fn neighbours(r: &Request, head: &ResponseHead, buf: &[u8]) -> Vec<Vec<u8>> {
+pub fn related_uris(r: &Request, head: &ResponseHead, buf: &[u8]) -> Vec<Vec<u8>> {
     let of = |name: &[u8]| {
         let field = head.fields.all.iter().find(|f| f.name.of(buf).eq_ignore_ascii_case(name));
         field.and_then(|f| target_of(r, f.value.of(buf)))
@@ -155,7 +155,7 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     };
     let mut head = RequestHead::default();
     let whole = HeadParser::default().parse(&buf, &limits, &mut head);
-    if !matches!(whole, Ok(Progress::Done { .. })) {
+    if !matches!(whole, Ok(ParseProgress::Done { .. })) {
         return None;
     }
     let mut parts = target.splitn(2, |c| *c == b'?');
@@ -166,7 +166,7 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     // An independent request with a method of its own.
     (copy.family.sub, copy.target.path_changed) = (None, false);
     // Other locations have keys of their own.
-    (route::find(&mut copy) == Ok(Route::Location(r.scope.location))).then_some(())?;
+    (route::find_route(&mut copy) == Ok(Route::Location(r.scope.location))).then_some(())?;
     copy.scope.location = r.scope.location;
     Some(copy)
 }

@@ -1,15 +1,15 @@
 //! Responds with stored entries.
 
-use super::{Caching, Respond};
-use cache::{Content, Stored};
+use super::{CachePlan, Respond};
+use cache::{Content, StoredEntry};
 use http_engine::response::OpenFile;
-use http_engine::{Body, FilePart, Flow, Piece, Request};
+use http_engine::{FilePart, Flow, Piece, Request, ResponseBody};
 use http_types::{Known, ResponseHead};
 use std::rc::Rc;
 use std::sync::Arc;
-use wire_h1::{HeadLimits, Progress, ResponseParser};
+use wire_h1::{HeadLimits, ParseProgress, ResponseParser};
 
-pub fn parsed(stored: &Stored) -> Option<&ResponseHead> {
+pub fn parsed_head(stored: &StoredEntry) -> Option<&ResponseHead> {
     let digest = stored.digest.get_or_init(|| {
         let limits = HeadLimits {
             line_max: stored.head.len() + 1,
@@ -21,31 +21,31 @@ pub fn parsed(stored: &Stored) -> Option<&ResponseHead> {
         };
         let mut head = ResponseHead::default();
         let whole = ResponseParser::default().parse(&stored.head, &limits, &mut head);
-        Box::new(matches!(whole, Ok(Progress::Done { .. })).then_some(head))
+        Box::new(matches!(whole, Ok(ParseProgress::Done { .. })).then_some(head))
     });
     digest.downcast_ref::<Option<ResponseHead>>()?.as_ref()
 }
 
 /// Fills the response from an entry. `None`: unusable, without changes. `at_once`: requires a body that leaves with the
 /// head.
-pub fn answer(
-    caching: &Caching,
+pub fn answer_stored(
+    caching: &CachePlan,
     r: &mut Request,
-    stored: &Arc<Stored>,
+    stored: &Arc<StoredEntry>,
     give: Respond<'_>,
     at_once: bool,
 ) -> Option<Flow> {
-    let head = parsed(stored)?;
+    let head = parsed_head(stored)?;
     let body = match &stored.content {
-        Content::Memory(bytes) if bytes.is_empty() => Body::Empty,
-        Content::Memory(bytes) if at_once => Body::Bytes(bytes.clone()),
-        Content::Memory(bytes) => Body::Pieces([Piece::Bytes(bytes.clone())].into()),
-        Content::File(_) if stored.body_len == 0 => Body::Empty,
+        Content::Memory(bytes) if bytes.is_empty() => ResponseBody::Empty,
+        Content::Memory(bytes) if at_once => ResponseBody::Bytes(bytes.clone()),
+        Content::Memory(bytes) => ResponseBody::Pieces([Piece::Bytes(bytes.clone())].into()),
+        Content::File(_) if stored.body_len == 0 => ResponseBody::Empty,
         Content::File(file) => {
             let size = stored.body_start + stored.body_len;
             let file =
                 OpenFile { file: file.clone(), size, modified: 0, inode: stored.inode, device: 0, content: None };
-            Body::File(FilePart { file: Rc::new(file), start: stored.body_start, length: stored.body_len })
+            ResponseBody::File(FilePart { file: Rc::new(file), start: stored.body_start, length: stored.body_len })
         }
     };
     if let Some(flow) = give(r, head, &stored.head) {
@@ -71,7 +71,7 @@ pub fn answer(
 }
 
 /// Serves ranges of a stored response, if the upstream supports ranges; by RFC 9111 regardless of the upstream.
-pub fn allow_ranges(caching: &Caching, r: &mut Request, head: &ResponseHead) {
+pub fn allow_ranges(caching: &CachePlan, r: &mut Request, head: &ResponseHead) {
     if head.fields.first(Known::AcceptRanges).is_some() || (caching.rfc9111 && head.status == 200) {
         r.out.remove(b"Accept-Ranges");
         r.out.accept_ranges = None;

@@ -1,17 +1,17 @@
 //! A request's use of a cache, from the lookup to the stored response.
 
 use super::conf::UseStale;
-use super::paths::{CachePath, hurry};
-use super::{CacheRequest, CacheState, Caching, Respond, any, range_too_far, rfc, serve, set_status};
+use super::paths::{CachePath, hurry_managers};
+use super::{CachePlan, CacheRequest, CacheState, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::slicing::Slice;
 use base::clock;
-use cache::freshness::{self, Ignored, Verdict};
+use cache::freshness::{self, FreshnessVerdict, IgnoredFields};
 use cache::strict::{self, Use};
-use cache::{EntryError, EntryState, Fetch, Hash, Lock, Meta, Stored, Ticket, store, vary};
+use cache::{EntryError, EntryState, Fetch, Hash, Lock, Meta, StoredEntry, Ticket, store, vary};
 use http_engine::file_io::{self, Aio};
 use http_engine::{CacheCount, Flow, Request, subrequest};
 use http_types::{Known, Method, ResponseHead};
-use observe::{Level, clock::http_time, os};
+use observe::{Severity, clock::http_time, os_error};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,20 +23,20 @@ pub enum CacheStart {
     Ask,
 }
 
-pub struct Session {
-    pub(super) caching: Arc<Caching>,
+pub struct CacheSession {
+    pub(super) caching: Arc<CachePlan>,
     pub(super) path: Arc<CachePath>,
     pub(super) key: Vec<u8>,
     main: Hash,
     pub(super) ticket: Option<Ticket>,
     storing: bool,
     bypassed: bool,
-    expired: Option<Arc<Stored>>,
+    expired: Option<Arc<StoredEntry>>,
     secondary: bool,
     background: bool,
     /// RFC 9111: the method is unsafe and invalidates the entries of the key.
     invalidates: bool,
-    pub(super) verdict: Verdict,
+    pub(super) verdict: FreshnessVerdict,
     now: i64,
     /// Start of the request in seconds.
     asked: i64,
@@ -47,11 +47,11 @@ pub struct Session {
     forced: bool,
 }
 
-enum Found {
-    Fresh(Arc<Stored>),
-    Stale(Arc<Stored>),
+enum LookupResult {
+    Fresh(Arc<StoredEntry>),
+    Stale(Arc<StoredEntry>),
     /// Stale, and acceptable to the client.
-    Good(Arc<Stored>),
+    Good(Arc<StoredEntry>),
     Error(u16),
     Absent,
     /// Missing; to be fetched and not stored.
@@ -59,8 +59,13 @@ enum Found {
 }
 
 /// Looks up the response and coordinates fetches. `default_key`: for locations without a key.
-pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, default_key: Vec<u8>) -> CacheStart {
-    if let Some(mut session) = Session::take(r).filter(|session| session.background) {
+pub async fn begin_session(
+    caching: &Arc<CachePlan>,
+    r: &mut Request,
+    give: Respond<'_>,
+    default_key: Vec<u8>,
+) -> CacheStart {
+    if let Some(mut session) = CacheSession::take(r).filter(|session| session.background) {
         session.ask(r);
         session.put(r);
         return CacheStart::Ask;
@@ -82,13 +87,13 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         return CacheStart::Answer(self::purge(r, &path, &key));
     }
     if key.len() > cache::entry::KEY_MAX {
-        r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
+        r.log(Severity::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
         return CacheStart::Off;
     }
     r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "", sent: 0 });
     r.keep(CacheState { key: key.clone(), ..CacheState::default() });
     let main = Hash::of(&key);
-    let mut session = Box::new(Session {
+    let mut session = Box::new(CacheSession {
         caching: caching.clone(),
         path,
         key,
@@ -100,7 +105,7 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         secondary: false,
         background: false,
         invalidates,
-        verdict: Verdict::default(),
+        verdict: FreshnessVerdict::default(),
         now: clock::unix_seconds(),
         asked: clock::unix_seconds(),
         asked_ms: 0,
@@ -124,7 +129,7 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
         return CacheStart::Answer(flow);
     }
     if caching.rfc9111 {
-        let wish = rfc::wish(r);
+        let wish = rfc::request_directives(r);
         if wish.only_if_cached {
             return CacheStart::Answer(Flow::Status(504));
         }
@@ -144,7 +149,7 @@ fn purge(r: &mut Request, path: &CachePath, key: &[u8]) -> Flow {
         Ok(false) => Flow::Status(404),
         Err(e) => {
             let root = path.zone.root().display();
-            r.log(Level::Crit, format_args!("purging in \"{root}\" could not be noted {}", os(&e)));
+            r.log(Severity::Crit, format_args!("purging in \"{root}\" could not be noted {}", os_error(&e)));
             Flow::Status(500)
         }
     }
@@ -162,18 +167,18 @@ pub fn purge_key(path: &CachePath, key: &[u8]) -> std::io::Result<bool> {
         let now = clock::unix_millis();
         zone.purges.add(prefix, false, now)?;
         zone.cool_purged();
-        hurry();
+        hurry_managers();
         path.shared.iter().for_each(|shared| shared.tell(key, now));
         return Ok(true);
     }
     let now = clock::unix_millis();
     let removed = zone.purge_key(&Hash::of(key), key, now)?;
-    hurry();
+    hurry_managers();
     path.shared.iter().for_each(|shared| shared.tell(key, now));
     Ok(removed)
 }
 
-impl Session {
+impl CacheSession {
     fn use_stale(&self, bit: u32) -> bool {
         self.caching.use_stale.0 & bit != 0
     }
@@ -184,23 +189,23 @@ impl Session {
     /// Returns `Some` if the cache has the response.
     async fn decide(&mut self, r: &mut Request, give: Respond<'_>) -> Option<Flow> {
         let stored = match self.look(r).await {
-            Found::Error(status) => {
+            LookupResult::Error(status) => {
                 set_status(r, "HIT");
                 return Some(Flow::Status(status));
             }
-            Found::Fresh(stored) => {
+            LookupResult::Fresh(stored) => {
                 set_status(r, "HIT");
                 self.ticket = None;
                 return self.serve(r, &stored, give);
             }
-            Found::Good(stored) => {
+            LookupResult::Good(stored) => {
                 set_status(r, "STALE");
                 self.ticket = None;
                 return self.serve(r, &stored, give);
             }
-            Found::Stale(stored) => stored,
-            Found::Absent => return None,
-            Found::Scarce => {
+            LookupResult::Stale(stored) => stored,
+            LookupResult::Absent => return None,
+            LookupResult::Scarce => {
                 self.storing = false;
                 return None;
             }
@@ -228,20 +233,20 @@ impl Session {
         None
     }
 
-    fn serve(&mut self, r: &mut Request, stored: &Arc<Stored>, give: Respond<'_>) -> Option<Flow> {
+    fn serve(&mut self, r: &mut Request, stored: &Arc<StoredEntry>, give: Respond<'_>) -> Option<Flow> {
         if let Some(state) = r.ext_mut::<CacheState>() {
             state.stored = Some(stored.clone());
         }
-        let flow = serve::answer(&self.caching, r, stored, give, false);
+        let flow = serve::answer_stored(&self.caching, r, stored, give, false);
         if flow.is_none() {
             let path = self.path.zone.place.path(&stored.hash);
-            r.log(Level::Crit, format_args!("cache file \"{}\" contains invalid header", path.display()));
+            r.log(Severity::Crit, format_args!("cache file \"{}\" contains invalid header", path.display()));
             set_status(r, "MISS");
         }
         flow
     }
 
-    async fn look(&mut self, r: &mut Request) -> Found {
+    async fn look(&mut self, r: &mut Request) -> LookupResult {
         let zone = self.path.zone.clone();
         let (ticket, mut seen) = zone.enter(self.main, self.caching.min_uses, self.now);
         let mut ticket = ticket;
@@ -249,44 +254,44 @@ impl Session {
         let mut may_wait = self.caching.lock_timeout_ms > 0;
         let found = loop {
             match seen {
-                EntryState::Error(status) => break Found::Error(status),
-                EntryState::Scarce => break Found::Scarce,
+                EntryState::Error(status) => break LookupResult::Error(status),
+                EntryState::Scarce => break LookupResult::Scarce,
                 EntryState::Full => {
                     let name = &zone.name;
-                    r.log(Level::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
-                    break Found::Scarce;
+                    r.log(Severity::Alert, format_args!("could not allocate node in cache keys zone \"{name}\""));
+                    break LookupResult::Scarce;
                 }
                 EntryState::Exists => match self.open(r, &mut ticket).await {
-                    Opened::Entry(stored) => match rfc::usable(&self.caching, r, &stored.meta, self.now) {
-                        Use::Fresh => break Found::Fresh(stored),
-                        Use::Stale => break Found::Good(stored),
+                    OpenedEntry::Entry(stored) => match rfc::entry_use(&self.caching, r, &stored.meta, self.now) {
+                        Use::Fresh => break LookupResult::Fresh(stored),
+                        Use::Stale => break LookupResult::Good(stored),
                         Use::No { may_be_stale } => {
                             self.forced = !may_be_stale;
-                            break Found::Stale(stored);
+                            break LookupResult::Stale(stored);
                         }
                     },
-                    Opened::Elsewhere(again) => {
+                    OpenedEntry::Elsewhere(again) => {
                         seen = again;
                         continue;
                     }
-                    Opened::Useless => break Found::Absent,
-                    Opened::Missing => {
+                    OpenedEntry::Useless => break LookupResult::Absent,
+                    OpenedEntry::Missing => {
                         ticket.lost();
                         seen = ticket.look(self.now);
                         if seen != EntryState::Exists {
                             continue;
                         }
-                        break Found::Absent;
+                        break LookupResult::Absent;
                     }
                 },
                 EntryState::Wanted => {}
             }
             if !self.caching.lock {
-                break Found::Absent;
+                break LookupResult::Absent;
             }
             let waiters = match ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) {
-                Lock::Mine => break Found::Absent,
-                Lock::Theirs(..) if !may_wait => break Found::Scarce,
+                Lock::Mine => break LookupResult::Absent,
+                Lock::Theirs(..) if !may_wait => break LookupResult::Scarce,
                 Lock::Theirs(waiters, _) => waiters,
             };
             let word = waiters.notified();
@@ -294,7 +299,7 @@ impl Session {
             word.as_mut().enable();
             // The lock may have been released before `enable`.
             let Lock::Theirs(same, until) = ticket.lock(clock::unix_millis(), self.caching.lock_age_ms) else {
-                break Found::Absent;
+                break LookupResult::Absent;
             };
             if Arc::ptr_eq(&same, &waiters) {
                 let deadline = started.saturating_add(self.caching.lock_timeout_ms);
@@ -302,7 +307,7 @@ impl Session {
                 let _ = runtime::time::timeout(Duration::from_millis(pause + 1), word).await;
                 clock::update();
                 if clock::unix_millis() >= deadline {
-                    r.log(Level::Info, format_args!("cache lock timeout"));
+                    r.log(Severity::Info, format_args!("cache lock timeout"));
                     may_wait = false;
                 }
             }
@@ -314,7 +319,7 @@ impl Session {
     }
 
     /// From memory or from its file.
-    async fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> Opened {
+    async fn open(&mut self, r: &mut Request, ticket: &mut Ticket) -> OpenedEntry {
         let zone = self.path.zone.clone();
         let path = zone.place.path(&ticket.hash);
         let hot = zone
@@ -324,42 +329,42 @@ impl Session {
             Some(stored) => stored,
             None => match self.read(r, path.clone(), ticket.hash).await {
                 Ok(stored) => Arc::new(stored),
-                Err(EntryError::Missing) => return Opened::Missing,
+                Err(EntryError::Missing) => return OpenedEntry::Missing,
                 Err(trouble) => {
                     note(r, &path, &trouble);
                     ticket.lost();
-                    return Opened::Useless;
+                    return OpenedEntry::Useless;
                 }
             },
         };
         if zone.purges.hit(&stored) {
             zone.discard(&ticket.hash);
-            return Opened::Missing;
+            return OpenedEntry::Missing;
         }
         if !stored.meta.vary.is_empty() {
-            let variant = vary::variant(&self.main, &stored.meta.vary, r.headers());
+            let variant = vary::variant_hash(&self.main, &stored.meta.vary, r.headers());
             if variant != stored.meta.variant {
                 if self.secondary {
-                    r.log(Level::Crit, format_args!("cache file \"{}\" has incorrect vary hash", path.display()));
-                    return Opened::Useless;
+                    r.log(Severity::Crit, format_args!("cache file \"{}\" has incorrect vary hash", path.display()));
+                    return OpenedEntry::Useless;
                 }
                 self.secondary = true;
-                return Opened::Elsewhere(ticket.switch(variant, self.now));
+                return OpenedEntry::Elsewhere(ticket.switch(variant, self.now));
             }
         }
         ticket.found(&stored);
         stored.looked.store(self.now, std::sync::atomic::Ordering::Relaxed);
         zone.keep_hot(stored.clone());
-        Opened::Entry(stored)
+        OpenedEntry::Entry(stored)
     }
 
-    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<Stored, EntryError> {
+    async fn read(&self, r: &mut Request, path: PathBuf, hash: Hash) -> Result<StoredEntry, EntryError> {
         let threads = matches!(r.loc().core.conf.aio, Aio::Threads(_));
-        let Some(pool) = threads.then(|| file_io::pool(r)).flatten() else {
-            return store::open(&path, &hash, Some(&self.key));
+        let Some(pool) = threads.then(|| file_io::file_pool(r)).flatten() else {
+            return store::open_entry(&path, &hash, Some(&self.key));
         };
         let key = self.key.clone();
-        match pool.run(move || store::open(&path, &hash, Some(&key))) {
+        match pool.run(move || store::open_entry(&path, &hash, Some(&key))) {
             Ok(read) => {
                 let gone = |_| EntryError::Io(std::io::Error::other("the reading thread has ended"));
                 let read = read.await.map_err(gone)?;
@@ -376,7 +381,7 @@ impl Session {
     }
 
     /// Updates a stale entry with a background subrequest; `false` if there are too many subrequests.
-    fn update_beside(&mut self, r: &mut Request, stored: &Arc<Stored>) -> bool {
+    fn update_beside(&mut self, r: &mut Request, stored: &Arc<StoredEntry>) -> bool {
         let Ok(mut copy) = r.copy() else { return false };
         copy.keep(CacheState {
             status: "EXPIRED",
@@ -391,7 +396,7 @@ impl Session {
         if let Some(ticket) = &mut ticket {
             ticket.background = true;
         }
-        copy.keep_boxed(Box::new(Session {
+        copy.keep_boxed(Box::new(CacheSession {
             caching: self.caching.clone(),
             path: self.path.clone(),
             key: self.key.clone(),
@@ -403,14 +408,14 @@ impl Session {
             secondary: self.secondary,
             background: true,
             invalidates: false,
-            verdict: Verdict::default(),
+            verdict: FreshnessVerdict::default(),
             now: self.now,
             asked: self.asked,
             asked_ms: 0,
             fetch: None,
             forced: false,
         }));
-        subrequest::background(copy);
+        subrequest::run_background(copy);
         true
     }
 
@@ -456,14 +461,14 @@ impl Session {
         r: &mut Request,
         head: &ResponseHead,
         buf: &[u8],
-        ignored: Ignored,
+        ignored: IgnoredFields,
         give: Respond<'_>,
     ) -> Option<Flow> {
         let expired = self.expired.clone().filter(|_| self.caching.revalidate)?;
-        let old = serve::parsed(&expired)?;
+        let old = serve::parsed_head(&expired)?;
         let now = clock::unix_seconds();
-        let (date, status) = (rfc::date(now), expired.meta.status);
-        let merged = self.caching.rfc9111.then(|| rfc::merged(old, &expired.head, head, buf, &date));
+        let (date, status) = (rfc::format_date(now), expired.meta.status);
+        let merged = self.caching.rfc9111.then(|| rfc::merge_fields(old, &expired.head, head, buf, &date));
         let mut verdict = match &merged {
             Some(fields) => self.judge(r, status, fields.iter().copied(), ignored, now),
             None => {
@@ -502,16 +507,16 @@ impl Session {
     }
 
     /// Sets the lifetime by the configured times for a status, or by heuristics.
-    fn by_status(&self, verdict: &mut Verdict, status: u16, now: i64) {
+    fn by_status(&self, verdict: &mut FreshnessVerdict, status: u16, now: i64) {
         if verdict.valid_sec == 0 {
             let seconds = freshness::by_status(&self.caching.valid, status);
             verdict.valid_sec = if seconds > 0 { now.saturating_add(seconds) } else { verdict.estimated_sec };
         }
     }
 
-    fn renewed(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta) {
+    fn renewed(&mut self, r: &mut Request, stored: &Arc<StoredEntry>, meta: &Meta) {
         let path = self.path.zone.place.path(&stored.hash);
-        match store::refresh(&path, stored, meta) {
+        match store::refresh_entry(&path, stored, meta) {
             Ok(true) => {
                 let hot = Arc::new(again(stored, meta.clone(), stored.head.clone()));
                 if let Some(ticket) = self.ticket.take() {
@@ -519,12 +524,18 @@ impl Session {
                 }
             }
             Ok(false) => {}
-            Err(e) => r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(&e))),
+            Err(e) => r.log(Severity::Crit, format_args!("write() \"{}\" failed {}", path.display(), os_error(&e))),
         }
     }
 
     /// Replaces the entry by a file with a new head and the old body. A long body is copied in the pool.
-    fn rewritten(&mut self, r: &mut Request, stored: &Arc<Stored>, meta: &Meta, head: Vec<u8>) -> Arc<Stored> {
+    fn rewritten(
+        &mut self,
+        r: &mut Request,
+        stored: &Arc<StoredEntry>,
+        meta: &Meta,
+        head: Vec<u8>,
+    ) -> Arc<StoredEntry> {
         let path = self.path.zone.place.path(&stored.hash);
         let renewed = Arc::new(again(stored, meta.clone(), head.clone().into()));
         let Some(ticket) = self.ticket.take() else { return renewed };
@@ -532,10 +543,10 @@ impl Session {
         let (old, meta) = (stored.clone(), meta.clone());
         let copy = {
             let path = path.clone();
-            move || store::rewrite(&path, &old, &meta, &head)
+            move || store::rewrite_entry(&path, &old, &meta, &head)
         };
         let log = |r: &Request, e: &std::io::Error| {
-            r.log(Level::Crit, format_args!("write() \"{}\" failed {}", path.display(), os(e)));
+            r.log(Severity::Crit, format_args!("write() \"{}\" failed {}", path.display(), os_error(e)));
         };
         if matches!(stored.content, cache::Content::Memory(_)) {
             match copy() {
@@ -567,11 +578,11 @@ impl Session {
         r: &Request,
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-        ignored: Ignored,
+        ignored: IgnoredFields,
         now: i64,
-    ) -> Verdict {
+    ) -> FreshnessVerdict {
         if !self.caching.rfc9111 {
-            return freshness::judge(fields, ignored, now);
+            return freshness::judge_fields(fields, ignored, now);
         }
         let credentials = r.header(Known::Authorization).is_some();
         let setting =
@@ -590,12 +601,12 @@ impl Session {
     /// Removes the entries of the request's own key and of these keys.
     pub fn invalidate(&self, r: &Request, keys: &[Vec<u8>]) {
         for key in keys.iter().chain([&self.key]) {
-            rfc::forget(r, &self.path.zone, key);
+            rfc::forget_entry(r, &self.path.zone, key);
         }
     }
 
     /// Decides whether a response may be stored. If so, the cache handles conditions and ranges.
-    pub fn judged(&mut self, r: &mut Request, head: &ResponseHead, buf: &[u8], ignored: Ignored) {
+    pub fn judged(&mut self, r: &mut Request, head: &ResponseHead, buf: &[u8], ignored: IgnoredFields) {
         if !self.storing {
             return;
         }
@@ -652,7 +663,7 @@ impl Session {
         }
         let verdict = std::mem::take(&mut self.verdict);
         let validators = matches!(head.status, 200 | 206);
-        let variant = vary::variant(&self.main, &verdict.vary, r.headers());
+        let variant = vary::variant_hash(&self.main, &verdict.vary, r.headers());
         if self.ticket.is_none() {
             let (ticket, _) = self.path.zone.enter(self.main, self.caching.min_uses, self.now);
             self.ticket = Some(ticket);
@@ -668,7 +679,10 @@ impl Session {
             && let Err(e) = ticket.zone().variants.note(&self.main)
         {
             let root = ticket.zone().root().display();
-            r.log(Level::Crit, format_args!("the list of variants in \"{root}\" could not be written {}", os(&e)));
+            r.log(
+                Severity::Crit,
+                format_args!("the list of variants in \"{root}\" could not be written {}", os_error(&e)),
+            );
         }
         Some(Meta {
             status: head.status,
@@ -689,12 +703,12 @@ impl Session {
 }
 
 /// Ends the session of a request that does not store an upstream response.
-pub fn finish(r: &mut Request) {
-    drop(Session::take(r));
+pub fn finish_session(r: &mut Request) {
+    drop(CacheSession::take(r));
 }
 
-enum Opened {
-    Entry(Arc<Stored>),
+enum OpenedEntry {
+    Entry(Arc<StoredEntry>),
     /// The entry is for another variant; holds the index's information about the right one.
     Elsewhere(EntryState),
     Missing,
@@ -706,14 +720,14 @@ fn note(r: &Request, path: &Path, trouble: &EntryError) {
     match trouble {
         EntryError::Missing => {}
         EntryError::Wrong(words @ "version mismatch") => {
-            r.log(Level::Info, format_args!("cache file \"{path}\" {words}"));
+            r.log(Severity::Info, format_args!("cache file \"{path}\" {words}"));
         }
-        EntryError::Wrong(words) => r.log(Level::Crit, format_args!("cache file \"{path}\" {words}")),
-        EntryError::Io(e) => r.log(Level::Crit, format_args!("open() \"{path}\" failed {}", os(e))),
+        EntryError::Wrong(words) => r.log(Severity::Crit, format_args!("cache file \"{path}\" {words}")),
+        EntryError::Io(e) => r.log(Severity::Crit, format_args!("open() \"{path}\" failed {}", os_error(e))),
     }
 }
 
-fn again(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Stored {
+fn again(stored: &StoredEntry, meta: Meta, head: bytes::Bytes) -> StoredEntry {
     let content = match &stored.content {
         cache::Content::Memory(body) => cache::Content::Memory(body.clone()),
         cache::Content::File(file) => cache::Content::File(file.clone()),
@@ -723,7 +737,7 @@ fn again(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Stored {
         cache::Content::Memory(_) => meta.encode(&stored.key, &head, stored.body_len).len() as u64,
         cache::Content::File(_) => stored.body_start,
     };
-    Stored {
+    StoredEntry {
         hash: stored.hash,
         key: stored.key.clone(),
         meta,

@@ -3,7 +3,7 @@
 //! A purge is a record of a shared map: the purged key, `*` at its end for a prefix, and when it was purged. A server that
 //! gets the record drops the matching entries that it has stored until then.
 
-use super::paths::hurry;
+use super::paths::hurry_managers;
 use cache::Zone;
 use observe::ErrorLog;
 use session_engine::shared_store::{StoreSlot, space_name};
@@ -37,7 +37,7 @@ impl SharedPurges {
     /// `id` distinguishes zones of one name. The purges outlive a reload, as the zone does.
     pub fn new(slot: StoreSlot, zone: &Arc<Zone>, id: &[u8]) -> SharedPurges {
         let make = || PurgeTable { zone: zone.clone(), purges: Mutex::default() };
-        let table = crate::zones::state("cache purges", &zone.name, 0, id, make);
+        let table = crate::zones::zone_state("cache purges", &zone.name, 0, id, make);
         SharedPurges { slot, space: format!("purges:{}", space_name(&zone.name)), table, active: OnceLock::new() }
     }
 
@@ -108,7 +108,7 @@ impl LocalMap for PurgeTable {
         let (prefix, is_exact) = key.strip_suffix(b"*").map_or((key, true), |prefix| (prefix, false));
         let noted = self.zone.purges.add_until(prefix, is_exact, at.saturating_add(SKEW_MILLIS));
         self.zone.cool_purged();
-        hurry();
+        hurry_managers();
         // It is in force, but would not outlive a restart: another comparison brings it again.
         let _ = noted;
         true

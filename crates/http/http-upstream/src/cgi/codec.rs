@@ -66,33 +66,38 @@ enum State {
     Ended,
 }
 
-pub struct Closing {
+pub struct ClosingStream {
     asked: RequestFacts,
     head: CgiHead,
     state: State,
     rest: Bytes,
 }
 
-impl Default for Closing {
+impl Default for ClosingStream {
     fn default() -> Self {
-        Closing::new()
+        ClosingStream::new()
     }
 }
 
-impl Closing {
-    pub fn new() -> Closing {
-        Closing { asked: RequestFacts::default(), head: CgiHead::new(true), state: State::Ended, rest: Bytes::new() }
+impl ClosingStream {
+    pub fn new() -> ClosingStream {
+        ClosingStream {
+            asked: RequestFacts::default(),
+            head: CgiHead::new(true),
+            state: State::Ended,
+            rest: Bytes::new(),
+        }
     }
 }
 
-impl Closing {
+impl ClosingStream {
     fn end(&mut self, excess: Option<&'static str>) -> Event {
         self.state = State::Ended;
         Event::End(ResponseEnd { trailers: Vec::new(), excess })
     }
 }
 
-impl SerialCodec for Closing {
+impl SerialCodec for ClosingStream {
     fn begin(&mut self, asked: &RequestFacts, _: &[u8]) {
         self.asked = *asked;
         self.head.reset();

@@ -4,7 +4,7 @@ use base::bug;
 use http_types::{Field, Known, ResponseHead, Span, Version};
 use std::rc::Rc;
 use upstream::{MalformedResponse, ReceivedHead};
-use wire_h1::{HeadError, HeadLimits, Progress, ResponseParser, read_status_line};
+use wire_h1::{HeadError, HeadLimits, ParseProgress, ResponseParser, read_status_line};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\n";
 const VERSION: &[u8] = b"HTTP/1.1 ";
@@ -72,12 +72,12 @@ impl CgiHead {
             return Err("upstream sent no valid header".into());
         };
         match self.parser.parse(text, &limits, head) {
-            Ok(Progress::Done { consumed }) => {
+            Ok(ParseProgress::Done { consumed }) => {
                 let text = text.get(..consumed).unwrap_or_default();
                 *buf = if self.has_line == Some(true) { text.to_vec() } else { become_one(head, text)? }.into();
                 Ok(self.answer.take().map(|answer| (answer, consumed)))
             }
-            Ok(Progress::Partial) => Ok(None),
+            Ok(ParseProgress::Partial) => Ok(None),
             Err(HeadError::InvalidStatusLine) if self.has_line == Some(true) => {
                 self.put_has_line(false);
                 self.read(text, max - OK.len())

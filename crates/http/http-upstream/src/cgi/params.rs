@@ -1,20 +1,20 @@
 //! Parameters of a request: the configured ones, and the client's fields as `HTTP_*` (RFC 3875, 4.1.18).
 
 use crate::caching::{CacheRequest, OWN_CONDITIONS};
-use conf_schema::value::List;
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::{Request, Template};
+use conf_schema::value::ValueList;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::{HttpTemplate, Request};
 use http_types::Field;
 use std::marker::PhantomData;
 
 #[derive(Clone)]
 pub struct ParamLine {
     name: Vec<u8>,
-    value: Template,
+    value: HttpTemplate,
     if_not_empty: bool,
 }
 
-impl Value for ParamLine {
+impl ValueKind for ParamLine {
     const SYNTAX: &'static str = "parameter value [if_not_empty]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let [name, value, rest @ ..] = d.args.as_slice() else { return Err(Problem::invalid()) };
@@ -23,7 +23,7 @@ impl Value for ParamLine {
             Some(word) if word.bytes == b"if_not_empty" => true,
             Some(word) => return Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(2)),
         };
-        let value = Template::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
+        let value = HttpTemplate::compile(cx, d, &value.bytes).map_err(|p| p.at(1))?;
         Ok(ParamLine { name: name.bytes.clone(), value, if_not_empty })
     }
 }
@@ -37,7 +37,7 @@ pub trait Packing: 'static {
     fn end(start: usize, value: usize, out: &mut Vec<u8>);
 }
 
-pub fn put<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+pub fn put_param<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     P::begin(name.len(), out);
     out.extend_from_slice(name);
@@ -47,13 +47,13 @@ pub fn put<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     P::end(start, from, out);
 }
 
-enum Step {
+enum ParamStep {
     Written(Vec<u8>),
-    Computed { head: Vec<u8>, value: Template, if_not_empty: bool },
+    Computed { head: Vec<u8>, value: HttpTemplate, if_not_empty: bool },
 }
 
 pub struct Params<P> {
-    steps: Vec<Step>,
+    steps: Vec<ParamStep>,
     /// Names of configured `HTTP_*` parameters without this prefix: the client's fields of these names are not passed.
     said: Vec<Vec<u8>>,
     pass_fields: bool,
@@ -68,7 +68,7 @@ fn upper(name: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 impl<P: Packing> Params<P> {
-    pub fn new(cx: &mut Cx, lines: &Option<List<ParamLine>>, pass_fields: bool) -> Result<Params<P>, Problem> {
+    pub fn new(cx: &mut Cx, lines: &Option<ValueList<ParamLine>>, pass_fields: bool) -> Result<Params<P>, Problem> {
         let all = lines.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
         let said = all.iter().filter_map(|line| line.name.strip_prefix(HTTP)).filter(|name| !name.is_empty());
         let said: Vec<Vec<u8>> = said.map(|name| upper(name).collect()).collect();
@@ -79,21 +79,21 @@ impl<P: Packing> Params<P> {
             params.step(&line.name, &line.value, line.if_not_empty);
         }
         if !params.says(b"HOST") {
-            let nowhere = conf_schema::table::synthetic("fastcgi_param", "HTTP_HOST $host");
-            let host = Template::compile(cx, &nowhere, b"$host$is_request_port$request_port")?;
+            let nowhere = conf_schema::table::synthetic_directive("fastcgi_param", "HTTP_HOST $host");
+            let host = HttpTemplate::compile(cx, &nowhere, b"$host$is_request_port$request_port")?;
             params.step(b"HTTP_HOST", &host, true);
         }
         Ok(params)
     }
-    fn step(&mut self, name: &[u8], value: &Template, if_not_empty: bool) {
+    fn step(&mut self, name: &[u8], value: &HttpTemplate, if_not_empty: bool) {
         match value.as_literal() {
             Some(b"") if if_not_empty => {}
             Some(text) => match self.steps.last_mut() {
-                Some(Step::Written(before)) => put::<P>(name, text, before),
+                Some(ParamStep::Written(before)) => put_param::<P>(name, text, before),
                 _ => {
                     let mut written = Vec::new();
-                    put::<P>(name, text, &mut written);
-                    self.steps.push(Step::Written(written));
+                    put_param::<P>(name, text, &mut written);
+                    self.steps.push(ParamStep::Written(written));
                 }
             },
             None => {
@@ -101,7 +101,7 @@ impl<P: Packing> Params<P> {
                 P::begin(name.len(), &mut head);
                 head.extend_from_slice(name);
                 P::value(&mut head);
-                self.steps.push(Step::Computed { head, value: value.clone(), if_not_empty });
+                self.steps.push(ParamStep::Computed { head, value: value.clone(), if_not_empty });
             }
         }
     }
@@ -115,8 +115,8 @@ impl<P: Packing> Params<P> {
     pub fn write(&self, r: &mut Request, out: &mut Vec<u8>) {
         for step in &self.steps {
             match step {
-                Step::Written(text) => out.extend_from_slice(text),
-                Step::Computed { head, value, if_not_empty } => {
+                ParamStep::Written(text) => out.extend_from_slice(text),
+                ParamStep::Computed { head, value, if_not_empty } => {
                     let start = out.len();
                     out.extend_from_slice(head);
                     let from = out.len();
@@ -134,7 +134,7 @@ impl<P: Packing> Params<P> {
             let (since, none_match) = (&asking.if_modified_since, &asking.if_none_match);
             for (name, value) in [(&b"IF_MODIFIED_SINCE"[..], since), (b"IF_NONE_MATCH", none_match)] {
                 if let Some(value) = value.as_ref().filter(|_| !self.says(name)) {
-                    put::<P>(&[HTTP, name].concat(), value, out);
+                    put_param::<P>(&[HTTP, name].concat(), value, out);
                 }
             }
         }

@@ -1,42 +1,42 @@
 //! Accepts a response head: the response is passed on, replaced, or left for a try at the next server.
 
-use super::body::{ReadAhead, Received, Trailers, UpstreamBody};
+use super::body::{ReadAhead, ReceivedBody, Trailers, UpstreamBody};
 use super::conf::{IgnoreHeaders, PassConf};
-use super::conversation::{Io, said};
-use super::failure::{Failure, status_bit};
+use super::conversation::{Io, log_said};
+use super::failure::{TryFailure, status_bit};
 use super::target::UpstreamTarget;
 use super::upstream_exchange::UpstreamExchange;
 use super::{PassPlan, body, headless, response, storage};
 use crate::balancing;
 use crate::caching;
-use crate::upgraded::{BUFFER_BYTES, Upgraded};
+use crate::upgraded::{BUFFER_BYTES, UpgradedTunnel};
 use crate::upstream_state::{self, UpstreamState};
 use base::clock;
 use bytes::Bytes;
-use http_engine::{Body, Flow, Request, trace_id};
+use http_engine::{Flow, Request, ResponseBody, trace_id};
 use http_types::{BodyLength, Known, Method};
-use observe::Level;
+use observe::Severity;
 use runtime::budget;
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::{ClientStream, Event, PeerLease, ReceivedHead, ResponseStart};
 
 /// A response head with its connection, and the start of the try.
-pub struct Answered {
+pub struct AnsweredHead {
     pub begun: ResponseStart,
     pub io: Box<Io>,
     pub started: clock::Instant,
 }
 
 /// Accepts a head as the response. Fails if another server is to be tried.
-pub fn accept(
+pub fn accept_head(
     exchange: &UpstreamExchange,
     r: &mut Request,
-    answered: Answered,
+    answered: AnsweredHead,
     mut active: PeerLease,
-) -> Result<Flow, Failure> {
+) -> Result<Flow, TryFailure> {
     let (plan, target) = (&exchange.plan, &exchange.target());
-    let Answered { begun, mut io, started } = answered;
+    let AnsweredHead { begun, mut io, started } = answered;
     let ResponseStart { answer, length, .. } = &begun;
     let time = clock::now().since(started);
     note_head(r, target, &begun, &mut active, time);
@@ -51,35 +51,35 @@ pub fn accept(
             active.passed_on();
             keep_if_bodiless(r, io, *length, &active);
         } else {
-            balancing::failed(r, &mut active, target.uri());
+            balancing::count_failure(r, &mut active, target.uri());
         }
-        return Err(Failure::Status(head.status));
+        return Err(TryFailure::Status(head.status));
     }
-    if let Some(flow) = storage::instead(plan, r, status_bit(head.status)) {
+    if let Some(flow) = storage::answer_stale(plan, r, status_bit(head.status)) {
         keep_if_bodiless(r, io, *length, &active);
         return Ok(flow);
     }
-    balancing::answered(target.named, r, &mut active);
-    if let Some(flow) = storage::revalidated(plan, r, head, buf) {
+    balancing::bind_client(target.named, r, &mut active);
+    if let Some(flow) = storage::answer_revalidated(plan, r, head, buf) {
         if at_once(r, &mut io.stream, &Trailers::Dropped).is_ok() {
             io.stream.finish(&active.group().keepalive);
         }
         return Ok(flow);
     }
-    storage::judged(plan, r, head, buf);
-    if let Some(flow) = response::take(plan, r, head, buf) {
-        storage::intercepted(r, &flow);
+    storage::judge_response(plan, r, head, buf);
+    if let Some(flow) = response::take_head(plan, r, head, buf) {
+        storage::note_intercepted(r, &flow);
         keep_if_bodiless(r, io, *length, &active);
         return Ok(flow);
     }
-    storage::dress(r, head, buf);
-    if headless::is(head) {
-        headless::pass(r, active.peer(), target);
+    storage::dress_response(r, head, buf);
+    if headless::is_headless(head) {
+        headless::pass_headless(r, active.peer(), target);
     }
     if head.status == 101 {
         return upgrade(&plan.conf, r, io, active);
     }
-    Ok(pass_body(plan, r, Answered { begun, io, started }, active, time))
+    Ok(pass_body(plan, r, AnsweredHead { begun, io, started }, active, time))
 }
 
 /// Notes the head in the request's log variables and in the server's state.
@@ -100,10 +100,10 @@ fn note_head(
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
-    let trace = trace_id::may_be_known(r).then_some(|| trace_id::known(r));
+    let trace = trace_id::may_be_known(r).then_some(|| trace_id::known_trace(r));
     active.answered(status, time.as_micros() as u64, trace);
     active.header(time.as_millis() as u64);
-    balancing::judge(r, active, matches!(status, 500 | 502..=504));
+    balancing::judge_peer(r, active, matches!(status, 500 | 502..=504));
 }
 
 /// Returns the connection to its pool if the replaced response has no body, as nginx does (`u->keepalive` of
@@ -117,14 +117,14 @@ fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active
 }
 
 /// Connects client and server directly after a 101.
-fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> Result<Flow, Failure> {
+fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> Result<Flow, TryFailure> {
     r.reply.keep_alive = false;
     // An upgrade needs the client's `Upgrade` field, and a subrequest has no connection to offer.
     if r.is_subrequest() || r.header(Known::Upgrade).is_none() {
-        return Ok(Flow::Content(Body::Empty));
+        return Ok(Flow::Content(ResponseBody::Empty));
     }
-    let Some((stream, from_server)) = io.stream.into_stream() else { return Err(Failure::InvalidHeader) };
-    r.reply.tunnel = Some(Box::new(Upgraded {
+    let Some((stream, from_server)) = io.stream.into_stream() else { return Err(TryFailure::InvalidHeader) };
+    r.reply.tunnel = Some(Box::new(UpgradedTunnel {
         stream,
         from_server,
         idle: conf.read_timeout,
@@ -132,21 +132,22 @@ fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> 
         buffer: BUFFER_BYTES,
         active,
     }));
-    Ok(Flow::Content(Body::Empty))
+    Ok(Flow::Content(ResponseBody::Empty))
 }
 
 /// Passes the body on: at once if all of it has arrived, otherwise piece by piece, and into the cache if it is stored.
-fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: PeerLease, time: Duration) -> Flow {
-    let Answered { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answered;
+fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: AnsweredHead, active: PeerLease, time: Duration) -> Flow {
+    let AnsweredHead { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answered;
     let ReceivedHead { head, buf } = &*answer;
     let conf = &plan.conf;
     r.out.content_length = declared_length(r, &answer, length);
     let buffering = is_buffered(conf, &answer);
     // Unbuffered responses are not stored, as in nginx.
     let head_text = buf.get(..head_bytes).unwrap_or_default();
-    let recipe = if buffering && !headless::is(head) { storage::recipe(plan, r, head, head_text) } else { None };
+    let recipe =
+        if buffering && !headless::is_headless(head) { storage::store_target(plan, r, head, head_text) } else { None };
     // A response to HEAD that is not stored ends with its head, even if `proxy_method` has asked for a body.
-    let is_ended = recipe.is_none() && r.head.method == Method::Head && !headless::is(head);
+    let is_ended = recipe.is_none() && r.head.method == Method::Head && !headless::is_headless(head);
     let is_read = length != BodyLength::None && !is_ended;
     if let Some(one) = UpstreamState::last(r).filter(|_| is_read) {
         one.response_length = behind as u64;
@@ -157,7 +158,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
     } else {
         0
     };
-    let mut first = Received::default();
+    let mut first = ReceivedBody::default();
     // (nginx serves a single range at most of upstream responses: they take the long way.)
     let may_be_here = match length {
         BodyLength::Exact(n) => n <= behind as u64,
@@ -167,7 +168,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
     };
     if recipe.is_none() && r.is_head() && matches!(length, BodyLength::Exact(1..)) {
         // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
-        return Flow::Content(Body::Empty);
+        return Flow::Content(ResponseBody::Empty);
     }
     if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate.is_some()) {
         // As in nginx, `limit_rate` does not apply to unbuffered responses.
@@ -181,7 +182,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
                 }
                 r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
                 io.stream.finish(&active.group().keepalive);
-                return Flow::Content(if body.is_empty() { Body::Empty } else { Body::Bytes(body) });
+                return Flow::Content(if body.is_empty() { ResponseBody::Empty } else { ResponseBody::Bytes(body) });
             }
             Err(received) => first = received,
         }
@@ -213,7 +214,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: Answered, active: 
         let write_size = conf.temp_file_write_size;
         return Flow::Content(caching::fill(r, recipe, body, expected, memory, temp_path, write_size));
     }
-    Flow::Content(Body::Source(body))
+    Flow::Content(ResponseBody::Source(body))
 }
 
 /// Returns the length that the response to the client declares.
@@ -254,21 +255,21 @@ fn trailers(plan: &Arc<PassPlan>, length: BodyLength) -> Trailers {
 }
 
 /// Returns the body if all of it came with its head; otherwise the bytes so far, as an error.
-fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, Received> {
+fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> Result<Bytes, ReceivedBody> {
     let mut all = Bytes::new();
     loop {
         match stream.buffered() {
             Ok(Some(Event::Body(more))) if all.is_empty() => all = more,
             Ok(Some(Event::Body(more))) => all = [all, more].concat().into(),
             Ok(Some(Event::Stderr(words))) => {
-                said(r, &words, "reading");
+                log_said(r, &words, "reading");
                 if !budget::is_left() {
-                    return Err(Received { bytes: all, wrong: None });
+                    return Err(ReceivedBody { bytes: all, wrong: None });
                 }
             }
             Ok(Some(Event::End(end))) => {
                 if let Some(words) = end.excess.filter(|_| !r.is_head()) {
-                    body::say(r, Level::Warn, words);
+                    body::log_body(r, Severity::Warn, words);
                 }
                 if !end.trailers.is_empty() {
                     trailers.expect(r);
@@ -276,8 +277,8 @@ fn at_once(r: &mut Request, stream: &mut ClientStream, trailers: &Trailers) -> R
                 }
                 return Ok(all);
             }
-            Ok(_) => return Err(Received { bytes: all, wrong: None }),
-            Err(wrong) => return Err(Received { bytes: all, wrong: Some(wrong) }),
+            Ok(_) => return Err(ReceivedBody { bytes: all, wrong: None }),
+            Err(wrong) => return Err(ReceivedBody { bytes: all, wrong: Some(wrong) }),
         }
     }
 }

@@ -12,22 +12,22 @@ pub enum Coding {
     Http3,
 }
 
-enum Writer {
+enum BlockWriter {
     Http2(Encoder),
     Http3(SectionWriter),
 }
 
-impl Writer {
+impl BlockWriter {
     fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         match self {
-            Writer::Http2(encoder) => encoder.field(name, value, out),
-            Writer::Http3(section) => section.field(name, value, out),
+            BlockWriter::Http2(encoder) => encoder.field(name, value, out),
+            BlockWriter::Http3(section) => section.field(name, value, out),
         }
     }
 }
 
 pub struct HeaderBlock<'a> {
-    encoder: Writer,
+    encoder: BlockWriter,
     out: &'a mut Vec<u8>,
     name: Vec<u8>,
 }
@@ -43,8 +43,8 @@ impl<'a> HeaderBlock<'a> {
         out: &'a mut Vec<u8>,
     ) -> HeaderBlock<'a> {
         let encoder = match coding {
-            Coding::Http2 => Writer::Http2(Encoder::stateless()),
-            Coding::Http3 => Writer::Http3(SectionWriter::new(out)),
+            Coding::Http2 => BlockWriter::Http2(Encoder::stateless()),
+            Coding::Http3 => BlockWriter::Http3(SectionWriter::new(out)),
         };
         let mut block = HeaderBlock { encoder, out, name: Vec::new() };
         block.put(b":method", method);

@@ -1,12 +1,12 @@
 //! The body of an upstream response, pulled by the client's connection.
 
-use super::conversation::{Io, said};
+use super::conversation::{Io, log_said};
 use super::{PassPlan, response};
 use crate::body_store;
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Piece, Request, Watch};
-use observe::Level;
+use observe::Severity;
 use runtime::budget;
 use runtime::time::Sleep;
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use upstream::{Event, MalformedResponse, PeerLease, ResponseEnd, ResponseEvent};
 
 #[derive(Default)]
-pub struct Received {
+pub struct ReceivedBody {
     pub bytes: Bytes,
     /// An error after these bytes.
     pub wrong: Option<MalformedResponse>,
@@ -175,7 +175,7 @@ impl ReadAhead {
             return Ok(());
         }
         if self.file.is_none() {
-            self.file = Some(body_store::unlinked(self.folder())?);
+            self.file = Some(body_store::unlinked_file(self.folder())?);
             self.filed = true;
         }
         if let Some(file) = &self.file {
@@ -209,7 +209,7 @@ impl UpstreamBody {
     pub fn new(
         io: Box<Io>,
         active: PeerLease,
-        received: Received,
+        received: ReceivedBody,
         timeout: Duration,
         started: base::clock::Instant,
         ahead: Option<ReadAhead>,
@@ -253,7 +253,7 @@ impl UpstreamBody {
     fn end(&mut self, r: &mut Request, end: &ResponseEnd) {
         // nginx does not read behind the head of a response to HEAD.
         if let Some(words) = end.excess.filter(|_| !r.is_head()) {
-            say(r, Level::Warn, words);
+            log_body(r, Severity::Warn, words);
         }
         self.trailers.take(r, &end.trailers);
         if let Some(io) = self.io.take() {
@@ -261,7 +261,7 @@ impl UpstreamBody {
         }
     }
     fn failed(&mut self, r: &mut Request, words: &str) -> Poll<Option<Result<Piece, BodyError>>> {
-        say(r, Level::Error, words);
+        log_body(r, Severity::Error, words);
         self.give_up(r)
     }
     /// Closes the connection to the server; the response time ends now.
@@ -278,7 +278,7 @@ pub const CLIENT_LEFT: &str =
     "epoll_wait() reported that client prematurely closed connection, so upstream connection is closed too";
 
 /// Logs a message about a body, with its server's URL.
-pub fn say(r: &Request, level: Level, words: &str) {
+pub fn log_body(r: &Request, level: Severity, words: &str) {
     let url = UpstreamState::url(r);
     r.log_of(level, format_args!("{words} while reading upstream"), url.as_deref());
 }
@@ -348,7 +348,7 @@ impl UpstreamBody {
                     return Got::End;
                 }
                 ResponseEvent::Event(Event::Stderr(words)) => {
-                    said(r, &words, "reading");
+                    log_said(r, &words, "reading");
                     if budget::poll_proceed(cx).is_pending() {
                         return Got::Nothing;
                     }
@@ -361,7 +361,7 @@ impl UpstreamBody {
                 }
                 ResponseEvent::Closed => return Got::Broken("upstream prematurely closed connection".into()),
                 ResponseEvent::Failed(e) => {
-                    return Got::Broken(format!("{} failed {}", UpstreamState::read_call(r), observe::os(&e)));
+                    return Got::Broken(format!("{} failed {}", UpstreamState::read_call(r), observe::os_error(&e)));
                 }
             }
         }
@@ -375,7 +375,7 @@ impl BodySource for UpstreamBody {
                 Ok(Some(bytes)) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
                 Ok(None) => {}
                 Err(e) => {
-                    let words = format!("pread() of a temporary file failed {}", observe::os(&e));
+                    let words = format!("pread() of a temporary file failed {}", observe::os_error(&e));
                     return self.failed(r, &words);
                 }
             }
@@ -398,7 +398,7 @@ impl BodySource for UpstreamBody {
             Got::Nothing if std::mem::take(&mut self.flush_due) => Poll::Ready(Some(Ok(Piece::Flush))),
             Got::Nothing if self.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready()) => {
                 if !self.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
-                    say(r, Level::Info, CLIENT_LEFT);
+                    log_body(r, Severity::Info, CLIENT_LEFT);
                 }
                 self.give_up(r)
             }
@@ -416,13 +416,14 @@ impl BodySource for UpstreamBody {
                         && let Err(e) = ahead.push(bytes)
                     {
                         let folder = ahead.folder().display();
-                        self.broken = Some(format!("a temporary file in \"{folder}\" failed {}", observe::os(&e)));
+                        self.broken =
+                            Some(format!("a temporary file in \"{folder}\" failed {}", observe::os_error(&e)));
                     }
                     if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.filed) {
                         ahead.filed = false;
                         let folder = ahead.folder().display();
                         let words = format!("an upstream response is buffered to a temporary file in {folder}");
-                        say(r, Level::Warn, &words);
+                        log_body(r, Severity::Warn, &words);
                     }
                 }
                 Got::Broken(words) => self.broken = Some(words),

@@ -1,9 +1,9 @@
 //! Directives of passing requests on: value types, and one table that is mounted for each protocol.
 
 use crate::binding::BindTo;
-use conf_schema::value::{Buffers, List, Words};
-use conf_schema::{Cx, Directive, Problem, Value};
-use http_engine::Template;
+use conf_schema::value::{Buffers, ValueList, WordList};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use http_engine::HttpTemplate;
 use http_engine::core_table::{Conditions, TempPath};
 use http_engine::values::SizeTemplate;
 use std::any::Any;
@@ -66,7 +66,7 @@ impl RetryRule {
 #[derive(Clone, Debug)]
 pub struct Retries(pub Option<RetryRule>);
 
-impl Value for Retries {
+impl ValueKind for Retries {
     const SYNTAX: &'static str = "off | attempts=number [codes=code,...] [backoff=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         if let [only] = d.args.as_slice()
@@ -101,16 +101,16 @@ impl Value for Retries {
 }
 
 #[derive(Clone)]
-pub struct Name(pub Vec<u8>);
+pub struct FieldName(pub Vec<u8>);
 
-impl Value for Name {
+impl ValueKind for FieldName {
     const SYNTAX: &'static str = "field";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Words::parse(cx, d).map(|w| Name(w.0.into_iter().next().unwrap_or_default()))
+        WordList::parse(cx, d).map(|w| FieldName(w.0.into_iter().next().unwrap_or_default()))
     }
 }
 
-pub fn names(list: &Option<List<Name>>) -> impl Iterator<Item = &[u8]> {
+pub fn name_list(list: &Option<ValueList<FieldName>>) -> impl Iterator<Item = &[u8]> {
     list.iter().flat_map(|list| list.0.iter().map(|name| name.0.as_slice()))
 }
 
@@ -119,7 +119,7 @@ pub fn names(list: &Option<List<Name>>) -> impl Iterator<Item = &[u8]> {
 pub struct PassConf {
     pub prefix: &'static str,
     /// Replaces the client's body.
-    pub set_body: Option<Template>,
+    pub set_body: Option<HttpTemplate>,
     pub buffering: bool,
     /// In bytes.
     pub buffer_size: u64,
@@ -305,7 +305,7 @@ macro_rules! pass_directives {
                 /// Supports ranges even if the server's response does not announce them.
                 $force_ranges: conf_schema::value::Flag = "off",
                 /// Response fields that are not passed to the client.
-                $hide: conf_schema::value::List<$crate::exchange::conf::Name>,
+                $hide: conf_schema::value::ValueList<$crate::exchange::conf::FieldName>,
                 /// Continues a request after its client has disconnected.
                 $ignore_abort: conf_schema::value::Flag = "off",
                 /// Response fields that Tidegate does not process.
@@ -323,7 +323,7 @@ macro_rules! pass_directives {
                 /// Maximum number of servers per request; 0: no limit.
                 $next_tries: conf_schema::value::Number = "0",
                 /// Response fields that are passed although they are hidden by default.
-                $show: conf_schema::value::List<$crate::exchange::conf::Name>,
+                $show: conf_schema::value::ValueList<$crate::exchange::conf::FieldName>,
                 /// Passes the request body.
                 /// Differs: a body that is not passed is not announced; nginx keeps its `Content-Length`, and servers
                 /// wait for the body.
@@ -387,8 +387,8 @@ macro_rules! pass_directives {
             }
             /// Returns the names of hidden response fields: the protocol's own, and the configured ones.
             fn hidden(&self, own: &[&str]) -> http_types::NameSet {
-                let shown: http_types::NameSet = $crate::exchange::conf::names(&self.$show).collect();
-                let hidden = $crate::exchange::conf::names(&self.$hide);
+                let shown: http_types::NameSet = $crate::exchange::conf::name_list(&self.$show).collect();
+                let hidden = $crate::exchange::conf::name_list(&self.$hide);
                 own.iter().map(|name| name.as_bytes()).chain(hidden).filter(|name| !shown.has_name(name)).collect()
             }
         }

@@ -2,36 +2,36 @@
 
 use super::PassPlan;
 use super::conversation::PeerContext;
-use super::failure::{self, Failure, note, note_at};
+use super::failure::{self, TryFailure, note_at, note_failure};
 use super::target::UpstreamTarget;
-use crate::tls::Wanted;
+use crate::tls::UpstreamTlsRequest;
 use crate::upstream_state::{self, UpstreamState};
 use http_engine::{LocalFuture, Request};
-use observe::{Level, os};
-use session_engine::unopened;
+use observe::{Severity, os_error};
+use session_engine::unopened_failure;
 use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tls::TlsError;
-use tls::verify::Verdict;
+use tls::verify::VerifyVerdict;
 use upstream::{
-    ConnectError, Connecting, Connection, H2Lease, H3Lease, HandshakeError, IdleTimer, Options, Peer, Pooled, Scope,
-    Stream,
+    ConnectError, ConnectFuture, ConnectOptions, Connection, H2Lease, H3Lease, HandshakeError, IdleTimer, Peer,
+    PooledConnection, Scope, Stream,
 };
 
 const CONNECTING: &str = "connecting to";
 const HANDSHAKING: &str = "SSL handshaking to";
 
 pub struct ConnectState {
-    options: Options,
+    options: ConnectOptions,
     scope: Scope,
-    wanted: Option<Box<Wanted>>,
+    wanted: Option<Box<UpstreamTlsRequest>>,
     timer: IdleTimer,
     step: ConnectStep,
 }
 
 enum ConnectStep {
-    Tcp(Connecting),
+    Tcp(ConnectFuture),
     Tls(LocalFuture<Result<Stream, HandshakeError>>),
     Quic(LocalFuture<Result<H3Lease, ConnectError>>),
 }
@@ -42,8 +42,8 @@ impl ConnectState {
         r: &mut Request,
         context: &PeerContext<'_>,
         scope: Scope,
-        wanted: Option<Box<Wanted>>,
-    ) -> Result<ConnectState, Failure> {
+        wanted: Option<Box<UpstreamTlsRequest>>,
+    ) -> Result<ConnectState, TryFailure> {
         let address = &context.peer.spec.address;
         let over_quic = context.plan.protocol.over_quic();
         let crypto = match (&wanted, over_quic) {
@@ -54,10 +54,10 @@ impl ConnectState {
             }
             (None, true) => {
                 context.note(r, "HTTP/3 needs an https URL", CONNECTING);
-                return Err(Failure::Final(502));
+                return Err(TryFailure::Final(502));
             }
         };
-        let options = options(context.plan, r);
+        let options = connect_options(context.plan, r);
         let step = match crypto {
             Some(crypto) => {
                 let (group, address) = (context.target.named.group.clone(), address.clone());
@@ -65,7 +65,7 @@ impl ConnectState {
                     async move { H3Lease::connect(crypto, &options, &group, &address, scope).await },
                 ))
             }
-            None => match Connecting::begin(address, &options) {
+            None => match ConnectFuture::begin(address, &options) {
                 Ok(connecting) => ConnectStep::Tcp(connecting),
                 Err(e) => return Err(not_connected(r, context, &options, &e)),
             },
@@ -79,7 +79,7 @@ impl ConnectState {
         r: &mut Request,
         context: &PeerContext<'_>,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Connection, Failure>> {
+    ) -> Poll<Result<Connection, TryFailure>> {
         loop {
             let (polled, doing) = match &mut self.step {
                 ConnectStep::Tcp(connecting) => match connecting.poll(cx) {
@@ -129,7 +129,7 @@ impl ConnectState {
     fn established(&self, context: &PeerContext<'_>, stream: Stream) -> Connection {
         let (group, address) = (&context.target.named.group, context.peer.spec.address.clone());
         match context.plan.protocol.codec() {
-            Some(codec) => Connection::Serial(Pooled::new(stream, codec, group, address, self.scope)),
+            Some(codec) => Connection::Serial(PooledConnection::new(stream, codec, group, address, self.scope)),
             None => Connection::Mux(Box::new(H2Lease::new(stream, group, address, self.scope))),
         }
     }
@@ -139,9 +139,9 @@ impl ConnectState {
 fn begin_handshake(
     r: &mut Request,
     context: &PeerContext<'_>,
-    wanted: &Wanted,
+    wanted: &UpstreamTlsRequest,
     mut stream: Stream,
-) -> Result<LocalFuture<Result<Stream, HandshakeError>>, Failure> {
+) -> Result<LocalFuture<Result<Stream, HandshakeError>>, TryFailure> {
     let failed = |why| context.note(r, &format!("SSL_do_handshake() failed (SSL: {why})"), HANDSHAKING);
     let tls = wanted.stream().map_err(failed)?;
     Ok(Box::pin(async move { stream.handshake(tls).await.map(|()| stream) }))
@@ -150,8 +150,8 @@ fn begin_handshake(
 fn handshake_words(e: &HandshakeError, name: &str) -> String {
     match e {
         HandshakeError::Closed => "peer closed connection in SSL handshake".into(),
-        HandshakeError::Io(e) => format!("peer closed connection in SSL handshake {}", os(e)),
-        HandshakeError::Tls(TlsError::Verify(Verdict::HOST)) => {
+        HandshakeError::Io(e) => format!("peer closed connection in SSL handshake {}", os_error(e)),
+        HandshakeError::Tls(TlsError::Verify(VerifyVerdict::HOST)) => {
             format!("upstream SSL certificate does not match \"{name}\"")
         }
         HandshakeError::Tls(TlsError::Verify(verdict)) => {
@@ -161,10 +161,10 @@ fn handshake_words(e: &HandshakeError, name: &str) -> String {
     }
 }
 
-pub fn options(plan: &PassPlan, r: &mut Request) -> Options {
+pub fn connect_options(plan: &PassPlan, r: &mut Request) -> ConnectOptions {
     let conf = &plan.conf;
     let (from, transparent) = upstream_state::local_address(r, &conf.bind, conf.bind_dynamic);
-    Options {
+    ConnectOptions {
         from,
         transparent,
         keepalive: conf.socket_keepalive,
@@ -173,38 +173,38 @@ pub fn options(plan: &PassPlan, r: &mut Request) -> Options {
     }
 }
 
-fn not_connected(r: &mut Request, context: &PeerContext<'_>, options: &Options, e: &io::Error) -> Failure {
+fn not_connected(r: &mut Request, context: &PeerContext<'_>, options: &ConnectOptions, e: &io::Error) -> TryFailure {
     let PeerContext { peer, target, .. } = *context;
-    if let Some((level, words)) = unopened(e) {
+    if let Some((level, words)) = unopened_failure(e) {
         note_at(level, r, peer, target, &words, CONNECTING);
         if let Some(one) = UpstreamState::last(r) {
             one.has_no_socket = true;
         }
-        return Failure::Final(500);
+        return TryFailure::Final(500);
     }
     let refused = options.transparent && e.kind() == io::ErrorKind::PermissionDenied;
-    let level = if upstream::is_usual(e) { Level::Error } else { Level::Crit };
-    let words = format!("{} failed {}", upstream::connect_call(peer, e), os(e));
+    let level = if upstream::is_usual(e) { Severity::Error } else { Severity::Crit };
+    let words = format!("{} failed {}", upstream::connect_call(peer, e), os_error(e));
     let failed = note_at(level, r, peer, target, &words, CONNECTING);
-    if refused { Failure::Final(500) } else { failed }
+    if refused { TryFailure::Final(500) } else { failed }
 }
 
 /// Returns the TLS requirements of a connection; `None`: cleartext.
 ///
 /// # Errors
 /// A certificate of ours cannot be loaded.
-pub fn wanted(
+pub fn tls_request(
     plan: &PassPlan,
     r: &mut Request,
     target: &UpstreamTarget<'_>,
     peer: &Arc<Peer>,
-) -> Result<Option<Box<Wanted>>, Failure> {
+) -> Result<Option<Box<UpstreamTlsRequest>>, TryFailure> {
     let Some(tls) = plan.tls.as_ref().filter(|_| target.origin.tls) else { return Ok(None) };
     match tls.wanted(r, &target.origin.host, peer.spec.address.to_string()) {
         Ok(wanted) => Ok(Some(Box::new(wanted))),
         Err(why) => {
-            note(r, peer, target, &why, CONNECTING);
-            Err(Failure::Final(500))
+            note_failure(r, peer, target, &why, CONNECTING);
+            Err(TryFailure::Final(500))
         }
     }
 }

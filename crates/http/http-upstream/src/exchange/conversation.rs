@@ -1,7 +1,7 @@
 //! Exchanges a request with one server, reading the head while sending (nginx: `ngx_http_upstream_send_request`,
 //! `ngx_http_upstream_process_header`). An early response ends sending and reuse, except with full-duplex protocols.
 
-use super::failure::{self, Failure, Outgoing, note};
+use super::failure::{self, OutgoingState, TryFailure, note_failure};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::body_store::{self, BodyStore};
@@ -9,7 +9,7 @@ use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};
 use http_types::{BodyLength, Version};
-use observe::{Level, os};
+use observe::{Severity, os_error};
 use runtime::budget;
 use smallvec::SmallVec;
 use std::cell::Cell;
@@ -32,13 +32,13 @@ thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-enum Source {
+enum BodyOrigin {
     Ended,
     Stored(Rc<BodyStore>, u64),
-    Client(Box<Client>),
+    Client(Box<ClientSide>),
 }
 
-struct Client {
+struct ClientSide {
     reader: Box<dyn BodyReader>,
     /// `client_max_body_size`; 0: no limit.
     limit: u64,
@@ -50,7 +50,7 @@ struct Client {
     copy_max: u64,
 }
 
-impl Client {
+impl ClientSide {
     fn too_large(&self, r: &Request) -> String {
         body_store::too_large(r, self.total - self.latest, self.latest)
     }
@@ -91,18 +91,25 @@ impl Client {
 const SENDING: &str = "sending request to";
 
 /// Returns the failure for a status from the client's body; logs a body that is too large.
-fn client_failed(r: &mut Request, io: &Io, context: &PeerContext<'_>, status: u16) -> Failure {
-    if let (413, Source::Client(client)) = (status, &io.source) {
+fn client_failed(r: &mut Request, io: &Io, context: &PeerContext<'_>, status: u16) -> TryFailure {
+    if let (413, BodyOrigin::Client(client)) = (status, &io.source) {
         let words = client.too_large(r);
-        failure::line(Level::Error, r, context.peer, context.target, &words, SENDING);
-    } else if let Source::Stored(..) = &io.source {
+        failure::log_attempt(Severity::Error, r, context.peer, context.target, &words, SENDING);
+    } else if let BodyOrigin::Stored(..) = &io.source {
         // (As after a full or removed disk.)
-        failure::line(Level::Crit, r, context.peer, context.target, "the stored request body cannot be read", SENDING);
+        failure::log_attempt(
+            Severity::Crit,
+            r,
+            context.peer,
+            context.target,
+            "the stored request body cannot be read",
+            SENDING,
+        );
     } else {
         // For the line about a body that ends early.
         r.accounting.action = Some("sending request to upstream");
     }
-    Failure::Final(status)
+    TryFailure::Final(status)
 }
 
 enum ExchangeEvent {
@@ -124,7 +131,7 @@ enum ExchangeEvent {
 
 pub struct Io {
     pub stream: ClientStream,
-    source: Source,
+    source: BodyOrigin,
     done: bool,
     /// The announced length of the body is correct.
     honest: bool,
@@ -190,25 +197,25 @@ impl Io {
     /// Queues more of the body; `Ready(false)` at its end.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, u16>> {
         match &mut self.source {
-            Source::Ended => Poll::Ready(Ok(false)),
-            Source::Stored(store, offset) => match store.read_at(*offset) {
+            BodyOrigin::Ended => Poll::Ready(Ok(false)),
+            BodyOrigin::Stored(store, offset) => match store.read_at(*offset) {
                 Ok(bytes) if !bytes.is_empty() => {
                     *offset += bytes.len() as u64;
                     let last = *offset >= store.len();
                     self.stream.queue_owned(bytes, last);
                     if last {
-                        self.source = Source::Ended;
+                        self.source = BodyOrigin::Ended;
                     }
                     Poll::Ready(Ok(true))
                 }
                 _ => Poll::Ready(Err(500)),
             },
-            Source::Client(client) => {
+            BodyOrigin::Client(client) => {
                 if std::task::ready!(client.poll_fill(cx, &mut self.stream))? {
                     let copy = std::mem::take(&mut client.copy);
                     let copy = (client.total > 0 && client.total <= client.copy_max).then_some(copy);
                     self.ended = Some(EndedBody { total: client.total, copy });
-                    self.source = Source::Ended;
+                    self.source = BodyOrigin::Ended;
                 }
                 Poll::Ready(Ok(true))
             }
@@ -216,7 +223,7 @@ impl Io {
     }
     /// Tells whether a response came before the end of the client's body, the rest of which is not read.
     pub fn is_cut_short(&self) -> bool {
-        matches!(self.source, Source::Client(_))
+        matches!(self.source, BodyOrigin::Client(_))
     }
     /// Continues sending during the response, for full-duplex protocols. Fails if the client's body does: its error is
     /// logged, and the server still waits for the rest.
@@ -228,9 +235,9 @@ impl Io {
             Poll::Pending => {}
             Poll::Ready(ExchangeEvent::Client(status)) => {
                 self.done = true;
-                if let (413, Source::Client(client)) = (status, &self.source) {
+                if let (413, BodyOrigin::Client(client)) = (status, &self.source) {
                     let words = client.too_large(r);
-                    said(r, words.as_bytes(), SENDING);
+                    log_said(r, words.as_bytes(), SENDING);
                 }
                 return Err(ClientFailed);
             }
@@ -247,7 +254,7 @@ impl Io {
         let Some(ended) = self.ended.take() else { return };
         // nginx counts the chunks of HTTP/1.
         if r.target.version <= Version::Http11 {
-            body_store::received(r, ended.total);
+            body_store::set_length(r, ended.total);
         }
         if let Some(copy) = ended.copy {
             r.incoming.body_bytes = Some(copy.into());
@@ -266,53 +273,53 @@ impl Io {
 }
 
 /// Starts a try: writes the head and queues the available body.
-pub fn begin(
+pub fn begin_try(
     r: &mut Request,
     context: &PeerContext<'_>,
-    outgoing: &Outgoing,
+    outgoing: &OutgoingState,
     connection: Connection,
     cx: &mut Context<'_>,
-) -> Result<Box<Io>, Failure> {
+) -> Result<Box<Io>, TryFailure> {
     let PeerContext { plan, target, .. } = *context;
     let conf = &plan.conf;
     let announce = match outgoing {
-        Outgoing::Nothing => Announce::Nothing,
-        Outgoing::Text(text) => Announce::Length(text.len() as u64),
-        Outgoing::Stored(store) => Announce::Length(store.len()),
-        Outgoing::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
-        Outgoing::Streamed(_) => Announce::Chunked,
+        OutgoingState::Nothing => Announce::Nothing,
+        OutgoingState::Text(text) => Announce::Length(text.len() as u64),
+        OutgoingState::Stored(store) => Announce::Length(store.len()),
+        OutgoingState::Streamed(BodyLength::Exact(n)) => Announce::Length(*n),
+        OutgoingState::Streamed(_) => Announce::Chunked,
     };
     let mut out = SPARE.take();
-    let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Failure::Final);
+    let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(TryFailure::Final);
     UpstreamState::show(r);
     let honest = honest?;
     let method = plan.protocol.method(r);
     let asked = RequestFacts { method, head_max: conf.buffer_size as usize, chunked: announce == Announce::Chunked };
     let mut stream = ClientStream::new(connection, &asked, out);
     let source = match outgoing {
-        Outgoing::Nothing => {
+        OutgoingState::Nothing => {
             stream.queue(&[], true);
-            Source::Ended
+            BodyOrigin::Ended
         }
-        Outgoing::Text(text) => {
+        OutgoingState::Text(text) => {
             stream.queue(text, true);
-            Source::Ended
+            BodyOrigin::Ended
         }
-        Outgoing::Stored(store) => match store.shared() {
+        OutgoingState::Stored(store) => match store.shared() {
             Some(bytes) => {
                 stream.queue_shared(&bytes, true);
-                Source::Ended
+                BodyOrigin::Ended
             }
             None if store.is_empty() => {
                 stream.queue(&[], true);
-                Source::Ended
+                BodyOrigin::Ended
             }
-            None => Source::Stored(store.clone(), 0),
+            None => BodyOrigin::Stored(store.clone(), 0),
         },
-        Outgoing::Streamed(_) => match std::mem::replace(&mut r.incoming.body, RequestBody::Taken) {
+        OutgoingState::Streamed(_) => match std::mem::replace(&mut r.incoming.body, RequestBody::Taken) {
             RequestBody::Unread(reader) => {
                 let core = &r.loc().core.conf;
-                Source::Client(Box::new(Client {
+                BodyOrigin::Client(Box::new(ClientSide {
                     reader,
                     limit: core.client_max_body_size.0,
                     total: 0,
@@ -321,7 +328,7 @@ pub fn begin(
                     copy_max: core.client_body_buffer_size.0,
                 }))
             }
-            _ => return Err(Failure::Error),
+            _ => return Err(TryFailure::Error),
         },
     };
     // Boxed, because it is moved many times, up to the response body.
@@ -338,7 +345,7 @@ pub fn begin(
         one.sent = true;
     }
     // The head leaves together with available bytes of the client's body.
-    if matches!(io.source, Source::Client(_))
+    if matches!(io.source, BodyOrigin::Client(_))
         && let Poll::Ready(Err(status)) = io.poll_fill(cx)
     {
         return Err(client_failed(r, &io, context, status));
@@ -350,7 +357,7 @@ pub enum HeadStep {
     Head(ResponseStart),
     /// An interim response, and its length in bytes.
     Interim(Rc<ReceivedHead>, usize),
-    Failed(Failure),
+    Failed(TryFailure),
 }
 
 #[derive(Clone, Copy)]
@@ -361,8 +368,8 @@ pub struct PeerContext<'a> {
 }
 
 impl PeerContext<'_> {
-    pub fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> Failure {
-        note(r, self.peer, self.target, words, doing)
+    pub fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> TryFailure {
+        note_failure(r, self.peer, self.target, words, doing)
     }
 }
 
@@ -392,7 +399,7 @@ impl Io {
                     continue;
                 }
                 ExchangeEvent::Event(Event::Stderr(words)) => {
-                    said(r, &words, READING);
+                    log_said(r, &words, READING);
                     std::task::ready!(budget::poll_proceed(cx));
                     continue;
                 }
@@ -402,27 +409,27 @@ impl Io {
                 }
                 ExchangeEvent::Closed => peer_context.note(r, "upstream prematurely closed connection", doing),
                 ExchangeEvent::ReceiveFailed(e) => {
-                    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(&e)), doing)
+                    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os_error(&e)), doing)
                 }
                 ExchangeEvent::Client(status) => client_failed(r, self, peer_context, status),
                 ExchangeEvent::SendFailed(e) => {
-                    peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os(&e)), doing)
+                    peer_context.note(r, &format!("{} failed {}", write_call(peer_context), os_error(&e)), doing)
                 }
                 ExchangeEvent::SendTimeout | ExchangeEvent::ReadTimeout => {
                     failure::timed_out(r, peer_context.target, doing)
                 }
                 ExchangeEvent::Wrong(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
-                    Failure::InvalidHeader
+                    TryFailure::InvalidHeader
                 }
                 ExchangeEvent::Unprocessed(wrong) => {
                     peer_context.note(r, &wrong.0, READING);
-                    Failure::Unprocessed
+                    TryFailure::Unprocessed
                 }
                 // Codecs report no body before the head.
                 ExchangeEvent::Event(Event::Body(_) | Event::End(_)) => {
                     peer_context.note(r, "upstream sent no valid header", READING);
-                    Failure::InvalidHeader
+                    TryFailure::InvalidHeader
                 }
             };
             return Poll::Ready(HeadStep::Failed(why));
@@ -430,10 +437,10 @@ impl Io {
     }
 }
 
-pub fn resume(plan: &PassPlan, stream: Serial, honest: bool) -> Box<Io> {
+pub fn resume_stream(plan: &PassPlan, stream: Serial, honest: bool) -> Box<Io> {
     Box::new(Io {
         stream: ClientStream::Serial(stream),
-        source: Source::Ended,
+        source: BodyOrigin::Ended,
         done: false,
         honest,
         send_timeout: plan.conf.send_timeout,
@@ -452,15 +459,15 @@ fn write_call(peer_context: &PeerContext<'_>) -> &'static str {
 }
 
 /// Logs a read error before any response, and returns its failure.
-pub fn broken(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error) -> Failure {
+pub fn read_failure(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Error) -> TryFailure {
     const READING: &str = "reading response header from";
     if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() {
         return failure::timed_out(r, peer_context.target, READING);
     }
-    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os(e)), READING)
+    peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os_error(e)), READING)
 }
 
-pub fn spare() -> Vec<u8> {
+pub fn spare_buffer() -> Vec<u8> {
     SPARE.take()
 }
 pub fn set_spare(mut out: Vec<u8>) {
@@ -471,9 +478,9 @@ pub fn set_spare(mut out: Vec<u8>) {
 }
 
 /// Logs a text of a server. A line costs as much as an event, however short the text is.
-pub fn said(r: &Request, words: &[u8], doing: &str) {
+pub fn log_said(r: &Request, words: &[u8], doing: &str) {
     budget::spend(budget::STEP as usize);
     let url = UpstreamState::url(r);
     let shown = String::from_utf8_lossy(words);
-    r.log_of(Level::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());
+    r.log_of(Severity::Error, format_args!("{shown} while {doing} upstream"), url.as_deref());
 }

@@ -5,21 +5,27 @@ use super::PassPlan;
 use bytes::Bytes;
 use http_engine::{Request, template};
 use http_types::{Known, ResponseHead, Version};
-use observe::Level;
+use observe::Severity;
 use std::task::{Context, Poll};
 
 /// Returns an interim response for the client; `None`: it is not passed on. 100 and 101 concern the server's connection. `total`: bytes
 /// of all interim responses.
-pub fn response(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], total: u64) -> Option<Bytes> {
+pub fn interim_response(
+    plan: &PassPlan,
+    r: &mut Request,
+    head: &ResponseHead,
+    buf: &[u8],
+    total: u64,
+) -> Option<Bytes> {
     if r.is_subrequest() || r.progress.post_action || r.target.version < Version::Http11 {
         return None;
     }
     let conditions = r.loc().core.conf.early_hints.clone()?;
-    if !conditions.0.iter().any(|condition| template::truthy(&condition.eval(r))) {
+    if !conditions.0.iter().any(|condition| template::is_true(&condition.eval(r))) {
         return None;
     }
     if total > plan.conf.buffer_size {
-        r.log(Level::Info, format_args!("upstream sent too big early hints"));
+        r.log(Severity::Info, format_args!("upstream sent too big early hints"));
         return None;
     }
     let mut out = match head.status {

@@ -9,7 +9,7 @@ use crate::upstream_state::{self, UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;
 use http_types::BodyLength;
-use observe::Level;
+use observe::Severity;
 use std::rc::Rc;
 use std::time::Duration;
 use upstream::{Peer, PeerLease};
@@ -18,7 +18,7 @@ use upstream::{Peer, PeerLease};
 pub const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
 
 #[derive(Debug)]
-pub enum Failure {
+pub enum TryFailure {
     /// Connecting, sending or receiving failed, or the server closed too early.
     Error,
     Timeout,
@@ -33,23 +33,23 @@ pub enum Failure {
     Final(u16),
 }
 
-impl Failure {
+impl TryFailure {
     pub fn bit(&self) -> u32 {
         match self {
-            Failure::Error | Failure::Unprocessed => NextUpstream::ERROR.0,
-            Failure::Timeout => NextUpstream::TIMEOUT.0,
-            Failure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
-            Failure::Denied => NextUpstream::DENIED.0,
-            Failure::Status(status) => status_bit(*status),
-            Failure::Final(_) => 0,
+            TryFailure::Error | TryFailure::Unprocessed => NextUpstream::ERROR.0,
+            TryFailure::Timeout => NextUpstream::TIMEOUT.0,
+            TryFailure::InvalidHeader => NextUpstream::INVALID_HEADER.0,
+            TryFailure::Denied => NextUpstream::DENIED.0,
+            TryFailure::Status(status) => status_bit(*status),
+            TryFailure::Final(_) => 0,
         }
     }
     pub fn status(&self) -> u16 {
         match self {
-            Failure::Error | Failure::Unprocessed | Failure::InvalidHeader => 502,
-            Failure::Timeout => 504,
-            Failure::Denied => 403,
-            Failure::Status(status) | Failure::Final(status) => *status,
+            TryFailure::Error | TryFailure::Unprocessed | TryFailure::InvalidHeader => 502,
+            TryFailure::Timeout => 504,
+            TryFailure::Denied => 403,
+            TryFailure::Status(status) | TryFailure::Final(status) => *status,
         }
     }
 }
@@ -67,7 +67,7 @@ pub fn status_bit(status: u16) -> u32 {
     }
 }
 
-pub enum Outgoing {
+pub enum OutgoingState {
     Nothing,
     Text(Vec<u8>),
     Stored(Rc<BodyStore>),
@@ -75,20 +75,20 @@ pub enum Outgoing {
     Streamed(BodyLength),
 }
 
-impl Outgoing {
+impl OutgoingState {
     /// Returns the announcement of a body without bytes, and `None` for other bodies.
     pub fn bodiless(&self) -> Option<Announce> {
         match self {
-            Outgoing::Nothing => Some(Announce::Nothing),
-            Outgoing::Text(text) if text.is_empty() => Some(Announce::Length(0)),
+            OutgoingState::Nothing => Some(Announce::Nothing),
+            OutgoingState::Text(text) if text.is_empty() => Some(Announce::Length(0)),
             _ => None,
         }
     }
 }
 
-/// Counts a failed try against its server, except for [`Failure::Final`].
-pub fn count(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &Failure) {
-    let is_final = matches!(why, Failure::Final(_));
+/// Counts a failed try against its server, except for [`TryFailure::Final`].
+pub fn count_failure(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>, why: &TryFailure) {
+    let is_final = matches!(why, TryFailure::Final(_));
     if let Some(one) = UpstreamState::last(r) {
         let started = one.started;
         one.response_time.get_or_insert_with(|| clock::now().since(started));
@@ -99,17 +99,17 @@ pub fn count(r: &mut Request, lease: &mut PeerLease, target: &UpstreamTarget<'_>
     if is_final {
         return;
     }
-    balancing::failed(r, lease, target.uri());
-    if matches!(why, Failure::Timeout) {
+    balancing::count_failure(r, lease, target.uri());
+    if matches!(why, TryFailure::Timeout) {
         log_timeout(r, lease.peer(), target);
     }
-    balancing::judge(r, lease, true);
+    balancing::judge_peer(r, lease, true);
 }
 
 /// Returns `true` if a try over a kept connection failed because of the connection: another one follows, if
 /// `proxy_next_upstream` permits (nginx: `u->peer.cached`). Notes a request of which no byte was written as not sent.
-pub fn note_broken_connection(r: &mut Request, why: &Failure) -> bool {
-    let is_broken = matches!(why, Failure::Error | Failure::Unprocessed);
+pub fn note_broken_connection(r: &mut Request, why: &TryFailure) -> bool {
+    let is_broken = matches!(why, TryFailure::Error | TryFailure::Unprocessed);
     if is_broken
         && let Some(one) = UpstreamState::last(r)
         && one.bytes_sent == 0
@@ -120,44 +120,50 @@ pub fn note_broken_connection(r: &mut Request, why: &Failure) -> bool {
 }
 
 /// Logs that the conditions of `proxy_allow_upstream` and the like exclude a server.
-pub fn denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &Peer) -> Failure {
+pub fn log_denied(plan: &PassPlan, r: &mut Request, target: &UpstreamTarget<'_>, peer: &Peer) -> TryFailure {
     let words = format!("access to upstream denied by \"{}_allow_upstream\"", plan.conf.prefix);
-    note(r, peer, target, &words, "connecting to");
+    note_failure(r, peer, target, &words, "connecting to");
     if let Some(one) = UpstreamState::last(r) {
-        (one.status, one.response_time) = (Failure::Denied.status(), Some(Duration::ZERO));
+        (one.status, one.response_time) = (TryFailure::Denied.status(), Some(Duration::ZERO));
     }
-    Failure::Denied
+    TryFailure::Denied
 }
 
 /// With nginx's context.
-pub fn note(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) -> Failure {
-    note_at(Level::Error, r, peer, target, words, doing)
+pub fn note_failure(
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    words: &str,
+    doing: &'static str,
+) -> TryFailure {
+    note_at(Severity::Error, r, peer, target, words, doing)
 }
 
 /// Takes note of a timeout, which [`log_timeout`] logs.
-pub fn timed_out(r: &mut Request, target: &UpstreamTarget<'_>, doing: &'static str) -> Failure {
+pub fn timed_out(r: &mut Request, target: &UpstreamTarget<'_>, doing: &'static str) -> TryFailure {
     record(r, target, 504, doing);
-    Failure::Timeout
+    TryFailure::Timeout
 }
 
 /// Logs a timeout after the server's "temporarily disabled" line, as nginx does (`ngx_http_upstream_next`).
 fn log_timeout(r: &Request, peer: &Peer, target: &UpstreamTarget<'_>) {
     let doing = r.upstream.get::<UpstreamState>().and_then(|state| state.tries.last()?.doing).unwrap_or("reading");
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
-    r.log_of(Level::Error, format_args!("{TIMED_OUT} while {doing} upstream"), Some(&url));
+    r.log_of(Severity::Error, format_args!("{TIMED_OUT} while {doing} upstream"), Some(&url));
 }
 
 pub fn note_at(
-    level: Level,
+    level: Severity,
     r: &mut Request,
     peer: &Peer,
     target: &UpstreamTarget<'_>,
     words: &str,
     doing: &'static str,
-) -> Failure {
-    line(level, r, peer, target, words, doing);
+) -> TryFailure {
+    log_attempt(level, r, peer, target, words, doing);
     record(r, target, 502, doing);
-    Failure::Error
+    TryFailure::Error
 }
 
 fn record(r: &mut Request, target: &UpstreamTarget<'_>, status: u16, doing: &'static str) {
@@ -168,7 +174,14 @@ fn record(r: &mut Request, target: &UpstreamTarget<'_>, status: u16, doing: &'st
 }
 
 /// Writes nginx's line about an attempt; the attempt has no status yet.
-pub fn line(level: Level, r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>, words: &str, doing: &'static str) {
+pub fn log_attempt(
+    level: Severity,
+    r: &mut Request,
+    peer: &Peer,
+    target: &UpstreamTarget<'_>,
+    words: &str,
+    doing: &'static str,
+) {
     let url = shown_url(target.origin.scheme(), &peer.text, target.uri());
     r.log_of(level, format_args!("{words} while {doing} upstream"), Some(&url));
     set_action(r, target);

@@ -7,7 +7,7 @@ use upstream::{Event, RequestFacts, SerialCodec};
 const HEAD_MAX: usize = 1024;
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Outcome {
+struct FuzzOutcome {
     head: Option<(u16, String)>,
     body: Vec<u8>,
     ended: bool,
@@ -32,9 +32,9 @@ pub fn cut_anywhere(data: &[u8], request: &[u8], make: &dyn Fn(bool) -> Box<dyn 
     }
 }
 
-fn run(codec: &mut dyn SerialCodec, asked: &RequestFacts, request: &[u8], pieces: &[&[u8]]) -> Outcome {
+fn run(codec: &mut dyn SerialCodec, asked: &RequestFacts, request: &[u8], pieces: &[&[u8]]) -> FuzzOutcome {
     codec.begin(asked, request);
-    let (mut outcome, mut input, mut out) = (Outcome::default(), Vec::new(), Vec::new());
+    let (mut outcome, mut input, mut out) = (FuzzOutcome::default(), Vec::new(), Vec::new());
     let mut announced = None;
     let mut steps = 16 + 4 * pieces.iter().map(|piece| piece.len()).sum::<usize>();
     for piece in pieces {

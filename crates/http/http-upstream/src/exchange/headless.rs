@@ -1,6 +1,6 @@
 //! Responses without a status line, treated as HTTP/0.9: all bytes are the body (`ngx_http_proxy_process_status_line`).
 
-use super::failure::note;
+use super::failure::note_failure;
 use super::target::UpstreamTarget;
 use crate::caching::CacheState;
 use crate::upstream_state::UpstreamState;
@@ -8,14 +8,14 @@ use http_engine::Request;
 use http_types::{ResponseHead, Version};
 use upstream::Peer;
 
-pub fn is(head: &ResponseHead) -> bool {
+pub fn is_headless(head: &ResponseHead) -> bool {
     head.version == Version::Http09
 }
 
 /// Passes the body until close. nginx keeps the client's connection open without a delimiter, and sends the invalid
 /// status 000 over HTTP/2.
-pub fn pass(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>) {
-    note(r, peer, target, "upstream sent no valid HTTP/1.0 header", "reading response header from");
+pub fn pass_headless(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>) {
+    note_failure(r, peer, target, "upstream sent no valid HTTP/1.0 header", "reading response header from");
     let is_cached = r.ext::<CacheState>().is_some();
     if let Some(one) = UpstreamState::last(r) {
         // With a cache, nginx has none.

@@ -2,7 +2,7 @@
 //! continue in `conversation.rs`.
 
 use super::conversation::{self, Io, PeerContext};
-use super::failure::{self, Failure};
+use super::failure::{self, TryFailure};
 use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::balancing;
@@ -10,13 +10,13 @@ use crate::upstream_state::{self, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
 use http_engine::order::FilterOrder;
-use http_engine::{Body, Request, Str, trace_id};
+use http_engine::{Request, ResponseBody, Str, trace_id};
 use http_types::{Known, Method};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::task::{Context, Poll};
-use upstream::{PeerLease, Pooled, RequestFacts, Serial, pool};
-use wire_h1::{RelayHead, RelayMemory, RelayRules, relay};
+use upstream::{PeerLease, PooledConnection, RequestFacts, Serial, pool};
+use wire_h1::{RelayHead, RelayMemory, RelayRules, relay_response};
 
 /// Bytes per read; larger responses take the general path.
 const READ_BYTES: usize = 8 * 1024;
@@ -31,17 +31,17 @@ thread_local! {
 }
 
 pub struct Light {
-    connection: Box<Pooled>,
+    connection: Box<PooledConnection>,
     /// The announced length of the body is correct.
     honest: bool,
 }
 
 pub enum LightStep {
     /// The head is in `Request::out`; this is the body.
-    Whole(Body),
+    Whole(ResponseBody),
     /// Continues on the general path.
     General(Box<Io>),
-    Failed(Failure),
+    Failed(TryFailure),
 }
 
 pub fn is_possible(plan: &PassPlan) -> bool {
@@ -78,9 +78,9 @@ impl Light {
         r: &mut Request,
         target: &UpstreamTarget<'_>,
         announce: Announce,
-        mut connection: Box<Pooled>,
+        mut connection: Box<PooledConnection>,
     ) -> Result<Light, Result<Box<Io>, u16>> {
-        let mut out = conversation::spare();
+        let mut out = conversation::spare_buffer();
         let honest = plan.protocol.write(plan, r, target, announce, &mut out).map_err(Err);
         let asked = RequestFacts { method: r.head.method, head_max: plan.conf.buffer_size as usize, chunked: false };
         let one = UpstreamState::show(r);
@@ -94,7 +94,7 @@ impl Light {
         if sent < out.len() {
             // (A failed write fails again.)
             let stream = Serial::resume(connection, out, sent, Vec::new());
-            return Err(Ok(conversation::resume(plan, stream, honest)));
+            return Err(Ok(conversation::resume_stream(plan, stream, honest)));
         }
         conversation::set_spare(out);
         Ok(Light { connection, honest })
@@ -135,7 +135,7 @@ impl Light {
             Ok(input) => input,
             Err(e) => {
                 let context = PeerContext { plan, target, peer: lease.peer() };
-                return LightStep::Failed(conversation::broken(r, &context, &e));
+                return LightStep::Failed(conversation::read_failure(r, &context, &e));
             }
         };
         if let Some(one) = UpstreamState::last(r) {
@@ -149,19 +149,19 @@ impl Light {
         };
         let head = HEADS.with_borrow_mut(|heads| {
             let memory = heads.get_mut(plan.own_scope.number() % MEMORIES)?;
-            relay(&input, &rules, memory, &mut r.out.lines)
+            relay_response(&input, &rules, memory, &mut r.out.lines)
         });
         let head = head.filter(|head| failure::status_bit(head.status) == 0);
         let Some(head) = head else {
             r.out.lines.clear();
             let stream = Serial::resume(self.connection, Vec::new(), 0, input);
-            return LightStep::General(conversation::resume(plan, stream, self.honest));
+            return LightStep::General(conversation::resume_stream(plan, stream, self.honest));
         };
         answered(r, target, lease, started, &head, input.len());
-        balancing::answered(target.named, r, lease);
+        balancing::bind_client(target.named, r, lease);
         let body = take(r, &head, &input);
         if self.honest && head.keep_alive {
-            pool::give(self.connection, &lease.group().keepalive);
+            pool::give_back(self.connection, &lease.group().keepalive);
         }
         INPUT.set(input);
         LightStep::Whole(body)
@@ -188,13 +188,17 @@ fn answered(
         }
     }
     r.accounting.action = Some(upstream_state::OVER);
-    lease.answered(head.status, now.micros_since(started), trace_id::may_be_known(r).then_some(|| trace_id::known(r)));
+    lease.answered(
+        head.status,
+        now.micros_since(started),
+        trace_id::may_be_known(r).then_some(|| trace_id::known_trace(r)),
+    );
     lease.header(now.millis_since(started));
-    balancing::judge(r, lease, false);
+    balancing::judge_peer(r, lease, false);
 }
 
 /// Fills `Request::out`, except its lines.
-fn take(r: &mut Request, head: &RelayHead, input: &[u8]) -> Body {
+fn take(r: &mut Request, head: &RelayHead, input: &[u8]) -> ResponseBody {
     let text = r.out.take_text(input.get(..head.consumed).unwrap_or_default());
     r.out.status = head.status;
     r.out.status_line = Some(Str::Part(text.clone(), head.status_line));
@@ -205,7 +209,7 @@ fn take(r: &mut Request, head: &RelayHead, input: &[u8]) -> Body {
     // The server has evaluated the conditions.
     r.reply.ignore_conditions = true;
     match input.get(head.consumed..) {
-        Some(body) if !body.is_empty() => Body::Bytes(Bytes::copy_from_slice(body)),
-        _ => Body::Empty,
+        Some(body) if !body.is_empty() => ResponseBody::Bytes(Bytes::copy_from_slice(body)),
+        _ => ResponseBody::Empty,
     }
 }

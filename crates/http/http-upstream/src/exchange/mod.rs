@@ -1,5 +1,5 @@
 //! Passes requests to servers, for all protocols (nginx: `ngx_http_upstream.c`).
-//! A protocol mounts the table of `conf.rs` and implements [`Protocol`] and `upstream::SerialCodec`. `target.rs` finds
+//! A protocol mounts the table of `conf.rs` and implements [`UpstreamProtocol`] and `upstream::SerialCodec`. `target.rs` finds
 //! server and URI, `upstream_exchange.rs` tries servers, `connect.rs` connects to one and `conversation.rs` talks to it, `accept.rs` decides
 //! about a head, `response.rs` converts it, `body.rs` passes bodies on. `task.rs` does what precedes where that takes time: it reads the
 //! body, asks the cache (`storage.rs`) and resolves names.
@@ -22,18 +22,18 @@ pub mod target;
 mod task;
 mod upstream_exchange;
 
-use crate::caching::{self, CacheRequest, Caching, Storing};
+use crate::caching::{self, CachePlan, CacheRequest, StoreRules};
 use crate::groups::UpstreamRef;
-use crate::probing::{Prober, Probing, Timeouts};
-use crate::tls::{UpstreamTls, Wanted};
+use crate::probing::{ProbeBody, Prober, Timeouts};
+use crate::tls::{UpstreamTls, UpstreamTlsRequest};
 use conf::PassConf;
 use conf_schema::Problem;
 use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::sync::{Arc, OnceLock};
-use target::{Bound, UpstreamTarget};
-use upstream::{Options, Scope, SerialCodec};
+use target::{TargetBinding, UpstreamTarget};
+use upstream::{ConnectOptions, Scope, SerialCodec};
 use upstream_exchange::UpstreamExchange;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +45,10 @@ pub enum Announce {
 }
 
 /// A protocol to servers, with the settings of one location.
-pub trait Protocol: Send + Sync {
+pub trait UpstreamProtocol: Send + Sync {
     /// Returns the codec of a new connection; `None`: multiplexed.
     fn codec(&self) -> Option<Box<dyn SerialCodec>>;
-    /// Tells whether connections are multiplexed (HTTP/2, HTTP/3); [`Protocol::write`] then writes a header block.
+    /// Tells whether connections are multiplexed (HTTP/2, HTTP/3); [`UpstreamProtocol::write`] then writes a header block.
     fn multiplexes(&self) -> bool {
         false
     }
@@ -93,7 +93,7 @@ pub trait Protocol: Send + Sync {
     fn says_server_and_date(&self) -> bool {
         false
     }
-    /// `Some` if HTTP/1 heads pass unchanged except hidden fields and those for [`Protocol::redirect`]; `Some(true)`:
+    /// `Some` if HTTP/1 heads pass unchanged except hidden fields and those for [`UpstreamProtocol::redirect`]; `Some(true)`:
     /// including cookies.
     fn relays(&self) -> Option<bool> {
         None
@@ -112,15 +112,15 @@ pub trait Protocol: Send + Sync {
 
 pub struct PassPlan {
     pub conf: PassConf,
-    pub protocol: Box<dyn Protocol>,
-    pub target: Bound,
+    pub protocol: Box<dyn UpstreamProtocol>,
+    pub target: TargetBinding,
     /// Scope of the location's own idle connections (`keepalive ... local`); unique in the process.
     own_scope: Scope,
     /// Scope of idle connections shared with other locations of the protocol.
     shared_scope: Scope,
     pub hidden: NameSet,
-    pub caching: Option<Arc<Caching>>,
-    pub storing: Option<Arc<Storing>>,
+    pub caching: Option<Arc<CachePlan>>,
+    pub storing: Option<Arc<StoreRules>>,
     pub tls: Option<UpstreamTls>,
     light: bool,
 }
@@ -137,7 +137,12 @@ pub const HIDDEN: &[&str] = &[
 ];
 
 impl PassPlan {
-    pub fn new(conf: PassConf, protocol: Box<dyn Protocol>, target: Bound, hidden: NameSet) -> PassPlan {
+    pub fn new(
+        conf: PassConf,
+        protocol: Box<dyn UpstreamProtocol>,
+        target: TargetBinding,
+        hidden: NameSet,
+    ) -> PassPlan {
         let shared_scope = Scope::shared(conf.prefix);
         PassPlan {
             conf,
@@ -168,14 +173,14 @@ impl PassPlan {
             location.extensions.push(origin);
         }
         let prefix = self.conf.prefix;
-        self.caching = location.all::<Arc<Caching>>().find(|caching| caching.family == prefix).cloned();
-        self.storing = location.all::<Arc<Storing>>().find(|storing| storing.family == prefix).cloned();
+        self.caching = location.all::<Arc<CachePlan>>().find(|caching| caching.family == prefix).cloned();
+        self.storing = location.all::<Arc<StoreRules>>().find(|storing| storing.family == prefix).cloned();
         location.passes = true;
         self.light = light::is_possible(&self) && !is_reference();
         let plan = Arc::new(self);
-        location.extensions.push(Arc::new(Probing(plan.clone())));
+        location.extensions.push(Arc::new(ProbeBody(plan.clone())));
         let in_place = upstream_exchange::is_possible_in_place(&plan) && !is_reference();
-        location.content = Some(Arc::new(Pass { plan, in_place }));
+        location.content = Some(Arc::new(PassHandler { plan, in_place }));
         Ok(())
     }
 }
@@ -183,7 +188,9 @@ impl PassPlan {
 impl Prober for PassPlan {
     fn named(&self) -> Option<UpstreamRef> {
         match &self.target {
-            Bound::Fixed { place, .. } if ["proxy", "grpc"].contains(&self.conf.prefix) => Some(place.named.clone()),
+            TargetBinding::Fixed { place, .. } if ["proxy", "grpc"].contains(&self.conf.prefix) => {
+                Some(place.named.clone())
+            }
             _ => None,
         }
     }
@@ -199,8 +206,8 @@ impl Prober for PassPlan {
     fn method(&self, r: &mut Request) -> Method {
         self.protocol.method(r)
     }
-    fn options(&self, r: &mut Request) -> Options {
-        connect::options(self, r)
+    fn options(&self, r: &mut Request) -> ConnectOptions {
+        connect::connect_options(self, r)
     }
     fn request(&self, r: &mut Request, uri: &str, close: bool) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
@@ -220,7 +227,7 @@ impl Prober for PassPlan {
         }
         out
     }
-    fn tls(&self, r: &mut Request, address: String) -> Result<Option<Wanted>, String> {
+    fn tls(&self, r: &mut Request, address: String) -> Result<Option<UpstreamTlsRequest>, String> {
         match (self.target.fixed(), &self.tls) {
             (Some(place), Some(tls)) if place.origin.tls => tls.wanted(r, &place.origin.host, address).map(Some),
             _ => Ok(None),
@@ -238,7 +245,7 @@ impl Prober for PassPlan {
 /// Maximum size in bytes of a proxied request's task.
 const TASK_BYTES_MAX: usize = 1024;
 
-struct Pass {
+struct PassHandler {
     plan: Arc<PassPlan>,
     in_place: bool,
 }
@@ -249,7 +256,7 @@ fn is_reference() -> bool {
     *IS.get_or_init(|| std::env::var_os("TIDEGATE_EXCHANGE").is_some_and(|value| value == "task"))
 }
 
-impl Handler for Pass {
+impl Handler for PassHandler {
     fn run(&self, r: &mut Request) -> Flow {
         if let Err(status) = self.plan.protocol.admits(r) {
             return Flow::Status(status);
@@ -268,7 +275,7 @@ impl Handler for Pass {
         let plan = self.plan.clone();
         Flow::Later(Box::new(move |mut r| {
             let task = async move {
-                let flow = task::run(&plan, &mut r).await;
+                let flow = task::run_exchange(&plan, &mut r).await;
                 (r, flow)
             };
             // The task is moved at the start of every request: rare parts are boxed.

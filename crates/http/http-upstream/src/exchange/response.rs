@@ -4,23 +4,23 @@ use super::PassPlan;
 use super::conf::IgnoreHeaders;
 use super::storage;
 use crate::upstream_state::UpstreamState;
-use conf_schema::value::decimal;
+use conf_schema::value::parse_decimal;
 use http_engine::order::FilterOrder;
-use http_engine::response::Slot;
+use http_engine::response::HeadSlot;
 use http_engine::{Flow, Request, Str, clean, path};
 use http_types::{Field, Known, KnownSet, ResponseHead};
-use observe::Level;
+use observe::Severity;
 use observe::clock::parse_http_time;
 use std::rc::Rc;
 
 /// Fills `Request::out` with the head of an upstream response. `Some`: replaced by this answer (X-Accel-Redirect, intercepted
 /// errors).
-pub fn take(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+pub fn take_head(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     let is_stored = plan.caching.is_some() && storage::is_storing(r);
     fill(plan, r, head, buf, is_stored)
 }
 
-/// [`take`] for a response from the cache.
+/// [`take_head`] for a response from the cache.
 pub fn take_stored(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     fill(plan, r, head, buf, true)
 }
@@ -31,7 +31,7 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
     let ignored = conf.ignore_headers;
     if conf.intercept_404 && head.status == 404 {
         if let Some(words) = plan.protocol.missing(r) {
-            say(r, Level::Info, &words);
+            say(r, Severity::Info, &words);
         }
         return Some(Flow::Status(404));
     }
@@ -66,7 +66,7 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
             };
             let (later, first) = (line(name, value), line(first.name.of(buf), first.value.of(buf)));
             let words = format!("upstream sent duplicate header line: {later}, previous value: {first}, ignored");
-            say(r, Level::Warn, &words);
+            say(r, Severity::Warn, &words);
             continue;
         }
         act(r, field.known, value, ignored);
@@ -74,10 +74,10 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
             continue;
         }
         pass(plan, r, field, buf, &text);
-        if let Some(slot) = slot(field.known).filter(|slot| !(is_stored && *slot == Slot::AcceptRanges)) {
+        if let Some(slot) = slot(field.known).filter(|slot| !(is_stored && *slot == HeadSlot::AcceptRanges)) {
             r.out.settle_slot(slot);
             // Names of HTTP/2 have no case. The range filter's own field replaces the server's.
-            let is_renamed = plan.protocol.multiplexes() || (slot == Slot::AcceptRanges && conf.force_ranges);
+            let is_renamed = plan.protocol.multiplexes() || (slot == HeadSlot::AcceptRanges && conf.force_ranges);
             if !is_renamed {
                 r.out.spell(slot, part(field.name));
             }
@@ -102,11 +102,11 @@ fn note_unknown_charset(r: &Request) {
         && !r.loc().filters.iter().any(|(order, _)| *order == FilterOrder::Charset)
     {
         let wanted = String::from_utf8_lossy(wanted);
-        say(r, Level::Error, &format!("unknown charset \"{wanted}\" to override"));
+        say(r, Severity::Error, &format!("unknown charset \"{wanted}\" to override"));
     }
 }
 
-fn say(r: &Request, level: Level, words: &str) {
+fn say(r: &Request, level: Severity, words: &str) {
     let url = UpstreamState::url(r);
     r.log_of(level, format_args!("{words} while reading response header from upstream"), url.as_deref());
 }
@@ -127,15 +127,15 @@ const ONCE: KnownSet = KnownSet::of(&[
     Known::XAccelRedirect,
 ]);
 
-fn slot(known: Known) -> Option<Slot> {
+fn slot(known: Known) -> Option<HeadSlot> {
     Some(match known {
-        Known::Location => Slot::Location,
-        Known::Server => Slot::Server,
-        Known::Date => Slot::Date,
-        Known::LastModified => Slot::LastModified,
-        Known::Etag => Slot::Etag,
-        Known::ContentEncoding => Slot::ContentEncoding,
-        Known::AcceptRanges => Slot::AcceptRanges,
+        Known::Location => HeadSlot::Location,
+        Known::Server => HeadSlot::Server,
+        Known::Date => HeadSlot::Date,
+        Known::LastModified => HeadSlot::LastModified,
+        Known::Etag => HeadSlot::Etag,
+        Known::ContentEncoding => HeadSlot::ContentEncoding,
+        Known::AcceptRanges => HeadSlot::AcceptRanges,
         _ => return None,
     })
 }
@@ -145,7 +145,7 @@ fn slot(known: Known) -> Option<Slot> {
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
     match known {
         Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
-            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(decimal);
+            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(parse_decimal);
         }
         Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
         _ => {}
@@ -186,7 +186,7 @@ fn pass(plan: &PassPlan, r: &mut Request, field: &Field, buf: &[u8], text: &Rc<V
             let new = at.and_then(|at| {
                 let (start, url) = value.split_at_checked(at)?;
                 let url = plan.protocol.redirect(r, url)?;
-                Some(clean::encoded(&[start, &url].concat()).into_owned())
+                Some(clean::encode_line_ends(&[start, &url].concat()).into_owned())
             });
             r.out.add(own_name(), new.map_or_else(own_value, Str::from));
         }
@@ -235,7 +235,7 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
         Err(_) => {
             let shown = String::from_utf8_lossy(target).into_owned();
-            say(r, Level::Error, &format!("unsafe URI \"{shown}\" was detected"));
+            say(r, Severity::Error, &format!("unsafe URI \"{shown}\" was detected"));
             r.out.content_type = Str::default();
             Flow::Status(404)
         }

@@ -5,9 +5,9 @@
 //! and some of their octets are put in as they are.
 
 use super::block::{Coding, HeaderBlock};
-use http_types::{BodyLength, Event, Known, RequestHead, Taken};
-use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, Progress, RequestWriter, Role, check_request};
-use wire_h2::{Client, ClientLimits, Limits, Server};
+use http_types::{BodyLength, Event, Known, RequestHead, TakenLines};
+use wire_h1::{ChunkedDecoder, HeadLimits, HeadParser, ParseProgress, RequestWriter, Role, check_request};
+use wire_h2::{Client, ClientLimits, Server, ServerLimits};
 
 /// Parts of a request that receivers have to agree about.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ struct Request {
     body: Vec<u8>,
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: ServerLimits = ServerLimits {
     extended_connect: false,
     streams_max: 1,
     list_max: 64 * 1024,
@@ -57,7 +57,9 @@ pub fn round_trip(data: &[u8]) {
 /// Reads a request as the server does. Returns `None` for a refused or incomplete request.
 fn of_http1(text: &[u8]) -> Option<Request> {
     let (mut parser, mut head) = (HeadParser::default(), RequestHead::default());
-    let Ok(Progress::Done { consumed }) = parser.parse(text, &HeadLimits::default(), &mut head) else { return None };
+    let Ok(ParseProgress::Done { consumed }) = parser.parse(text, &HeadLimits::default(), &mut head) else {
+        return None;
+    };
     let rest = text.get(consumed..)?;
     let body = match check_request(&head, text, false).ok()? {
         BodyLength::Exact(length) => rest.get(..usize::try_from(length).ok()?)?.to_vec(),
@@ -126,7 +128,7 @@ fn over_http2(request: &Request) -> Option<Request> {
                 });
             }
             Event::Body(_) => {
-                while let Taken::Bytes(bytes) = server.take_body(stream) {
+                while let TakenLines::Bytes(bytes) = server.take_body(stream) {
                     body.extend_from_slice(&bytes);
                 }
             }

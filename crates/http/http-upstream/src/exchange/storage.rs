@@ -4,21 +4,21 @@ use super::conf::IgnoreHeaders;
 use super::target::{self, OriginUri};
 use super::{PassPlan, response};
 use crate::caching::conf::StoreTo;
-use crate::caching::{self, CacheRequest, CacheStart, CacheState, Session, StoreTarget};
+use crate::caching::{self, CacheRequest, CacheSession, CacheStart, CacheState, StoreTarget};
 use bytes::Bytes;
-use cache::freshness::Ignored;
+use cache::freshness::IgnoredFields;
 use http_engine::path::FilePath;
 use http_engine::{Flow, Request, special};
 use http_types::{Known, ResponseHead};
-use observe::Level;
+use observe::Severity;
 use observe::clock::parse_http_time;
 use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-fn ignored(plan: &PassPlan) -> Ignored {
+fn ignored(plan: &PassPlan) -> IgnoredFields {
     let ignored = plan.conf.ignore_headers;
-    caching::ignored(
+    caching::ignored_fields(
         ignored.has(IgnoreHeaders::EXPIRES_IN),
         ignored.has(IgnoreHeaders::EXPIRES),
         ignored.has(IgnoreHeaders::CACHE_CONTROL),
@@ -28,7 +28,12 @@ fn ignored(plan: &PassPlan) -> Ignored {
 }
 
 /// Looks up the response. `Some`: the response from the cache. Sets `alone` if the fetch continues without the client.
-pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alone: &Cell<bool>) -> Option<Flow> {
+pub async fn begin_lookup(
+    plan: &Arc<PassPlan>,
+    r: &mut Request,
+    place: &OriginUri,
+    alone: &Cell<bool>,
+) -> Option<Flow> {
     // Left by an earlier location.
     r.take_ext::<CacheRequest>();
     let Some(caching) = &plan.caching else {
@@ -38,21 +43,21 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alo
     let key = if caching.key.is_some() {
         Vec::new()
     } else {
-        target::key(&place.origin, place.uri.as_deref().unwrap_or_default())
+        target::cache_key(&place.origin, place.uri.as_deref().unwrap_or_default())
     };
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
-    match Box::pin(caching::begin(caching, r, &give, key)).await {
+    match Box::pin(caching::begin_session(caching, r, &give, key)).await {
         CacheStart::Off => None,
         CacheStart::Answer(flow) => Some(flow),
         CacheStart::Ask => {
-            alone.set(alone.get() || r.ext::<Session>().is_some_and(Session::goes_on_alone));
+            alone.set(alone.get() || r.ext::<CacheSession>().is_some_and(CacheSession::goes_on_alone));
             None
         }
     }
 }
 
-pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
-    let Some(mut session) = Session::take(r) else { return Flow::Status(status) };
+pub fn answer_failure(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
+    let Some(mut session) = CacheSession::take(r) else { return Flow::Status(status) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     if let Some(flow) = session.instead(r, bit, true, &give) {
         return flow;
@@ -61,11 +66,11 @@ pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> F
     Flow::Status(status)
 }
 
-pub fn instead(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> {
+pub fn answer_stale(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> {
     if bit == 0 {
         return None;
     }
-    let mut session = Session::take(r)?;
+    let mut session = CacheSession::take(r)?;
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     let flow = session.instead(r, bit, false, &give);
     if flow.is_none() {
@@ -75,11 +80,11 @@ pub fn instead(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> 
 }
 
 /// Responds with the stored entry after a 304 to the cache's own conditions.
-pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
+pub fn answer_revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, buf: &[u8]) -> Option<Flow> {
     if head.status != 304 {
         return None;
     }
-    let mut session = Session::take(r)?;
+    let mut session = CacheSession::take(r)?;
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
     let flow = session.revalidated(r, head, buf, ignored(plan), &give);
     if flow.is_none() {
@@ -88,8 +93,8 @@ pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, b
     flow
 }
 
-pub fn judged(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
-    if let Some(mut session) = Session::take(r) {
+pub fn judge_response(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+    if let Some(mut session) = CacheSession::take(r) {
         if session.invalidates(head.status) {
             invalidate(plan, r, &session, head, buf);
         }
@@ -99,8 +104,8 @@ pub fn judged(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8])
 }
 
 /// Invalidates entries after an unsafe method: of the request's URI, and of URIs in the response.
-fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &ResponseHead, buf: &[u8]) {
-    let mut targets = caching::neighbours(r, head, buf);
+fn invalidate(plan: &PassPlan, r: &mut Request, session: &CacheSession, head: &ResponseHead, buf: &[u8]) {
+    let mut targets = caching::related_uris(r, head, buf);
     targets.push(r.head.request_uri().of(&r.buf).to_vec());
     let mut keys = Vec::new();
     for target in targets {
@@ -112,17 +117,17 @@ fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &Respon
 }
 
 pub fn is_storing(r: &Request) -> bool {
-    r.ext::<Session>().is_some_and(Session::goes_on_alone)
+    r.ext::<CacheSession>().is_some_and(CacheSession::goes_on_alone)
 }
 
-pub fn intercepted(r: &mut Request, flow: &Flow) {
-    if let (Flow::Status(status), Some(mut session)) = (flow, Session::take(r)) {
+pub fn note_intercepted(r: &mut Request, flow: &Flow) {
+    if let (Flow::Status(status), Some(mut session)) = (flow, CacheSession::take(r)) {
         session.intercepted(*status);
     }
 }
 
-pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
-    match Session::take(r) {
+pub fn dress_response(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
+    match CacheSession::take(r) {
         Some(session) => {
             session.dress(r, head, buf);
             session.put(r);
@@ -132,8 +137,8 @@ pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     }
 }
 
-pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<StoreTarget> {
-    if let Some(mut session) = Session::take(r) {
+pub fn store_target(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<StoreTarget> {
+    if let Some(mut session) = CacheSession::take(r) {
         let meta = session.entry(r, head)?;
         return Some(StoreTarget::Entry { session, meta, head: Bytes::copy_from_slice(raw) });
     }
@@ -149,7 +154,7 @@ pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8])
             match FilePath::configured(path, text) {
                 Ok(path) => path,
                 Err(_) => {
-                    r.log(Level::Error, format_args!("a variable makes the path to store at lead elsewhere"));
+                    r.log(Severity::Error, format_args!("a variable makes the path to store at lead elsewhere"));
                     return None;
                 }
             }

@@ -1,9 +1,9 @@
 //! Upstream server and request target of a request.
 
-use crate::groups::{Groups, UpstreamRef};
+use crate::groups::{HttpGroups, UpstreamRef};
 use crate::hosts::{self, NoTarget};
 use conf_schema::{At, Cx, Directive, Problem};
-use http_engine::{Request, Template, clean, path};
+use http_engine::{HttpTemplate, Request, clean, path};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -42,13 +42,13 @@ impl Scheme {
     }
 }
 
-pub enum Target {
-    Fixed(Url, Option<At>),
-    Computed(Template),
+pub enum PassTarget {
+    Fixed(PassUrl, Option<At>),
+    Computed(HttpTemplate),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Url {
+pub struct PassUrl {
     /// `host[:port]` or `unix:path`, as configured.
     pub host: String,
     /// `None`: without a URI part.
@@ -56,41 +56,41 @@ pub struct Url {
     pub tls: bool,
 }
 
-impl Target {
+impl PassTarget {
     /// Fails with nginx's message.
-    pub fn parse(scheme: &Scheme, cx: &mut Cx, d: &Directive) -> Result<Target, Problem> {
+    pub fn parse(scheme: &Scheme, cx: &mut Cx, d: &Directive) -> Result<PassTarget, Problem> {
         let word = d.args.first().map(|w| w.bytes.clone()).unwrap_or_default();
-        let template = Template::compile(cx, d, &word).map_err(|p| p.at(0))?;
-        let Some(literal) = template.as_literal() else { return Ok(Target::Computed(template)) };
+        let template = HttpTemplate::compile(cx, d, &word).map_err(|p| p.at(0))?;
+        let Some(literal) = template.as_literal() else { return Ok(PassTarget::Computed(template)) };
         let at = d.args.first().map(|word| At { span: word.span, line: d.line }).filter(|at| at.line > 0);
-        Url::parse(scheme, &String::from_utf8_lossy(literal))
-            .map(|url| Target::Fixed(url, at))
+        PassUrl::parse(scheme, &String::from_utf8_lossy(literal))
+            .map(|url| PassTarget::Fixed(url, at))
             .map_err(|words| Problem::says(words).at(0))
     }
     pub fn has_uri(&self) -> bool {
-        matches!(self, Target::Fixed(url, _) if url.uri.is_some())
+        matches!(self, PassTarget::Fixed(url, _) if url.uri.is_some())
     }
     /// Finds the URL's group, or creates one of the host's addresses. Fails with nginx's message.
-    pub fn bind(&self, scheme: &'static Scheme, cx: &mut Cx) -> Result<Bound, Problem> {
+    pub fn bind(&self, scheme: &'static Scheme, cx: &mut Cx) -> Result<TargetBinding, Problem> {
         Ok(match self {
-            Target::Computed(template) => {
-                let groups = Arc::new(cx.get::<Groups>().clone());
-                Bound::Computed { template: template.clone(), groups, scheme }
+            PassTarget::Computed(template) => {
+                let groups = Arc::new(cx.get::<HttpGroups>().clone());
+                TargetBinding::Computed { template: template.clone(), groups, scheme }
             }
-            Target::Fixed(url, at) => {
+            PassTarget::Fixed(url, at) => {
                 // All groups are known now; errors are reported at the line with the URL.
-                let named = hosts::bind(cx, &url.host, scheme.port(url.tls))
+                let named = hosts::bind_host(cx, &url.host, scheme.port(url.tls))
                     .map_err(|problem| Problem { inner: *at, ..problem })?;
-                let origin = Arc::new(Origin::of(scheme, &url.host, url.tls));
-                Bound::Fixed { place: Arc::new(BoundTarget { named, origin }), uri: url.uri.clone() }
+                let origin = Arc::new(UrlOrigin::of(scheme, &url.host, url.tls));
+                TargetBinding::Fixed { place: Arc::new(BoundTarget { named, origin }), uri: url.uri.clone() }
             }
         })
     }
 }
 
-impl Url {
+impl PassUrl {
     /// Fails with nginx's message.
-    pub fn parse(scheme: &Scheme, text: &str) -> Result<Url, String> {
+    pub fn parse(scheme: &Scheme, text: &str) -> Result<PassUrl, String> {
         let (rest, tls) = scheme.strip(text).ok_or("invalid URL prefix")?;
         if let Some(path) = rest.strip_prefix("unix:") {
             let (path, uri) = match path.split_once(':') {
@@ -100,7 +100,7 @@ impl Url {
             if path.is_empty() {
                 return Err(format!("no path in the unix domain socket in upstream \"{rest}\""));
             }
-            return Ok(Url { host: format!("unix:{path}"), uri, tls });
+            return Ok(PassUrl { host: format!("unix:{path}"), uri, tls });
         }
         let end = rest.find(['/', '?']).filter(|_| scheme.has_uri).unwrap_or(rest.len());
         let (host, uri) = rest.split_at(end);
@@ -108,30 +108,30 @@ impl Url {
             return Err(format!("no host in upstream \"{rest}\""));
         }
         let uri = (!uri.is_empty()).then(|| if uri.starts_with('?') { format!("/{uri}") } else { uri.into() });
-        Ok(Url { host: host.into(), uri, tls })
+        Ok(PassUrl { host: host.into(), uri, tls })
     }
 }
 
 /// Servers and origin of requests.
 pub struct BoundTarget {
     pub named: UpstreamRef,
-    pub origin: Arc<Origin>,
+    pub origin: Arc<UrlOrigin>,
 }
 
-pub enum Bound {
+pub enum TargetBinding {
     Fixed { place: Arc<BoundTarget>, uri: Option<String> },
-    Computed { template: Template, groups: Arc<Groups>, scheme: &'static Scheme },
+    Computed { template: HttpTemplate, groups: Arc<HttpGroups>, scheme: &'static Scheme },
 }
 
 pub struct OriginUri {
-    pub origin: Arc<Origin>,
+    pub origin: Arc<UrlOrigin>,
     /// `None`: the protocol has no request target.
     pub uri: Option<Rc<[u8]>>,
 }
 
 pub struct UpstreamTarget<'a> {
     pub named: &'a UpstreamRef,
-    pub origin: &'a Arc<Origin>,
+    pub origin: &'a Arc<UrlOrigin>,
     /// The request target; `None`: the protocol has none.
     pub uri: Option<&'a Rc<[u8]>>,
 }
@@ -145,7 +145,7 @@ impl UpstreamTarget<'_> {
 /// Host and port of a URL: default `Host`, `$proxy_host`, `$proxy_port`. In `Location::extensions` for literal URLs,
 /// for earlier variables.
 #[derive(Clone, Debug)]
-pub struct Origin {
+pub struct UrlOrigin {
     /// As configured; the path of a UNIX-domain socket.
     pub written: Arc<str>,
     pub host: Arc<str>,
@@ -154,8 +154,8 @@ pub struct Origin {
     pub scheme: &'static Scheme,
 }
 
-impl Origin {
-    pub fn of(scheme: &'static Scheme, written: &str, tls: bool) -> Origin {
+impl UrlOrigin {
+    pub fn of(scheme: &'static Scheme, written: &str, tls: bool) -> UrlOrigin {
         let default = scheme.port(tls).to_string();
         let default = default.as_str();
         // The default port is omitted from `host`; a UNIX-domain socket has no port.
@@ -168,56 +168,56 @@ impl Origin {
         };
         let shared: Arc<str> = written.into();
         let host = if host == written { shared.clone() } else { host.into() };
-        Origin { host, port: port.into(), written: shared, tls, scheme }
+        UrlOrigin { host, port: port.into(), written: shared, tls, scheme }
     }
     pub fn scheme(&self) -> &'static str {
         self.scheme.name(self.tls)
     }
 }
 
-impl Bound {
-    pub fn origin(&self) -> Option<Arc<Origin>> {
+impl TargetBinding {
+    pub fn origin(&self) -> Option<Arc<UrlOrigin>> {
         Some(self.fixed()?.origin.clone())
     }
     /// Returns `None` if the group depends on the request.
     pub fn fixed(&self) -> Option<&Arc<BoundTarget>> {
-        let Bound::Fixed { place, .. } = self else { return None };
+        let TargetBinding::Fixed { place, .. } = self else { return None };
         Some(place)
     }
-    /// Default cache key: scheme, host and upstream URI. `None`: needs evaluation (see [`Bound::place`]).
+    /// Default cache key: scheme, host and upstream URI. `None`: needs evaluation (see [`TargetBinding::place`]).
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
-        let Bound::Fixed { place, uri } = self else { return None };
+        let TargetBinding::Fixed { place, uri } = self else { return None };
         let uri = match uri {
             Some(base) if !r.target.left_location => mapped(r, base.as_bytes()),
-            _ => unparsed(r),
+            _ => unparsed_uri(r),
         };
-        Some(key(&place.origin, &uri))
+        Some(cache_key(&place.origin, &uri))
     }
     /// Origin and request target before name resolution, from which cache keys derive. Fails with a log message and the
     /// status.
     pub fn place(&self, r: &mut Request) -> Result<OriginUri, NoTarget> {
         match self {
-            Bound::Fixed { place, uri } => {
+            TargetBinding::Fixed { place, uri } => {
                 let origin = &place.origin;
                 let uri = match uri {
                     _ if !origin.scheme.has_uri => None,
                     Some(base) if !r.target.left_location => Some(mapped(r, base.as_bytes())),
-                    _ => Some(unparsed(r)),
+                    _ => Some(unparsed_uri(r)),
                 };
                 Ok(OriginUri { origin: origin.clone(), uri })
             }
-            Bound::Computed { template, scheme, .. } => computed(scheme, template, r),
+            TargetBinding::Computed { template, scheme, .. } => computed(scheme, template, r),
         }
     }
     /// Finds the servers of a request, by name resolution if its URL is computed.
     ///
     /// # Errors
     /// A log message and the response's status.
-    pub async fn find(&self, r: &mut Request, origin: Arc<Origin>) -> Result<Arc<BoundTarget>, NoTarget> {
+    pub async fn find(&self, r: &mut Request, origin: Arc<UrlOrigin>) -> Result<Arc<BoundTarget>, NoTarget> {
         match self {
-            Bound::Fixed { place, .. } => Ok(place.clone()),
-            Bound::Computed { groups, .. } => {
-                let found = Box::pin(hosts::named(groups, r, &origin.written, origin.scheme.port(origin.tls)));
+            TargetBinding::Fixed { place, .. } => Ok(place.clone()),
+            TargetBinding::Computed { groups, .. } => {
+                let found = Box::pin(hosts::named_group(groups, r, &origin.written, origin.scheme.port(origin.tls)));
                 let named = found.await?;
                 Ok(Arc::new(BoundTarget { named, origin }))
             }
@@ -225,7 +225,7 @@ impl Bound {
     }
 }
 
-fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Result<OriginUri, NoTarget> {
+fn computed(scheme: &'static Scheme, template: &HttpTemplate, r: &mut Request) -> Result<OriginUri, NoTarget> {
     let text = template.eval(r);
     // The URI part may contain any bytes; the part before it is ASCII.
     let end = text.iter().position(|c| !c.is_ascii()).unwrap_or(text.len());
@@ -237,7 +237,7 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
     if scheme.written && rest.is_empty() && scheme.strip(&shown).is_some_and(|(rest, _)| rest.is_empty()) {
         return Err(no("invalid URL prefix".into()));
     }
-    let url = Url::parse(scheme, &shown).map_err(|words| match words.contains(" in upstream ") {
+    let url = PassUrl::parse(scheme, &shown).map_err(|words| match words.contains(" in upstream ") {
         true => NoTarget { words, status: 500 },
         false => no(words),
     })?;
@@ -249,13 +249,13 @@ fn computed(scheme: &'static Scheme, template: &Template, r: &mut Request) -> Re
     }
     let uri = match url.uri {
         _ if !scheme.has_uri => None,
-        None => Some(unparsed(r)),
+        None => Some(unparsed_uri(r)),
         Some(uri) => Some([uri.as_bytes(), rest].concat().into()),
     };
-    Ok(OriginUri { origin: Arc::new(Origin::of(scheme, &url.host, url.tls)), uri })
+    Ok(OriginUri { origin: Arc::new(UrlOrigin::of(scheme, &url.host, url.tls)), uri })
 }
 
-pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
+pub fn cache_key(origin: &UrlOrigin, uri: &[u8]) -> Vec<u8> {
     // UNIX-domain sockets are distinguished by path, because all have the same `Host`.
     let scheme = origin.scheme().as_bytes();
     match origin.written.starts_with("unix:") {
@@ -265,7 +265,7 @@ pub fn key(origin: &Origin, uri: &[u8]) -> Vec<u8> {
 }
 
 /// Returns the URI of the request line if still valid, otherwise the current one, escaped.
-pub fn unparsed(r: &Request) -> Rc<[u8]> {
+pub fn unparsed_uri(r: &Request) -> Rc<[u8]> {
     if !r.target.path_changed {
         return r.head.request_uri().of(&r.buf).into();
     }
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn schemes_have_default_ports() {
-        let host = |scheme: &Scheme, text: &str| Url::parse(scheme, text).map(|url| (url.host, url.tls));
+        let host = |scheme: &Scheme, text: &str| PassUrl::parse(scheme, text).map(|url| (url.host, url.tls));
         assert_eq!(host(&FASTCGI, "a:9000"), Ok(("a:9000".into(), false)));
         assert_eq!(host(&FASTCGI, "unix:/s"), Ok(("unix:/s".into(), false)));
         assert_eq!(host(&UWSGI, "a:9000"), Ok(("a:9000".into(), false)));
@@ -322,7 +322,8 @@ mod tests {
 
     #[test]
     fn urls_are_divided() {
-        let url = |host: &str, uri: Option<&str>| Ok(Url { host: host.into(), uri: uri.map(Into::into), tls: false });
+        let url =
+            |host: &str, uri: Option<&str>| Ok(PassUrl { host: host.into(), uri: uri.map(Into::into), tls: false });
         for (text, want) in [
             ("http://a", url("a", None)),
             ("http://a:80/", url("a:80", Some("/"))),
@@ -330,18 +331,18 @@ mod tests {
             ("http://a?c", url("a", Some("/?c"))),
             ("http://unix:/s", url("unix:/s", None)),
             ("http://unix:/s:/b", url("unix:/s", Some("/b"))),
-            ("https://a:443/", Ok(Url { tls: true, ..url("a:443", Some("/")).expect("a URL") })),
+            ("https://a:443/", Ok(PassUrl { tls: true, ..url("a:443", Some("/")).expect("a URL") })),
             ("ftp://a", Err("invalid URL prefix".into())),
             ("http:///b", Err("no host in upstream \"/b\"".into())),
         ] {
-            assert_eq!(Url::parse(&HTTP, text), want, "{text}");
+            assert_eq!(PassUrl::parse(&HTTP, text), want, "{text}");
         }
     }
 
     #[test]
     fn keys_have_origin_and_uri() {
-        let key = |written: &str, uri: &[u8]| super::key(&Origin::of(&HTTP, written, false), uri);
-        assert_eq!(super::key(&Origin::of(&HTTP, "a:443", true), b"/b"), b"https://a/b");
+        let key = |written: &str, uri: &[u8]| super::cache_key(&UrlOrigin::of(&HTTP, written, false), uri);
+        assert_eq!(super::cache_key(&UrlOrigin::of(&HTTP, "a:443", true), b"/b"), b"https://a/b");
         assert_eq!(key("a:81", b"/b"), b"http://a:81/b");
         assert_eq!(key("a:80", b"/b"), key("a", b"/b"));
         // Two UNIX-domain sockets are two servers, though both have the host "localhost".
@@ -359,7 +360,7 @@ mod tests {
             ("[::1]:81", "[::1]:81", "81"),
             ("unix:/tmp/a:80", "localhost", ""),
         ] {
-            let origin = Origin::of(&HTTP, written, false);
+            let origin = UrlOrigin::of(&HTTP, written, false);
             assert_eq!((&*origin.host, &*origin.port), (host, port), "{written}");
         }
     }

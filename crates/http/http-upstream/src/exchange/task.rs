@@ -2,7 +2,7 @@
 
 use super::body::CLIENT_LEFT;
 use super::conf::NextUpstream;
-use super::failure::Outgoing;
+use super::failure::OutgoingState;
 use super::target::{OriginUri, UpstreamTarget};
 use super::upstream_exchange::UpstreamExchange;
 use super::{PassPlan, storage};
@@ -14,12 +14,12 @@ use base::clock;
 use bytes::Bytes;
 use http_engine::{Flow, Request, RequestBody};
 use http_types::BodyLength;
-use observe::Level;
+use observe::Severity;
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// Passes a request on and returns the response; stops when the client disconnects.
-pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
+pub async fn run_exchange(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     let watch = r.incoming.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
     // Responses to be stored are fetched without a client, too.
     let alone = Cell::new(plan.storing.is_some());
@@ -37,7 +37,7 @@ pub async fn run(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
         flow = pass(plan, r, &alone) => Some(flow),
         () = gone => None,
     };
-    caching::finish(r);
+    caching::finish_session(r);
     match flow {
         Some(flow) => flow,
         None => client_gone(r),
@@ -54,13 +54,13 @@ pub fn client_gone(r: &mut Request) -> Flow {
     }
     r.accounting.action = Some(action);
     if !r.incoming.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
-        r.log(Level::Info, format_args!("{CLIENT_LEFT}"));
+        r.log(Severity::Info, format_args!("{CLIENT_LEFT}"));
     }
     Flow::Status(499)
 }
 
 async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow {
-    let place = match place(plan, r) {
+    let place = match find_origin(plan, r) {
         Ok(place) => place,
         Err(flow) => return flow,
     };
@@ -69,7 +69,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
         Err(status) => return Flow::Status(status),
     };
     // A stored response is served even if its server no longer resolves.
-    if let Some(flow) = storage::begin(plan, r, &place, alone).await {
+    if let Some(flow) = storage::begin_lookup(plan, r, &place, alone).await {
         return flow;
     }
     let OriginUri { origin, uri } = place;
@@ -77,7 +77,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
         Ok(found) => found,
         Err(no) => {
             nowhere(r, &no);
-            return storage::failed(plan, r, NextUpstream::ERROR.0, no.status);
+            return storage::answer_failure(plan, r, NextUpstream::ERROR.0, no.status);
         }
     };
     if let Some(state) = UpstreamState::of(r) {
@@ -89,7 +89,7 @@ async fn pass(plan: &Arc<PassPlan>, r: &mut Request, alone: &Cell<bool>) -> Flow
 }
 
 /// Determines origin and request target, and begins the request's record of tries. Fails with the response.
-pub fn place(plan: &PassPlan, r: &mut Request) -> Result<OriginUri, Flow> {
+pub fn find_origin(plan: &PassPlan, r: &mut Request) -> Result<OriginUri, Flow> {
     let place = plan.target.place(r).map_err(|no| nowhere(r, &no))?;
     if let Some(state) = UpstreamState::of(r) {
         state.begin();
@@ -102,50 +102,50 @@ pub fn place(plan: &PassPlan, r: &mut Request) -> Result<OriginUri, Flow> {
 pub fn no_server(plan: &Arc<PassPlan>, r: &mut Request, target: &UpstreamTarget<'_>) -> Flow {
     let name = &target.named.group.name;
     let url = shown_url(target.origin.scheme(), name, target.uri());
-    r.log_of(Level::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
+    r.log_of(Severity::Error, format_args!("no live upstreams while connecting to upstream"), Some(&url));
     if let Some(state) = UpstreamState::of(r) {
         state.push(Try::without_server(name, clock::now()));
     }
-    storage::failed(plan, r, NextUpstream::ERROR.0, 502)
+    storage::answer_failure(plan, r, NextUpstream::ERROR.0, 502)
 }
 
 fn nowhere(r: &Request, no: &NoTarget) -> Flow {
-    r.log(Level::Error, format_args!("{}", no.words));
+    r.log(Severity::Error, format_args!("{}", no.words));
     Flow::Status(no.status)
 }
 
 /// Returns the body that is sent for a request that has none.
-pub fn no_body(plan: &PassPlan, r: &mut Request) -> Outgoing {
+pub fn no_body(plan: &PassPlan, r: &mut Request) -> OutgoingState {
     if !plan.conf.pass_request_body || r.incoming.body_length != Some(BodyLength::Exact(0)) {
-        return Outgoing::Nothing;
+        return OutgoingState::Nothing;
     }
     r.incoming.body_bytes = Some(Bytes::new());
     // `Content-Length: 0` is passed unchanged.
-    Outgoing::Text(Vec::new())
+    OutgoingState::Text(Vec::new())
 }
 
-async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<Outgoing, u16> {
+async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<OutgoingState, u16> {
     let conf = &plan.conf;
     if let Some(text) = &conf.set_body {
-        let _ = body_store::read(r).await?;
-        return Ok(Outgoing::Text(text.eval(r)));
+        let _ = body_store::read_body(r).await?;
+        return Ok(OutgoingState::Text(text.eval(r)));
     }
     if !conf.pass_request_body {
         // A request without a body gets no empty one, which another location would announce.
         if !matches!(r.incoming.body, RequestBody::None) {
-            let _ = body_store::read(r).await?;
+            let _ = body_store::read_body(r).await?;
         }
-        return Ok(Outgoing::Nothing);
+        return Ok(OutgoingState::Nothing);
     }
     let length = r.incoming.body_length.unwrap_or(BodyLength::None);
     let may_stream = plan.protocol.may_stream(length);
     if matches!(r.incoming.body, RequestBody::Unread(_)) && !conf.request_buffering && may_stream {
         // A body that came with the head needs no wait, and can be sent again.
         let here = body_store::read_if_here(r).await?;
-        return Ok(here.map_or(Outgoing::Streamed(length), Outgoing::Stored));
+        return Ok(here.map_or(OutgoingState::Streamed(length), OutgoingState::Stored));
     }
-    if matches!(r.incoming.body, RequestBody::None) && body_store::kept(r).is_none() {
+    if matches!(r.incoming.body, RequestBody::None) && body_store::stored_body(r).is_none() {
         return Ok(no_body(plan, r));
     }
-    body_store::read(r).await.map(Outgoing::Stored)
+    body_store::read_body(r).await.map(OutgoingState::Stored)
 }

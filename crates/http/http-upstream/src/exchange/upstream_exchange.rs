@@ -1,11 +1,11 @@
 //! Passes a request to servers, one after the other until one responds: selects, connects, sends, reads the head. Polled in place by
 //! the client's connection while nothing else is to be waited for, otherwise by the request's task (`task.rs`).
 
-use super::accept::{Answered, accept};
+use super::accept::{AnsweredHead, accept_head};
 use super::conf::NextUpstream;
 use super::connect::{self, ConnectState};
 use super::conversation::{self, HeadStep, Io, PeerContext};
-use super::failure::{self, Failure, Outgoing};
+use super::failure::{self, OutgoingState, TryFailure};
 use super::light::{self, Light, LightStep};
 use super::target::{BoundTarget, UpstreamTarget};
 use super::{PassPlan, early_hints, storage, task};
@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http_engine::{Exchange, Flow, LocalFuture, Request, RequestBody, exchange};
 use http_types::{BodyLength, Method, Version};
 use metrics::process;
-use observe::Level;
+use observe::Severity;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -31,7 +31,7 @@ pub struct UpstreamExchange {
     pub place: Arc<BoundTarget>,
     /// The request target; see [`super::target::OriginUri`].
     uri: Option<Rc<[u8]>>,
-    outgoing: Outgoing,
+    outgoing: OutgoingState,
     selection: PeerSelection,
     started: Instant,
     /// Further tries so far that `proxy_retry` counts.
@@ -39,7 +39,7 @@ pub struct UpstreamExchange {
     limits: Option<Box<TimeLimits>>,
     /// Polled by the client's connection, which writes no interim responses meanwhile.
     in_place: bool,
-    step: Step,
+    step: ExchangeStep,
 }
 
 /// Timers of `proxy_request_timeout` and `proxy_try_timeout`.
@@ -61,7 +61,7 @@ struct Attempt {
     interim_left: Bytes,
 }
 
-enum Step {
+enum ExchangeStep {
     Select,
     /// Waits before a further try.
     Backoff(Box<IdleTimer>),
@@ -76,12 +76,12 @@ enum Step {
     Over,
 }
 
-enum Progress {
-    Next(Step),
+enum ExchangeProgress {
+    Next(ExchangeStep),
     Done(Flow),
 }
 
-enum Opened {
+enum OpenedTry {
     Kept(Connection),
     New(Box<ConnectState>),
 }
@@ -100,7 +100,7 @@ pub fn is_possible_in_place(plan: &PassPlan) -> bool {
 fn is_bodiless(r: &Request) -> bool {
     matches!(r.incoming.body, RequestBody::None)
         && matches!(r.incoming.body_length, None | Some(BodyLength::None | BodyLength::Exact(0)))
-        && body_store::kept(r).is_none()
+        && body_store::stored_body(r).is_none()
 }
 
 impl UpstreamExchange {
@@ -108,13 +108,13 @@ impl UpstreamExchange {
         plan: Arc<PassPlan>,
         place: Arc<BoundTarget>,
         uri: Option<Rc<[u8]>>,
-        outgoing: Outgoing,
+        outgoing: OutgoingState,
         in_place: bool,
         r: &mut Request,
     ) -> UpstreamExchange {
         let selection = PeerSelection::new(&place.named, r);
         let started = clock::now();
-        let (conf, step) = (&plan.conf, Step::Select);
+        let (conf, step) = (&plan.conf, ExchangeStep::Select);
         let limits = (conf.request_timeout + conf.try_timeout > Duration::ZERO).then(Box::default);
         UpstreamExchange { plan, place, uri, outgoing, selection, started, retries: 0, limits, in_place, step }
     }
@@ -122,7 +122,7 @@ impl UpstreamExchange {
     /// Begins a request whose servers are known. `None`: it has a body, and needs a task.
     pub fn in_place(plan: &Arc<PassPlan>, r: &mut Request) -> Option<Flow> {
         let place = plan.target.fixed().filter(|_| is_bodiless(r))?;
-        let uri = match task::place(plan, r) {
+        let uri = match task::find_origin(plan, r) {
             Ok(found) => found.uri,
             Err(flow) => return Some(flow),
         };
@@ -142,74 +142,76 @@ impl UpstreamExchange {
 
     /// Tells whether the body is streamed, so that it can be sent only once.
     fn streams(&self) -> bool {
-        matches!(self.outgoing, Outgoing::Streamed(_))
+        matches!(self.outgoing, OutgoingState::Streamed(_))
     }
 
     /// Proceeds as far as possible. `Ready`: the response, and the last poll. Whether the client is there is the caller's to watch.
     pub fn poll_response(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Poll<Flow> {
         loop {
-            let progress = match std::mem::replace(&mut self.step, Step::Over) {
-                Step::Select => self.select(r, cx),
-                Step::Backoff(mut timer) => {
+            let progress = match std::mem::replace(&mut self.step, ExchangeStep::Over) {
+                ExchangeStep::Select => self.select(r, cx),
+                ExchangeStep::Backoff(mut timer) => {
                     let backoff = self.plan.conf.retry.as_ref().map_or(Duration::ZERO, |rule| rule.backoff);
                     match timer.poll_over(cx, backoff) {
-                        true => Progress::Next(Step::Select),
-                        false => ready!(self.pending(r, cx, Step::Backoff(timer))),
+                        true => ExchangeProgress::Next(ExchangeStep::Select),
+                        false => ready!(self.pending(r, cx, ExchangeStep::Backoff(timer))),
                     }
                 }
-                Step::Queue(mut queue) => match queue.as_mut().poll(cx) {
-                    Poll::Pending => ready!(self.pending(r, cx, Step::Queue(queue))),
+                ExchangeStep::Queue(mut queue) => match queue.as_mut().poll(cx) {
+                    Poll::Pending => ready!(self.pending(r, cx, ExchangeStep::Queue(queue))),
                     Poll::Ready((selection, lease)) => {
                         self.selection = selection;
                         self.begin(r, cx, lease)
                     }
                 },
-                Step::Connect(attempt, mut state) => match state.poll(r, &self.context(&self.target(), &attempt), cx) {
-                    Poll::Pending => ready!(self.pending(r, cx, Step::Connect(attempt, state))),
-                    Poll::Ready(Ok(connection)) => self.send(r, cx, attempt, connection),
-                    Poll::Ready(Err(why)) => self.failed(r, *attempt, why),
-                },
-                Step::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
-                    Poll::Pending => ready!(self.pending(r, cx, Step::Light(attempt, light))),
+                ExchangeStep::Connect(attempt, mut state) => {
+                    match state.poll(r, &self.context(&self.target(), &attempt), cx) {
+                        Poll::Pending => ready!(self.pending(r, cx, ExchangeStep::Connect(attempt, state))),
+                        Poll::Ready(Ok(connection)) => self.send(r, cx, attempt, connection),
+                        Poll::Ready(Err(why)) => self.failed(r, *attempt, why),
+                    }
+                }
+                ExchangeStep::Light(mut attempt, mut light) => match light.poll(&self.plan, cx) {
+                    Poll::Pending => ready!(self.pending(r, cx, ExchangeStep::Light(attempt, light))),
                     Poll::Ready(got) => {
                         let started = attempt.started;
                         match light.finish(r, &self.plan, &self.target(), &mut attempt.lease, started, got) {
-                            LightStep::Whole(body) => Progress::Done(Flow::Content(body)),
-                            LightStep::General(io) => Progress::Next(Step::Head(attempt, io)),
+                            LightStep::Whole(body) => ExchangeProgress::Done(Flow::Content(body)),
+                            LightStep::General(io) => ExchangeProgress::Next(ExchangeStep::Head(attempt, io)),
                             LightStep::Failed(why) => self.failed(r, *attempt, why),
                         }
                     }
                 },
-                Step::Head(attempt, mut io) => {
+                ExchangeStep::Head(attempt, mut io) => {
                     let step = io.poll_head(r, &self.context(&self.target(), &attempt), cx);
                     match step {
-                        Poll::Pending => ready!(self.pending(r, cx, Step::Head(attempt, io))),
+                        Poll::Pending => ready!(self.pending(r, cx, ExchangeStep::Head(attempt, io))),
                         Poll::Ready(HeadStep::Head(begun)) => self.accept_head(r, *attempt, io, begun),
                         Poll::Ready(HeadStep::Interim(answer, bytes)) => self.interim(r, attempt, io, &answer, bytes),
                         Poll::Ready(HeadStep::Failed(why)) => self.failed(r, *attempt, why),
                     }
                 }
-                Step::Interim(mut attempt, io) => {
+                ExchangeStep::Interim(mut attempt, io) => {
                     if self.in_place || early_hints::poll_write(r, &mut attempt.interim_left, cx).is_pending() {
-                        ready!(self.pending(r, cx, Step::Interim(attempt, io)))
+                        ready!(self.pending(r, cx, ExchangeStep::Interim(attempt, io)))
                     } else {
-                        Progress::Next(Step::Head(attempt, io))
+                        ExchangeProgress::Next(ExchangeStep::Head(attempt, io))
                     }
                 }
-                Step::Over => {
+                ExchangeStep::Over => {
                     base::bug!("an exchange is polled after its end");
                     return Poll::Ready(Flow::Status(500));
                 }
             };
             match progress {
-                Progress::Next(step) => self.step = step,
-                Progress::Done(flow) => return Poll::Ready(flow),
+                ExchangeProgress::Next(step) => self.step = step,
+                ExchangeProgress::Done(flow) => return Poll::Ready(flow),
             }
         }
     }
 
     /// Waits in a step, unless the time of the try or of the request is over.
-    fn pending(&mut self, r: &mut Request, cx: &mut Context<'_>, step: Step) -> Poll<Progress> {
+    fn pending(&mut self, r: &mut Request, cx: &mut Context<'_>, step: ExchangeStep) -> Poll<ExchangeProgress> {
         if self.limits.is_some()
             && let Some(is_request) = self.poll_limits(cx)
         {
@@ -229,18 +231,18 @@ impl UpstreamExchange {
         is_over(&mut limits.attempt, conf.try_timeout, cx).then_some(false)
     }
 
-    fn time_is_over(&mut self, r: &mut Request, step: Step, is_request: bool) -> Progress {
+    fn time_is_over(&mut self, r: &mut Request, step: ExchangeStep, is_request: bool) -> ExchangeProgress {
         let (attempt, doing) = match step {
-            Step::Connect(attempt, _) => (attempt, "connecting to"),
-            Step::Light(attempt, _) | Step::Head(attempt, _) | Step::Interim(attempt, _) => {
+            ExchangeStep::Connect(attempt, _) => (attempt, "connecting to"),
+            ExchangeStep::Light(attempt, _) | ExchangeStep::Head(attempt, _) | ExchangeStep::Interim(attempt, _) => {
                 (attempt, "reading response header from")
             }
             // Between two tries, only the request's time counts.
-            waiting if !is_request => return Progress::Next(waiting),
+            waiting if !is_request => return ExchangeProgress::Next(waiting),
             _ => {
                 let words = failure::TIMED_OUT;
-                r.log(Level::Error, format_args!("{words} while waiting for a server of the upstream"));
-                return Progress::Done(storage::failed(&self.plan, r, NextUpstream::TIMEOUT.0, 504));
+                r.log(Severity::Error, format_args!("{words} while waiting for a server of the upstream"));
+                return ExchangeProgress::Done(storage::answer_failure(&self.plan, r, NextUpstream::TIMEOUT.0, 504));
             }
         };
         let why = failure::timed_out(r, &self.target(), doing);
@@ -248,14 +250,14 @@ impl UpstreamExchange {
             return self.failed(r, *attempt, why);
         }
         self.count_failure(r, *attempt, &why);
-        Progress::Done(storage::failed(&self.plan, r, why.bit(), why.status()))
+        ExchangeProgress::Done(storage::answer_failure(&self.plan, r, why.bit(), why.status()))
     }
 
     fn context<'a>(&'a self, target: &'a UpstreamTarget<'a>, attempt: &'a Attempt) -> PeerContext<'a> {
         PeerContext { plan: &self.plan, target, peer: attempt.lease.peer() }
     }
 
-    fn select(&mut self, r: &mut Request, cx: &mut Context<'_>) -> Progress {
+    fn select(&mut self, r: &mut Request, cx: &mut Context<'_>) -> ExchangeProgress {
         let group = &self.place.named.group;
         if group.extras.queue.is_none() {
             let lease = self.selection.choose(group);
@@ -263,15 +265,15 @@ impl UpstreamExchange {
         }
         let group = group.clone();
         let mut selection = std::mem::replace(&mut self.selection, PeerSelection::any(&group));
-        Progress::Next(Step::Queue(Box::pin(async move {
+        ExchangeProgress::Next(ExchangeStep::Queue(Box::pin(async move {
             let lease = selection.next(&group).await;
             (selection, lease)
         })))
     }
 
     /// Begins a try: sends over an idle connection, or connects.
-    fn begin(&mut self, r: &mut Request, cx: &mut Context<'_>, lease: Option<PeerLease>) -> Progress {
-        let Some(lease) = lease else { return Progress::Done(task::no_server(&self.plan, r, &self.target())) };
+    fn begin(&mut self, r: &mut Request, cx: &mut Context<'_>, lease: Option<PeerLease>) -> ExchangeProgress {
+        let Some(lease) = lease else { return ExchangeProgress::Done(task::no_server(&self.plan, r, &self.target())) };
         process::UPSTREAM_REQUESTS.up();
         if self.selection.asked() > 1 || self.retries > 0 {
             process::UPSTREAM_RETRIES.up();
@@ -288,43 +290,43 @@ impl UpstreamExchange {
         let attempt = Attempt { lease, started, is_kept: false, interim_total: 0, interim_left: Bytes::new() };
         let mut attempt = Box::new(attempt);
         match self.open(r, &attempt) {
-            Ok(Opened::Kept(connection)) => {
+            Ok(OpenedTry::Kept(connection)) => {
                 attempt.is_kept = true;
                 self.send(r, cx, attempt, connection)
             }
-            Ok(Opened::New(state)) => Progress::Next(Step::Connect(attempt, state)),
+            Ok(OpenedTry::New(state)) => ExchangeProgress::Next(ExchangeStep::Connect(attempt, state)),
             Err(why) => self.failed(r, *attempt, why),
         }
     }
 
-    fn open(&self, r: &mut Request, attempt: &Attempt) -> Result<Opened, Failure> {
+    fn open(&self, r: &mut Request, attempt: &Attempt) -> Result<OpenedTry, TryFailure> {
         let (plan, target, peer) = (&self.plan, self.target(), attempt.lease.peer());
         if let Some(conditions) = &plan.conf.allow_upstream
             && !conditions.all_true(r)
         {
-            return Err(failure::denied(plan, r, &target, peer));
+            return Err(failure::log_denied(plan, r, &target, peer));
         }
         let group = &target.named.group;
         let mut scope = plan.scope(group);
         if !plan.protocol.multiplexes() {
-            scope = ntlm::narrow(scope, group, r, peer);
+            scope = ntlm::narrow_scope(scope, group, r, peer);
         }
-        let wanted = connect::wanted(plan, r, &target, peer)?;
+        let wanted = connect::tls_request(plan, r, &target, peer)?;
         if let Some(wanted) = &wanted {
             // Reuses only connections with equal TLS settings and names.
             scope = scope.narrowed(wanted.scope(), plan.own_scope);
         }
         let address = &peer.spec.address;
         let kept = match plan.protocol.multiplexes() {
-            false => pool::take(group, address, scope).map(Connection::Serial),
-            true if plan.protocol.over_quic() => mux::h3::take(group, address, scope).map(Connection::Mux),
-            true => mux::h2::take(group, address, scope).map(Connection::Mux),
+            false => pool::take_idle(group, address, scope).map(Connection::Serial),
+            true if plan.protocol.over_quic() => mux::h3::take_stream(group, address, scope).map(Connection::Mux),
+            true => mux::h2::take_stream(group, address, scope).map(Connection::Mux),
         };
         match kept {
-            Some(connection) => Ok(Opened::Kept(connection)),
+            Some(connection) => Ok(OpenedTry::Kept(connection)),
             None => {
                 let context = self.context(&target, attempt);
-                Ok(Opened::New(Box::new(ConnectState::begin(r, &context, scope, wanted)?)))
+                Ok(OpenedTry::New(Box::new(ConnectState::begin(r, &context, scope, wanted)?)))
             }
         }
     }
@@ -335,7 +337,7 @@ impl UpstreamExchange {
         cx: &mut Context<'_>,
         attempt: Box<Attempt>,
         connection: Connection,
-    ) -> Progress {
+    ) -> ExchangeProgress {
         let (plan, target) = (&self.plan, self.target());
         // Kept connections do not count.
         if !attempt.is_kept {
@@ -347,17 +349,17 @@ impl UpstreamExchange {
         let begun = match (connection, self.outgoing.bodiless()) {
             (Connection::Serial(connection), Some(announce)) if plan.light && light::is_for(r) => {
                 match Light::begin(plan, r, &target, announce, connection) {
-                    Ok(light) => return Progress::Next(Step::Light(attempt, light)),
-                    Err(general) => general.map_err(Failure::Final),
+                    Ok(light) => return ExchangeProgress::Next(ExchangeStep::Light(attempt, light)),
+                    Err(general) => general.map_err(TryFailure::Final),
                 }
             }
             (connection, _) => {
                 let context = self.context(&target, &attempt);
-                conversation::begin(r, &context, &self.outgoing, connection, cx)
+                conversation::begin_try(r, &context, &self.outgoing, connection, cx)
             }
         };
         match begun {
-            Ok(io) => Progress::Next(Step::Head(attempt, io)),
+            Ok(io) => ExchangeProgress::Next(ExchangeStep::Head(attempt, io)),
             Err(why) => self.failed(r, *attempt, why),
         }
     }
@@ -369,39 +371,45 @@ impl UpstreamExchange {
         io: Box<Io>,
         answer: &ReceivedHead,
         bytes: usize,
-    ) -> Progress {
+    ) -> ExchangeProgress {
         let head = &answer.head;
         if head.status == 103 && head.version < Version::Http11 {
             let words = b"upstream sent HTTP/1.0 response with early hints";
-            conversation::said(r, words, "reading response header from");
-            return self.failed(r, *attempt, Failure::InvalidHeader);
+            conversation::log_said(r, words, "reading response header from");
+            return self.failed(r, *attempt, TryFailure::InvalidHeader);
         }
         if head.status == 100 {
-            return Progress::Next(Step::Head(attempt, io));
+            return ExchangeProgress::Next(ExchangeStep::Head(attempt, io));
         }
         attempt.interim_total += bytes as u64;
-        match early_hints::response(&self.plan, r, head, &answer.buf, attempt.interim_total) {
+        match early_hints::interim_response(&self.plan, r, head, &answer.buf, attempt.interim_total) {
             Some(response) => {
                 attempt.interim_left = response;
-                Progress::Next(Step::Interim(attempt, io))
+                ExchangeProgress::Next(ExchangeStep::Interim(attempt, io))
             }
-            None => Progress::Next(Step::Head(attempt, io)),
+            None => ExchangeProgress::Next(ExchangeStep::Head(attempt, io)),
         }
     }
 
-    fn accept_head(&mut self, r: &mut Request, attempt: Attempt, io: Box<Io>, begun: ResponseStart) -> Progress {
+    fn accept_head(
+        &mut self,
+        r: &mut Request,
+        attempt: Attempt,
+        io: Box<Io>,
+        begun: ResponseStart,
+    ) -> ExchangeProgress {
         let Attempt { lease, started, .. } = attempt;
-        let accepted = accept(self, r, Answered { begun, io, started }, lease);
+        let accepted = accept_head(self, r, AnsweredHead { begun, io, started }, lease);
         if !matches!(accepted, Ok(Flow::Content(_)))
             && let Some(one) = UpstreamState::last(r)
         {
             one.response_time = Some(clock::now().since(started));
         }
-        accepted.map_or_else(|why| self.after_failure(r, why), Progress::Done)
+        accepted.map_or_else(|why| self.after_failure(r, why), ExchangeProgress::Done)
     }
 
     /// Ends a failed try; another one may follow.
-    fn failed(&mut self, r: &mut Request, attempt: Attempt, why: Failure) -> Progress {
+    fn failed(&mut self, r: &mut Request, attempt: Attempt, why: TryFailure) -> ExchangeProgress {
         if attempt.is_kept && failure::note_broken_connection(r, &why) {
             self.selection.allow_another();
             if self.streams()
@@ -416,20 +424,20 @@ impl UpstreamExchange {
     }
 
     /// Counts a failed try against its server.
-    fn count_failure(&self, r: &mut Request, mut attempt: Attempt, why: &Failure) {
+    fn count_failure(&self, r: &mut Request, mut attempt: Attempt, why: &TryFailure) {
         if let Some(one) = UpstreamState::last(r) {
             one.status = why.status();
         }
-        failure::count(r, &mut attempt.lease, &self.target(), why);
+        failure::count_failure(r, &mut attempt.lease, &self.target(), why);
     }
 
-    fn after_failure(&mut self, r: &mut Request, why: Failure) -> Progress {
+    fn after_failure(&mut self, r: &mut Request, why: TryFailure) -> ExchangeProgress {
         let (bit, status) = (why.bit(), why.status());
         match why {
-            Failure::Final(status) => return Progress::Done(Flow::Status(status)),
+            TryFailure::Final(status) => return ExchangeProgress::Done(Flow::Status(status)),
             // `accept` has checked that another server may be tried.
-            Failure::Status(_) => return self.try_again(),
-            Failure::Unprocessed => {
+            TryFailure::Status(_) => return self.try_again(),
+            TryFailure::Unprocessed => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.sent = self.streams();
                 }
@@ -438,7 +446,7 @@ impl UpstreamExchange {
         }
         match self.may_retry(r, bit, None) {
             true => self.try_again(),
-            false => Progress::Done(storage::failed(&self.plan, r, bit, status)),
+            false => ExchangeProgress::Done(storage::answer_failure(&self.plan, r, bit, status)),
         }
     }
 
@@ -470,15 +478,15 @@ impl UpstreamExchange {
     }
 
     /// Begins a further try, which [`UpstreamExchange::may_retry`] has permitted.
-    fn try_again(&mut self) -> Progress {
-        let Some(rule) = &self.plan.conf.retry else { return Progress::Next(Step::Select) };
+    fn try_again(&mut self) -> ExchangeProgress {
+        let Some(rule) = &self.plan.conf.retry else { return ExchangeProgress::Next(ExchangeStep::Select) };
         self.retries += 1;
         if self.selection.asked() >= self.selection.tries() {
             self.selection.begin_round(&self.place.named.group);
         }
-        Progress::Next(match rule.backoff.is_zero() {
-            true => Step::Select,
-            false => Step::Backoff(Box::default()),
+        ExchangeProgress::Next(match rule.backoff.is_zero() {
+            true => ExchangeStep::Select,
+            false => ExchangeStep::Backoff(Box::default()),
         })
     }
 }
@@ -498,11 +506,11 @@ impl Exchange for InPlace {
         };
         let polled = exchange.poll_response(r, cx);
         if exchange.in_place
-            && matches!(exchange.step, Step::Interim(..))
+            && matches!(exchange.step, ExchangeStep::Interim(..))
             && let Some(exchange) = self.0.take()
         {
             let rest = InPlace(Some(UpstreamExchange { in_place: false, ..exchange }));
-            return Poll::Ready(Flow::Later(exchange::later(Box::new(rest))));
+            return Poll::Ready(Flow::Later(exchange::later_exchange(Box::new(rest))));
         }
         polled
     }

@@ -1,22 +1,22 @@
 //! Bodies of templates: instructions and literal result elements.
 
-use super::{Compiler, Done};
+use super::{CompileResult, Compiler};
 use crate::names::{ExpandedName, NameId, QName};
 use crate::sheet::{
-    Avt, AvtPart, BlockId, Instruction, Literal, Located, NumberInstruction, NumberLevel, SortKey, WithParam,
+    Avt, AvtPart, BlockId, Instruction, Literal, LocatedNode, NumberInstruction, NumberLevel, SortKey, WithParam,
 };
 use crate::tree::{NIL, NodeIndex, NodeKind};
 use crate::xpath::ast::{Axis, Expr, NodeTest, Path, PathStart, Step};
 
 impl Compiler<'_> {
     /// Compiles the children of an element. `top`: they are the content of a template.
-    pub(super) fn block(&mut self, doc: usize, parent: NodeIndex, top: bool) -> Done<BlockId> {
+    pub(super) fn block(&mut self, doc: usize, parent: NodeIndex, top: bool) -> CompileResult<BlockId> {
         let nodes: Vec<NodeIndex> = self.document(doc).1.children(parent).collect();
         self.block_of_nodes(doc, &nodes, top)
     }
 
-    pub(super) fn block_of_nodes(&mut self, doc: usize, nodes: &[NodeIndex], top: bool) -> Done<BlockId> {
-        let mut block: Vec<Located> = Vec::new();
+    pub(super) fn block_of_nodes(&mut self, doc: usize, nodes: &[NodeIndex], top: bool) -> CompileResult<BlockId> {
+        let mut block: Vec<LocatedNode> = Vec::new();
         for node in nodes.iter().copied() {
             let instruction = match self.document(doc).1.node(node).kind {
                 NodeKind::Element => self.instruction(doc, node, top)?,
@@ -27,7 +27,7 @@ impl Compiler<'_> {
             };
             let Some(instruction) = instruction else { continue };
             let (scope, line) = (self.scope(doc, node), self.document(doc).1.node(node).line);
-            block.push(Located { instruction, scope, line });
+            block.push(LocatedNode { instruction, scope, line });
         }
         Ok(self.add_block(block))
     }
@@ -49,7 +49,7 @@ impl Compiler<'_> {
         false
     }
 
-    fn instruction(&mut self, doc: usize, node: NodeIndex, top: bool) -> Done<Option<Instruction>> {
+    fn instruction(&mut self, doc: usize, node: NodeIndex, top: bool) -> CompileResult<Option<Instruction>> {
         let (ns, local) = self.name_of(doc, node);
         if ns == NameId::XSL_NS {
             return self.xsl(doc, node, &local);
@@ -76,7 +76,7 @@ impl Compiler<'_> {
     }
 
     /// Bodies of the `xsl:fallback` children. `None`: there is none.
-    fn fallbacks(&mut self, doc: usize, node: NodeIndex) -> Done<Option<BlockId>> {
+    fn fallbacks(&mut self, doc: usize, node: NodeIndex) -> CompileResult<Option<BlockId>> {
         let children: Vec<NodeIndex> = self.document(doc).1.children(node).collect();
         let mut nodes = Vec::new();
         let mut found = false;
@@ -122,7 +122,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn literal(&mut self, doc: usize, node: NodeIndex, top: bool) -> Done<Instruction> {
+    fn literal(&mut self, doc: usize, node: NodeIndex, top: bool) -> CompileResult<Instruction> {
         let excluded = self.listed(doc, node, true);
         let document = self.document(doc).1;
         let own: Vec<(NameId, NameId)> =
@@ -160,26 +160,26 @@ impl Compiler<'_> {
         Ok(Instruction::Literal(Box::new(Literal { name, declarations, attributes, sets, body })))
     }
 
-    fn select(&mut self, doc: usize, node: NodeIndex, name: &str) -> Done<Expr> {
+    fn select(&mut self, doc: usize, node: NodeIndex, name: &str) -> CompileResult<Expr> {
         let text = self.required(doc, node, name)?;
         self.expression(doc, node, &text, name)
     }
-    fn optional_template(&mut self, doc: usize, node: NodeIndex, name: &str) -> Done<Option<Avt>> {
+    fn optional_template(&mut self, doc: usize, node: NodeIndex, name: &str) -> CompileResult<Option<Avt>> {
         match self.attribute(doc, node, name) {
             Some(text) => self.template(doc, node, &text).map(Some),
             None => Ok(None),
         }
     }
-    fn required_template(&mut self, doc: usize, node: NodeIndex, name: &str) -> Done<Avt> {
+    fn required_template(&mut self, doc: usize, node: NodeIndex, name: &str) -> CompileResult<Avt> {
         let text = self.required(doc, node, name)?;
         self.template(doc, node, &text)
     }
-    fn used_sets(&mut self, doc: usize, node: NodeIndex) -> Done<Vec<ExpandedName>> {
+    fn used_sets(&mut self, doc: usize, node: NodeIndex) -> CompileResult<Vec<ExpandedName>> {
         let text = self.attribute(doc, node, "use-attribute-sets").unwrap_or_default();
         self.names_list(doc, node, &text)
     }
 
-    fn xsl(&mut self, doc: usize, node: NodeIndex, local: &str) -> Done<Option<Instruction>> {
+    fn xsl(&mut self, doc: usize, node: NodeIndex, local: &str) -> CompileResult<Option<Instruction>> {
         let instruction = match local {
             "text" => {
                 let document = self.document(doc).1;
@@ -270,7 +270,7 @@ impl Compiler<'_> {
         Ok(Some(instruction))
     }
 
-    fn choose(&mut self, doc: usize, node: NodeIndex) -> Done<Instruction> {
+    fn choose(&mut self, doc: usize, node: NodeIndex) -> CompileResult<Instruction> {
         let (mut whens, mut otherwise) = (Vec::new(), None);
         let children: Vec<NodeIndex> = self.document(doc).1.children(node).collect();
         for child in children {
@@ -298,7 +298,7 @@ impl Compiler<'_> {
     }
 
     /// The `xsl:sort`s of an instruction, and its other children.
-    fn sorts(&mut self, doc: usize, node: NodeIndex) -> Done<(Vec<SortKey>, Vec<NodeIndex>)> {
+    fn sorts(&mut self, doc: usize, node: NodeIndex) -> CompileResult<(Vec<SortKey>, Vec<NodeIndex>)> {
         let (mut sorts, mut rest) = (Vec::new(), Vec::new());
         let children: Vec<NodeIndex> = self.document(doc).1.children(node).collect();
         for child in children {
@@ -323,7 +323,7 @@ impl Compiler<'_> {
         Ok((sorts, rest))
     }
 
-    fn with_params(&mut self, doc: usize, node: NodeIndex) -> Done<Vec<WithParam>> {
+    fn with_params(&mut self, doc: usize, node: NodeIndex) -> CompileResult<Vec<WithParam>> {
         let mut params = Vec::new();
         let children: Vec<NodeIndex> = self.document(doc).1.children(node).collect();
         for child in children {
@@ -337,7 +337,7 @@ impl Compiler<'_> {
         Ok(params)
     }
 
-    fn number(&mut self, doc: usize, node: NodeIndex) -> Done<NumberInstruction> {
+    fn number(&mut self, doc: usize, node: NodeIndex) -> CompileResult<NumberInstruction> {
         let value = match self.attribute(doc, node, "value") {
             Some(text) => Some(self.expression(doc, node, &text, "value")?),
             None => None,

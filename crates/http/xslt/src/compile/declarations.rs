@@ -1,15 +1,17 @@
 //! Declarations: elements at the top of stylesheets.
 
-use super::{Compiler, Declaration, Done};
+use super::{CompileResult, Compiler, Declaration};
 use crate::names::{ExpandedName, NameId};
-use crate::serialize::Method;
-use crate::sheet::{AttributeSet, DecimalFormat, FunctionDef, GlobalDef, KeyDef, SpaceRule, Template, VariableValue};
+use crate::serialize::OutputMethod;
+use crate::sheet::{
+    AttributeSet, DecimalFormat, FunctionDef, GlobalDef, KeyDef, SheetTemplate, SpaceRule, VariableValue,
+};
 use crate::tree::{NodeIndex, NodeKind};
 use crate::xpath::ast::NodeTest;
-use crate::xpath::pattern::{Alternative, Pattern, PatternStart};
+use crate::xpath::pattern::{Alternative, MatchPattern, PatternStart};
 
 impl Compiler<'_> {
-    pub(super) fn alias(&mut self, at: Declaration) -> Done<()> {
+    pub(super) fn alias(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let (ns, local) = self.name_of(doc, node);
         if ns != NameId::XSL_NS || local != "namespace-alias" {
@@ -31,7 +33,7 @@ impl Compiler<'_> {
         }
     }
 
-    pub(super) fn declare(&mut self, at: Declaration) -> Done<()> {
+    pub(super) fn declare(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let (ns, local) = self.name_of(doc, node);
         if ns == self.words.functions {
@@ -45,7 +47,7 @@ impl Compiler<'_> {
             // A literal result element as a stylesheet is the template of the root.
             let body = self.block_of_nodes(doc, &[node], true)?;
             let root = Alternative { start: PatternStart::Root, steps: Vec::new(), priority: 0.5 };
-            self.add_template(at, Some(Pattern { alternatives: vec![root] }), body, None, None);
+            self.add_template(at, Some(MatchPattern { alternatives: vec![root] }), body, None, None);
             return Ok(());
         }
         if ns != NameId::XSL_NS {
@@ -75,19 +77,19 @@ impl Compiler<'_> {
     fn add_template(
         &mut self,
         at: Declaration,
-        matches: Option<Pattern>,
+        matches: Option<MatchPattern>,
         body: u32,
         priority: Option<f64>,
         mode: Option<ExpandedName>,
     ) {
         let scope = self.scope(at.doc, at.node);
         let (precedence, lowest) = (at.precedence, at.lowest);
-        self.templates.push(Template { matches, body, scope, precedence, lowest });
+        self.templates.push(SheetTemplate { matches, body, scope, precedence, lowest });
         self.priorities.push(priority);
         self.modes.push(mode);
     }
 
-    fn top_template(&mut self, at: Declaration) -> Done<()> {
+    fn top_template(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let matches = match self.attribute(doc, node, "match") {
             Some(text) => Some(self.pattern(doc, node, &text)?),
@@ -118,7 +120,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn function(&mut self, at: Declaration) -> Done<()> {
+    fn function(&mut self, at: Declaration) -> CompileResult<()> {
         let text = self.required(at.doc, at.node, "name")?;
         let name = self.qname(at.doc, at.node, &text)?;
         if name.ns.is_none() {
@@ -129,7 +131,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn global(&mut self, at: Declaration, is_param: bool) -> Done<()> {
+    fn global(&mut self, at: Declaration, is_param: bool) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let text = self.required(doc, node, "name")?;
         let name = self.qname(doc, node, &text)?;
@@ -144,7 +146,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    pub(super) fn variable_value(&mut self, doc: usize, node: NodeIndex) -> Done<VariableValue> {
+    pub(super) fn variable_value(&mut self, doc: usize, node: NodeIndex) -> CompileResult<VariableValue> {
         let has_content = self.document(doc).1.children(node).any(|child| {
             let kind = self.document(doc).1.node(child).kind;
             kind == NodeKind::Element || (kind.is_text() && !self.is_ignorable(doc, child))
@@ -164,14 +166,14 @@ impl Compiler<'_> {
         }
     }
 
-    fn output(&mut self, at: Declaration) -> Done<()> {
+    fn output(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         if let Some(method) = self.attribute(doc, node, "method") {
             let method = match method.as_str() {
-                "xml" => Method::Xml,
-                "html" => Method::Html,
-                "text" => Method::Text,
-                "xhtml" => Method::Xml,
+                "xml" => OutputMethod::Xml,
+                "html" => OutputMethod::Html,
+                "text" => OutputMethod::Text,
+                "xhtml" => OutputMethod::Xml,
                 _ => return self.error(doc, node, format!("invalid value for method: {method}")),
             };
             self.sheet.output.method = Some(method);
@@ -214,7 +216,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn key(&mut self, at: Declaration) -> Done<()> {
+    fn key(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let text = self.required(doc, node, "name")?;
         let name = self.qname(doc, node, &text)?;
@@ -226,7 +228,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn attribute_set(&mut self, at: Declaration) -> Done<()> {
+    fn attribute_set(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let text = self.required(doc, node, "name")?;
         let name = self.qname(doc, node, &text)?;
@@ -253,7 +255,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn decimal_format(&mut self, at: Declaration) -> Done<()> {
+    fn decimal_format(&mut self, at: Declaration) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         let mut format = DecimalFormat::default();
         let set = |compiler: &mut Self, name: &str, slot: &mut char| {
@@ -285,7 +287,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn spaces(&mut self, at: Declaration, strip: bool) -> Done<()> {
+    fn spaces(&mut self, at: Declaration, strip: bool) -> CompileResult<()> {
         let (doc, node) = (at.doc, at.node);
         for word in self.required(doc, node, "elements")?.split_ascii_whitespace() {
             let test = match word {

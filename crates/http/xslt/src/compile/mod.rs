@@ -3,16 +3,17 @@
 mod body;
 mod declarations;
 
-use crate::names::{ExpandedName, NameId, Names};
+use crate::names::{ExpandedName, NameId, NameTable};
 use crate::serialize::OutputOptions;
 use crate::sheet::{
-    Avt, AvtPart, Block, BlockId, DecimalFormat, InScope, Instruction, Rule, RuleTable, Stylesheet, Template,
+    Avt, AvtPart, BlockId, DecimalFormat, InScope, Instruction, NodeBlock, RuleTable, SheetTemplate, Stylesheet,
+    TemplateRule,
 };
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
 use crate::xml::{self, Loader, ParseOptions, resolve_uri};
 use crate::xpath::ast::{Expr, NodeTest};
-use crate::xpath::parse::{self, Scope};
-use crate::xpath::pattern::{self, Pattern};
+use crate::xpath::parse::{self, XPathScope};
+use crate::xpath::pattern::{self, MatchPattern};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct SheetError {
     pub report: String,
 }
 
-type Done<T> = Result<T, SheetError>;
+type CompileResult<T> = Result<T, SheetError>;
 
 /// Declaration of a stylesheet with its import precedence.
 #[derive(Clone, Copy)]
@@ -43,7 +44,7 @@ struct Declaration {
 }
 
 struct Compiler<'c> {
-    names: Names,
+    names: NameTable,
     loader: &'c mut dyn Loader,
     documents: Vec<(String, Document)>,
     next_precedence: u32,
@@ -51,18 +52,18 @@ struct Compiler<'c> {
     aliases: HashMap<NameId, NameId>,
     scopes: Vec<InScope>,
     scope_of: HashMap<(usize, NodeIndex), u32>,
-    blocks: Vec<Block>,
-    templates: Vec<Template>,
+    blocks: Vec<NodeBlock>,
+    templates: Vec<SheetTemplate>,
     /// Priority attribute and order of each template.
     priorities: Vec<Option<f64>>,
     modes: Vec<Option<ExpandedName>>,
-    sheet: Parts,
-    words: Words,
+    sheet: SheetParts,
+    words: CompilerWords,
 }
 
 /// Parts that declarations fill.
 #[derive(Default)]
-struct Parts {
+struct SheetParts {
     named: HashMap<ExpandedName, usize>,
     functions: HashMap<ExpandedName, crate::sheet::FunctionDef>,
     globals: HashMap<ExpandedName, crate::sheet::GlobalDef>,
@@ -77,7 +78,7 @@ struct Parts {
 }
 
 /// Names that the compiler looks for.
-struct Words {
+struct CompilerWords {
     space: NameId,
     exclude: NameId,
     extension: NameId,
@@ -85,9 +86,9 @@ struct Words {
 }
 
 /// Compiles the stylesheet of an address.
-pub fn compile(uri: &str, loader: &mut dyn Loader) -> Result<Stylesheet, SheetError> {
-    let mut names = Names::default();
-    let words = Words {
+pub fn compile_stylesheet(uri: &str, loader: &mut dyn Loader) -> Result<Stylesheet, SheetError> {
+    let mut names = NameTable::default();
+    let words = CompilerWords {
         space: names.id("space"),
         exclude: names.id("exclude-result-prefixes"),
         extension: names.id("extension-element-prefixes"),
@@ -106,7 +107,7 @@ pub fn compile(uri: &str, loader: &mut dyn Loader) -> Result<Stylesheet, SheetEr
         templates: Vec::new(),
         priorities: Vec::new(),
         modes: Vec::new(),
-        sheet: Parts::default(),
+        sheet: SheetParts::default(),
         words,
     };
     let doc = compiler.load(uri, None)?;
@@ -121,7 +122,7 @@ pub fn compile(uri: &str, loader: &mut dyn Loader) -> Result<Stylesheet, SheetEr
 }
 
 impl Compiler<'_> {
-    fn error<T>(&self, doc: usize, node: NodeIndex, message: impl AsRef<str>) -> Done<T> {
+    fn error<T>(&self, doc: usize, node: NodeIndex, message: impl AsRef<str>) -> CompileResult<T> {
         let (uri, document) = self.document(doc);
         let line = document.node(node).line;
         let element = self.names.text(document.node(node).name.local);
@@ -138,7 +139,7 @@ impl Compiler<'_> {
     }
 
     /// Reads and parses a stylesheet. `from`: the element that refers to it.
-    fn load(&mut self, uri: &str, from: Option<(usize, NodeIndex)>) -> Done<usize> {
+    fn load(&mut self, uri: &str, from: Option<(usize, NodeIndex)>) -> CompileResult<usize> {
         let bytes = match self.loader.load(uri) {
             Ok(bytes) => bytes,
             Err(why) => {
@@ -157,7 +158,7 @@ impl Compiler<'_> {
         }
         let options =
             ParseOptions { uri, external_entities: true, external_subset: true, entities: None, keep_cdata: false };
-        match xml::parse(&bytes, &options, &mut self.names, self.loader) {
+        match xml::parse_document(&bytes, &options, &mut self.names, self.loader) {
             Ok(parsed) => {
                 self.documents.push((uri.into(), parsed.document));
                 Ok(self.documents.len() - 1)
@@ -167,7 +168,7 @@ impl Compiler<'_> {
     }
 
     /// Gathers the declarations of a stylesheet, behind those of its imports.
-    fn module(&mut self, doc: usize, chain: &mut Vec<String>) -> Done<()> {
+    fn module(&mut self, doc: usize, chain: &mut Vec<String>) -> CompileResult<()> {
         let lowest = self.next_precedence;
         let mut own = Vec::new();
         self.gather(doc, chain, &mut own)?;
@@ -177,7 +178,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn gather(&mut self, doc: usize, chain: &mut Vec<String>, own: &mut Vec<(usize, NodeIndex)>) -> Done<()> {
+    fn gather(&mut self, doc: usize, chain: &mut Vec<String>, own: &mut Vec<(usize, NodeIndex)>) -> CompileResult<()> {
         let uri = self.document(doc).0.to_string();
         let Some(root) = self.document(doc).1.root_element() else { return Ok(()) };
         if chain.contains(&uri) || chain.len() >= IMPORT_DEPTH_MAX {
@@ -246,7 +247,7 @@ impl Compiler<'_> {
         let local = self.names.id(name);
         self.document(doc).1.attribute(node, ExpandedName { ns: NameId::XSL_NS, local }).map(str::to_string)
     }
-    fn required(&mut self, doc: usize, node: NodeIndex, name: &str) -> Done<String> {
+    fn required(&mut self, doc: usize, node: NodeIndex, name: &str) -> CompileResult<String> {
         match self.attribute(doc, node, name) {
             Some(value) => Ok(value),
             None => {
@@ -255,7 +256,7 @@ impl Compiler<'_> {
             }
         }
     }
-    fn yes_or_no(&mut self, doc: usize, node: NodeIndex, name: &str) -> Done<Option<bool>> {
+    fn yes_or_no(&mut self, doc: usize, node: NodeIndex, name: &str) -> CompileResult<Option<bool>> {
         match self.attribute(doc, node, name).as_deref() {
             None => Ok(None),
             Some("yes") => Ok(Some(true)),
@@ -290,13 +291,13 @@ impl Compiler<'_> {
         id
     }
 
-    fn with_scope<T>(&mut self, doc: usize, node: NodeIndex, compile: impl FnOnce(&mut Scope<'_>) -> T) -> T {
+    fn with_scope<T>(&mut self, doc: usize, node: NodeIndex, compile: impl FnOnce(&mut XPathScope<'_>) -> T) -> T {
         let id = self.scope(doc, node) as usize;
         let namespaces = self.scopes.get(id).map_or(&[][..], |scope| &scope.namespaces);
-        compile(&mut Scope { names: &mut self.names, namespaces })
+        compile(&mut XPathScope { names: &mut self.names, namespaces })
     }
 
-    fn qname(&mut self, doc: usize, node: NodeIndex, text: &str) -> Done<ExpandedName> {
+    fn qname(&mut self, doc: usize, node: NodeIndex, text: &str) -> CompileResult<ExpandedName> {
         let text = text.trim();
         let valid = text.split(':').count() <= 2 && text.split(':').all(crate::xml::scan_rules::is_ncname);
         match self.with_scope(doc, node, |scope| scope.resolve(text)).filter(|_| valid) {
@@ -305,7 +306,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn expression(&mut self, doc: usize, node: NodeIndex, text: &str, attribute: &str) -> Done<Expr> {
+    fn expression(&mut self, doc: usize, node: NodeIndex, text: &str, attribute: &str) -> CompileResult<Expr> {
         match self.with_scope(doc, node, |scope| parse::expression(text, scope)) {
             Some(expr) => Ok(expr),
             None => {
@@ -318,19 +319,19 @@ impl Compiler<'_> {
         }
     }
 
-    fn pattern(&mut self, doc: usize, node: NodeIndex, text: &str) -> Done<Pattern> {
+    fn pattern(&mut self, doc: usize, node: NodeIndex, text: &str) -> CompileResult<MatchPattern> {
         match self.with_scope(doc, node, |scope| pattern::pattern(text, scope)) {
             Some(pattern) => Ok(pattern),
             None => self.error(doc, node, format!("xsltCompilePattern : failed to compile '{text}'")),
         }
     }
 
-    fn names_list(&mut self, doc: usize, node: NodeIndex, text: &str) -> Done<Vec<ExpandedName>> {
+    fn names_list(&mut self, doc: usize, node: NodeIndex, text: &str) -> CompileResult<Vec<ExpandedName>> {
         text.split_ascii_whitespace().map(|word| self.qname(doc, node, word)).collect()
     }
 
     /// Attribute value template.
-    fn template(&mut self, doc: usize, node: NodeIndex, text: &str) -> Done<Avt> {
+    fn template(&mut self, doc: usize, node: NodeIndex, text: &str) -> CompileResult<Avt> {
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -381,14 +382,14 @@ impl Compiler<'_> {
         Ok(Avt(parts))
     }
 
-    fn finish(mut self) -> Done<Stylesheet> {
-        let mut all: Vec<(Option<ExpandedName>, Rule, f64, u32, usize)> = Vec::new();
+    fn finish(mut self) -> CompileResult<Stylesheet> {
+        let mut all: Vec<(Option<ExpandedName>, TemplateRule, f64, u32, usize)> = Vec::new();
         for (index, template) in self.templates.iter().enumerate() {
             let Some(pattern) = &template.matches else { continue };
             let mode = self.modes.get(index).copied().flatten();
             for path in &pattern.alternatives {
                 let priority = self.priorities.get(index).copied().flatten().unwrap_or(path.priority);
-                let rule = Rule { template: index, path: path.clone(), rank: 0 };
+                let rule = TemplateRule { template: index, path: path.clone(), rank: 0 };
                 all.push((mode, rule, priority, template.precedence, index));
             }
         }
@@ -417,7 +418,7 @@ impl Compiler<'_> {
             .keys()
             .map(|name| (*name, merged_set(*name, sets).into_iter().map(|(_, block)| block).collect()))
             .collect();
-        let Parts { named, functions, globals, global_order, keys, formats, .. } = self.sheet;
+        let SheetParts { named, functions, globals, global_order, keys, formats, .. } = self.sheet;
         Ok(Stylesheet {
             names: Arc::new(self.names),
             scopes: self.scopes,
@@ -439,7 +440,7 @@ impl Compiler<'_> {
     }
 
     /// Fails for attribute sets that use each other.
-    fn check_attribute_sets(&self) -> Done<()> {
+    fn check_attribute_sets(&self) -> CompileResult<()> {
         let sets = &self.sheet.attribute_sets;
         for name in sets.keys() {
             let mut reached = vec![*name];
@@ -465,7 +466,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn add_block(&mut self, block: Block) -> BlockId {
+    fn add_block(&mut self, block: NodeBlock) -> BlockId {
         if block.is_empty() {
             return 0;
         }

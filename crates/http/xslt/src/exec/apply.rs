@@ -1,13 +1,13 @@
 //! Choice of templates and their calls.
 
-use super::{Call, End, NO_BLOCK, Params, Target};
+use super::{ExecTarget, FrameEnd, NO_BLOCK, Params, TemplateCall};
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::names::ExpandedName;
-use crate::sheet::{Rule, VariableValue};
+use crate::sheet::{TemplateRule, VariableValue};
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 use std::rc::Rc;
 
 impl<'s> Engine<'s> {
@@ -19,16 +19,16 @@ impl<'s> Engine<'s> {
     }
 
     /// Evaluates the remaining parameters of a call, then performs it.
-    pub(super) fn invoke(&mut self, mut call: Call<'s>) -> Run<()> {
+    pub(super) fn invoke(&mut self, mut call: TemplateCall<'s>) -> RunResult<()> {
         while let Some(param) = call.params.get(call.at) {
             let focus = Focus { scope: param.scope, ..call.focus };
             let value = match &param.value {
-                VariableValue::Empty => Value::Text(String::new()),
+                VariableValue::Empty => XPathValue::Text(String::new()),
                 VariableValue::Select(expr) => self.eval(expr, &focus)?,
                 VariableValue::Body(body) => {
                     self.push_output()?;
                     let block = self.sheet.block(*body);
-                    self.push(block, focus, End::WithParam(Box::new(call)));
+                    self.push(block, focus, FrameEnd::WithParam(Box::new(call)));
                     return Ok(());
                 }
             };
@@ -37,15 +37,15 @@ impl<'s> Engine<'s> {
         }
         let params: Params = Rc::new(call.values);
         match call.target {
-            Target::Template(index) => {
+            ExecTarget::Template(index) => {
                 let (rule, mode) = (self.machine.rule, self.machine.mode);
                 self.enter(index, rule, mode, call.focus, params)
             }
-            Target::Apply { nodes, mode } => {
-                self.push(NO_BLOCK, call.focus, End::Apply { nodes, at: 0, mode, params });
+            ExecTarget::Apply { nodes, mode } => {
+                self.push(NO_BLOCK, call.focus, FrameEnd::Apply { nodes, at: 0, mode, params });
                 Ok(())
             }
-            Target::Imports => {
+            ExecTarget::Imports => {
                 let current = self.machine.rule.and_then(|rule| self.sheet.templates.get(rule));
                 let Some(current) = current else {
                     return failed("xsl:apply-imports : internal problem, no current template rule");
@@ -60,7 +60,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    pub(super) fn apply_rule(&mut self, focus: Focus, mode: Option<ExpandedName>, params: Params) -> Run<()> {
+    pub(super) fn apply_rule(&mut self, focus: Focus, mode: Option<ExpandedName>, params: Params) -> RunResult<()> {
         match self.find_rule(focus.node, mode, None)? {
             Some(index) => self.enter(index, Some(index), mode, focus, params),
             None => self.built_in(focus, mode, params),
@@ -74,7 +74,7 @@ impl<'s> Engine<'s> {
         mode: Option<ExpandedName>,
         focus: Focus,
         params: Params,
-    ) -> Run<()> {
+    ) -> RunResult<()> {
         let Some(template) = self.sheet.templates.get(index) else { return Ok(()) };
         if self.machine.depth >= self.limits.depth {
             return failed(format!(
@@ -85,7 +85,7 @@ impl<'s> Engine<'s> {
         self.spend(super::size_of_params(&params))?;
         self.machine.depth += 1;
         let machine = &mut self.machine;
-        let end = End::Template {
+        let end = FrameEnd::Template {
             frame: self.frame,
             rule: std::mem::replace(&mut machine.rule, rule),
             mode: std::mem::replace(&mut machine.mode, mode),
@@ -99,14 +99,14 @@ impl<'s> Engine<'s> {
     }
 
     /// Built-in template rules (section 5.8). As in libxslt, parameters pass through.
-    fn built_in(&mut self, focus: Focus, mode: Option<ExpandedName>, params: Params) -> Run<()> {
+    fn built_in(&mut self, focus: Focus, mode: Option<ExpandedName>, params: Params) -> RunResult<()> {
         if focus.node.ns > 0 {
             return Ok(());
         }
         match self.store.kind(focus.node) {
             NodeKind::Document | NodeKind::Element => {
                 let nodes = self.children(focus.node);
-                self.push(NO_BLOCK, focus, End::Apply { nodes, at: 0, mode, params });
+                self.push(NO_BLOCK, focus, FrameEnd::Apply { nodes, at: 0, mode, params });
             }
             NodeKind::Attribute | NodeKind::Text | NodeKind::RawText | NodeKind::Cdata => {
                 let text = self.string(focus.node)?;
@@ -123,17 +123,17 @@ impl<'s> Engine<'s> {
         node: NodeRef,
         mode: Option<ExpandedName>,
         range: Option<std::ops::Range<u32>>,
-    ) -> Run<Option<usize>> {
+    ) -> RunResult<Option<usize>> {
         let sheet = self.sheet;
         let Some(table) = sheet.rules.get(&mode) else { return Ok(None) };
-        let mut named: &'s [Rule] = &[];
+        let mut named: &'s [TemplateRule] = &[];
         if node.ns == 0
             && matches!(self.store.kind(node), NodeKind::Element | NodeKind::Attribute)
             && let Some(rules) = table.by_name.get(&self.store.name(node).expanded())
         {
             named = rules;
         }
-        let mut others: &'s [Rule] = &table.others;
+        let mut others: &'s [TemplateRule] = &table.others;
         loop {
             let rule = match (named.split_first(), others.split_first()) {
                 (Some((a, rest)), other) if other.is_none_or(|(b, _)| a.rank < b.rank) => {

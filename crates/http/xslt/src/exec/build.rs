@@ -1,43 +1,43 @@
 //! Construction of trees: text, elements, attributes and their namespaces.
 
-use super::{End, Output};
+use super::{FrameEnd, TreeOutput};
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::names::{ExpandedName, NameId, QName};
 use crate::sheet::Literal;
 use crate::store::NodeRef;
 use crate::tree::{NIL, Node, NodeKind};
 use crate::xml::scan_rules::is_ncname;
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 
 impl<'s> Engine<'s> {
-    pub(super) fn output(&self) -> Output {
-        self.machine.outputs.last().copied().unwrap_or(Output { doc: u32::MAX, parent: 0 })
+    pub(super) fn output(&self) -> TreeOutput {
+        self.machine.outputs.last().copied().unwrap_or(TreeOutput { doc: u32::MAX, parent: 0 })
     }
     fn set_parent(&mut self, parent: u32) {
         if let Some(output) = self.machine.outputs.last_mut() {
             output.parent = parent;
         }
     }
-    pub(super) fn push_output(&mut self) -> Run<()> {
+    pub(super) fn push_output(&mut self) -> RunResult<()> {
         let doc = self.new_document()?;
-        self.machine.outputs.push(Output { doc, parent: 0 });
+        self.machine.outputs.push(TreeOutput { doc, parent: 0 });
         Ok(())
     }
-    pub(super) fn pop_fragment(&mut self) -> Value {
+    pub(super) fn pop_fragment(&mut self) -> XPathValue {
         let output = self.machine.outputs.pop();
-        Value::Fragment(NodeRef::root(output.map_or(u32::MAX, |output| output.doc)))
+        XPathValue::Fragment(NodeRef::root(output.map_or(u32::MAX, |output| output.doc)))
     }
-    pub(super) fn pop_text(&mut self) -> Run<String> {
+    pub(super) fn pop_text(&mut self) -> RunResult<String> {
         let output = self.machine.outputs.pop();
         self.string(NodeRef::root(output.map_or(u32::MAX, |output| output.doc)))
     }
     /// Charges a new node.
-    pub(super) fn spend_node(&mut self, text: usize) -> Run<()> {
+    pub(super) fn spend_node(&mut self, text: usize) -> RunResult<()> {
         self.spend(size_of::<Node>() + text)
     }
 
-    pub(super) fn add_text(&mut self, text: &str, raw: bool) -> Run<()> {
+    pub(super) fn add_text(&mut self, text: &str, raw: bool) -> RunResult<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -49,14 +49,14 @@ impl<'s> Engine<'s> {
     }
 
     /// libxslt adds an empty node for a number without digits: its parent is not an empty element.
-    pub(super) fn add_empty_text(&mut self) -> Run<()> {
+    pub(super) fn add_empty_text(&mut self) -> RunResult<()> {
         self.spend_node(0)?;
         let output = self.output();
         self.store.doc_mut(output.doc).append(output.parent, NodeKind::Text, QName::default(), "", 0);
         Ok(())
     }
 
-    pub(super) fn add_comment(&mut self, text: &str) -> Run<()> {
+    pub(super) fn add_comment(&mut self, text: &str) -> RunResult<()> {
         if text.contains("--") || text.ends_with('-') {
             return failed("xsl:comment : '--' or ending '-' not allowed in comment");
         }
@@ -67,7 +67,7 @@ impl<'s> Engine<'s> {
         Ok(())
     }
 
-    pub(super) fn add_processing(&mut self, name: &str, text: &str) -> Run<()> {
+    pub(super) fn add_processing(&mut self, name: &str, text: &str) -> RunResult<()> {
         if !is_ncname(name) || name.eq_ignore_ascii_case("xml") {
             return failed(format!("xsl:processing-instruction: The effective name '{name}' is not a valid NCName."));
         }
@@ -82,7 +82,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Opens an element whose name has no namespace yet.
-    pub(super) fn open_element(&mut self, name: QName) -> Run<u32> {
+    pub(super) fn open_element(&mut self, name: QName) -> RunResult<u32> {
         self.spend_node(0)?;
         let output = self.output();
         let element = self.store.doc_mut(output.doc).append(output.parent, NodeKind::Element, name, "", 0);
@@ -96,7 +96,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Declares a namespace unless the binding is in scope.
-    pub(super) fn declare(&mut self, element: u32, prefix: NameId, uri: NameId) -> Run<()> {
+    pub(super) fn declare(&mut self, element: u32, prefix: NameId, uri: NameId) -> RunResult<()> {
         let doc = self.output().doc;
         if self.store.doc(doc).resolve(element, prefix) == Some(uri) {
             return Ok(());
@@ -107,7 +107,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Declares the namespace of an element's name, and names the element.
-    pub(super) fn name_element(&mut self, element: u32, name: QName) -> Run<()> {
+    pub(super) fn name_element(&mut self, element: u32, name: QName) -> RunResult<()> {
         let named = self.bind_name(element, name)?;
         let doc = self.output().doc;
         self.store.doc_mut(doc).rename(element, named);
@@ -115,7 +115,7 @@ impl<'s> Engine<'s> {
     }
 
     /// The name with a prefix that is bound to its namespace at the element.
-    fn bind_name(&mut self, element: u32, name: QName) -> Run<QName> {
+    fn bind_name(&mut self, element: u32, name: QName) -> RunResult<QName> {
         let doc = self.output().doc;
         let document = self.store.doc(doc);
         if document.resolve(element, name.prefix) == Some(name.ns) {
@@ -144,7 +144,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Adds an attribute to the open element.
-    pub(super) fn add_attribute(&mut self, name: QName, value: &str) -> Run<()> {
+    pub(super) fn add_attribute(&mut self, name: QName, value: &str) -> RunResult<()> {
         let output = self.output();
         let document = self.store.doc(output.doc);
         let element = document.node(output.parent);
@@ -185,7 +185,7 @@ impl<'s> Engine<'s> {
         namespace: Option<&str>,
         default: Option<NameId>,
         focus: &Focus,
-    ) -> Run<QName> {
+    ) -> RunResult<QName> {
         let (prefix, local) = match text.split_once(':') {
             Some((prefix, local)) => (prefix, local),
             None => ("", text),
@@ -219,7 +219,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    pub(super) fn open_named_element(&mut self, name: &str, namespace: Option<&str>, focus: &Focus) -> Run<()> {
+    pub(super) fn open_named_element(&mut self, name: &str, namespace: Option<&str>, focus: &Focus) -> RunResult<()> {
         let default = self.sheet.in_scope(focus.scope).default_namespace;
         let name = self.computed_name("element", name, namespace, Some(default), focus)?;
         let element = self.open_element(name)?;
@@ -232,7 +232,7 @@ impl<'s> Engine<'s> {
         namespace: Option<&str>,
         value: &str,
         focus: &Focus,
-    ) -> Run<()> {
+    ) -> RunResult<()> {
         if name == "xmlns" {
             return failed("xsl:attribute: The effective name 'xmlns' is not allowed.");
         }
@@ -245,7 +245,7 @@ impl<'s> Engine<'s> {
         self.add_attribute(name, value)
     }
 
-    pub(super) fn literal(&mut self, literal: &'s Literal, focus: Focus) -> Run<()> {
+    pub(super) fn literal(&mut self, literal: &'s Literal, focus: Focus) -> RunResult<()> {
         let element = self.open_element(literal.name)?;
         for (prefix, uri) in &literal.declarations {
             self.declare(element, *prefix, *uri)?;
@@ -254,11 +254,11 @@ impl<'s> Engine<'s> {
         if literal.sets.is_empty() {
             return self.literal_content(literal, &focus);
         }
-        self.push(super::NO_BLOCK, focus, End::Literal(literal));
+        self.push(super::NO_BLOCK, focus, FrameEnd::Literal(literal));
         self.push_sets(&literal.sets, focus)
     }
 
-    pub(super) fn literal_content(&mut self, literal: &'s Literal, focus: &Focus) -> Run<()> {
+    pub(super) fn literal_content(&mut self, literal: &'s Literal, focus: &Focus) -> RunResult<()> {
         for (name, value) in &literal.attributes {
             let value = self.avt(value, focus)?;
             self.add_attribute(*name, &value)?;
@@ -266,13 +266,13 @@ impl<'s> Engine<'s> {
         let block = self.sheet.block(literal.body);
         match block.is_empty() {
             true => self.close_element(),
-            false => self.push(block, *focus, End::CloseElement),
+            false => self.push(block, *focus, FrameEnd::CloseElement),
         }
         Ok(())
     }
 
     /// Pushes the frames of attribute sets, the first one on top.
-    pub(super) fn push_sets(&mut self, sets: &[ExpandedName], focus: Focus) -> Run<()> {
+    pub(super) fn push_sets(&mut self, sets: &[ExpandedName], focus: Focus) -> RunResult<()> {
         let sheet = self.sheet;
         let mut blocks = Vec::new();
         for name in sets {
@@ -280,7 +280,7 @@ impl<'s> Engine<'s> {
         }
         for block in blocks.into_iter().rev() {
             let frame = std::mem::replace(&mut self.frame, self.locals.len());
-            self.push(sheet.block(block), focus, End::AttributeSet { frame });
+            self.push(sheet.block(block), focus, FrameEnd::AttributeSet { frame });
         }
         Ok(())
     }

@@ -1,29 +1,29 @@
 //! `xsl:copy` and `xsl:copy-of`.
 
-use super::End;
+use super::FrameEnd;
 use crate::engine::{Engine, Focus};
-use crate::failure::Run;
+use crate::failure::RunResult;
 use crate::names::ExpandedName;
-use crate::sheet::Located;
+use crate::sheet::LocatedNode;
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 
 impl<'s> Engine<'s> {
-    pub(super) fn copy(&mut self, sets: &[ExpandedName], body: &'s [Located], focus: Focus) -> Run<()> {
+    pub(super) fn copy(&mut self, sets: &[ExpandedName], body: &'s [LocatedNode], focus: Focus) -> RunResult<()> {
         if focus.node.ns > 0 {
             let (prefix, uri) = self.namespace_node(focus.node);
             let output = self.output();
             return self.declare(output.parent, prefix, uri);
         }
         match self.store.kind(focus.node) {
-            NodeKind::Document => self.push(body, focus, End::Nothing),
+            NodeKind::Document => self.push(body, focus, FrameEnd::Nothing),
             NodeKind::Element => {
                 let name = self.store.name(focus.node);
                 let element = self.open_element(name)?;
                 self.copy_own_declarations(focus.node, element)?;
                 self.name_element(element, name)?;
-                self.push(body, focus, End::CloseElement);
+                self.push(body, focus, FrameEnd::CloseElement);
                 self.push_sets(sets, focus)?;
             }
             NodeKind::Attribute => self.copy_attribute(focus.node)?,
@@ -32,15 +32,15 @@ impl<'s> Engine<'s> {
         Ok(())
     }
 
-    pub(super) fn copy_of(&mut self, value: Value) -> Run<()> {
+    pub(super) fn copy_of(&mut self, value: XPathValue) -> RunResult<()> {
         match value {
-            Value::Nodes(nodes) => {
+            XPathValue::Nodes(nodes) => {
                 for node in nodes {
                     self.copy_node(node)?;
                 }
                 Ok(())
             }
-            Value::Fragment(root) => self.copy_node(root),
+            XPathValue::Fragment(root) => self.copy_node(root),
             value => {
                 let text = self.take_text(value)?;
                 self.add_text(&text, false)
@@ -53,12 +53,12 @@ impl<'s> Engine<'s> {
         decl.map_or(Default::default(), |decl| (decl.prefix, decl.uri))
     }
 
-    fn copy_attribute(&mut self, node: NodeRef) -> Run<()> {
+    fn copy_attribute(&mut self, node: NodeRef) -> RunResult<()> {
         let (name, value) = (self.store.name(node), self.string(node)?);
         self.add_attribute(name, &value)
     }
 
-    fn copy_leaf(&mut self, node: NodeRef) -> Run<()> {
+    fn copy_leaf(&mut self, node: NodeRef) -> RunResult<()> {
         let kind = self.store.kind(node);
         let value = self.string(node)?;
         match kind {
@@ -81,7 +81,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    fn copy_own_declarations(&mut self, node: NodeRef, element: u32) -> Run<()> {
+    fn copy_own_declarations(&mut self, node: NodeRef, element: u32) -> RunResult<()> {
         let own: Vec<_> = self.store.doc(node.doc).own_declarations(node.node).map(|(_, decl)| decl).collect();
         for decl in own {
             if !decl.uri.is_none() {
@@ -92,7 +92,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Copies a node with its descendants.
-    fn copy_node(&mut self, node: NodeRef) -> Run<()> {
+    fn copy_node(&mut self, node: NodeRef) -> RunResult<()> {
         if node.ns > 0 {
             let ((prefix, uri), output) = (self.namespace_node(node), self.output());
             return match self.store.doc(output.doc).node(output.parent).kind {
@@ -150,7 +150,7 @@ impl<'s> Engine<'s> {
         Ok(())
     }
 
-    fn copy_element(&mut self, node: NodeRef, is_top: bool) -> Run<()> {
+    fn copy_element(&mut self, node: NodeRef, is_top: bool) -> RunResult<()> {
         let name = self.store.name(node);
         let element = self.open_element(name)?;
         if is_top {

@@ -7,22 +7,22 @@ mod number;
 mod sort;
 
 use crate::engine::{Engine, Focus, Global};
-use crate::failure::{Failure, Run, failed};
+use crate::failure::{RunResult, TransformFailure, failed};
 use crate::names::ExpandedName;
-use crate::sheet::{Avt, AvtPart, Instruction, Literal, Located, VariableValue, WithParam};
+use crate::sheet::{Avt, AvtPart, Instruction, Literal, LocatedNode, VariableValue, WithParam};
 use crate::store::{DocId, NodeRef};
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 use std::rc::Rc;
 
 /// Local variables of all active templates, as libxslt's `xsltMaxVars`.
 const LOCALS_MAX: usize = 15_000;
 
-type Params = Rc<Vec<(ExpandedName, Value)>>;
+type Params = Rc<Vec<(ExpandedName, XPathValue)>>;
 
 #[derive(Default)]
-pub(crate) struct Machine<'s> {
+pub(crate) struct ExecMachine<'s> {
     frames: Vec<Frame<'s>>,
-    outputs: Vec<Output>,
+    outputs: Vec<TreeOutput>,
     depth: usize,
     /// Current template rule (section 5.6).
     rule: Option<usize>,
@@ -30,29 +30,29 @@ pub(crate) struct Machine<'s> {
     mode: Option<ExpandedName>,
     params: Params,
     /// Values of `func:result`, one for each function in work.
-    results: Vec<Option<Value>>,
+    results: Vec<Option<XPathValue>>,
     /// Position of the current instruction, for messages.
-    at: Option<&'s Located>,
+    at: Option<&'s LocatedNode>,
 }
 
 /// Tree under construction.
 #[derive(Clone, Copy)]
-pub(crate) struct Output {
+pub(crate) struct TreeOutput {
     pub doc: DocId,
     pub parent: u32,
 }
 
 struct Frame<'s> {
-    block: &'s [Located],
+    block: &'s [LocatedNode],
     next: usize,
     focus: Focus,
     /// Local variables before the block.
     locals: usize,
-    end: End<'s>,
+    end: FrameEnd<'s>,
 }
 
 /// Action at the end of a frame's block.
-enum End<'s> {
+enum FrameEnd<'s> {
     Nothing,
     CloseElement,
     /// The attribute sets of a literal result element are complete: its own attributes and content follow.
@@ -61,7 +61,7 @@ enum End<'s> {
         frame: usize,
     },
     Variable(ExpandedName),
-    WithParam(Box<Call<'s>>),
+    WithParam(Box<TemplateCall<'s>>),
     Attribute {
         name: String,
         namespace: Option<String>,
@@ -92,15 +92,15 @@ enum End<'s> {
 }
 
 /// Call whose parameters are being evaluated.
-struct Call<'s> {
-    target: Target,
+struct TemplateCall<'s> {
+    target: ExecTarget,
     params: &'s [WithParam],
     at: usize,
-    values: Vec<(ExpandedName, Value)>,
+    values: Vec<(ExpandedName, XPathValue)>,
     focus: Focus,
 }
 
-enum Target {
+enum ExecTarget {
     Template(usize),
     Apply { nodes: Vec<NodeRef>, mode: Option<ExpandedName> },
     Imports,
@@ -111,12 +111,12 @@ fn size_of_params(params: &Params) -> usize {
     params.iter().map(|(_, value)| value.bytes()).sum()
 }
 
-static NO_BLOCK: &[Located] = &[];
+static NO_BLOCK: &[LocatedNode] = &[];
 
 impl<'s> Engine<'s> {
     /// Message with the position of the current instruction, as libxslt words it.
-    pub fn located(&self, failure: &Failure) -> String {
-        let Failure::Error(message) = failure else { return String::new() };
+    pub fn located(&self, failure: &TransformFailure) -> String {
+        let TransformFailure::Error(message) = failure else { return String::new() };
         match self.machine.at {
             Some(at) => {
                 let uri = &self.sheet.in_scope(at.scope).base;
@@ -127,7 +127,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Runs the stylesheet on a document. Returns the result's document.
-    pub fn transform(&mut self) -> Run<DocId> {
+    pub fn transform(&mut self) -> RunResult<DocId> {
         self.permanent += 1;
         let sheet = self.sheet;
         for name in sheet.globals.keys() {
@@ -140,22 +140,22 @@ impl<'s> Engine<'s> {
         }
         let result = self.new_document()?;
         self.permanent -= 1;
-        self.machine.outputs.push(Output { doc: result, parent: 0 });
+        self.machine.outputs.push(TreeOutput { doc: result, parent: 0 });
         let root = NodeRef::root(self.source);
         let focus = Focus { node: root, position: 1, size: 1, current: root, scope: 0 };
-        let end = End::Apply { nodes: vec![root], at: 0, mode: None, params: Params::default() };
+        let end = FrameEnd::Apply { nodes: vec![root], at: 0, mode: None, params: Params::default() };
         self.push(NO_BLOCK, focus, end);
         self.run(0)?;
         Ok(result)
     }
 
-    fn push(&mut self, block: &'s [Located], focus: Focus, end: End<'s>) {
+    fn push(&mut self, block: &'s [LocatedNode], focus: Focus, end: FrameEnd<'s>) {
         let locals = self.locals.len();
         self.machine.frames.push(Frame { block, next: 0, focus, locals, end });
     }
 
     /// Runs until `floor` frames are left.
-    fn run(&mut self, floor: usize) -> Run<()> {
+    fn run(&mut self, floor: usize) -> RunResult<()> {
         while self.machine.frames.len() > floor {
             self.step(1)?;
             let Some(frame) = self.machine.frames.last_mut() else { return Ok(()) };
@@ -172,45 +172,45 @@ impl<'s> Engine<'s> {
         Ok(())
     }
 
-    fn end_frame(&mut self) -> Run<()> {
+    fn end_frame(&mut self) -> RunResult<()> {
         let Some(mut frame) = self.machine.frames.pop() else { return Ok(()) };
         self.unbind(frame.locals);
         match frame.end {
-            End::Nothing => {}
-            End::CloseElement => self.close_element(),
-            End::Literal(literal) => self.literal_content(literal, &frame.focus)?,
-            End::AttributeSet { frame } => self.frame = frame,
-            End::Variable(name) => {
+            FrameEnd::Nothing => {}
+            FrameEnd::CloseElement => self.close_element(),
+            FrameEnd::Literal(literal) => self.literal_content(literal, &frame.focus)?,
+            FrameEnd::AttributeSet { frame } => self.frame = frame,
+            FrameEnd::Variable(name) => {
                 let value = self.pop_fragment();
                 self.bind(name, value)?;
             }
-            End::WithParam(mut call) => {
+            FrameEnd::WithParam(mut call) => {
                 let value = self.pop_fragment();
                 let Some(param) = call.params.get(call.at) else { return Ok(()) };
                 call.values.push((param.name, value));
                 call.at += 1;
                 self.invoke(*call)?;
             }
-            End::Attribute { name, namespace } => {
+            FrameEnd::Attribute { name, namespace } => {
                 let value = self.pop_text()?;
                 self.add_named_attribute(&name, namespace.as_deref(), &value, &frame.focus)?;
             }
-            End::Comment => {
+            FrameEnd::Comment => {
                 let text = self.pop_text()?;
                 self.add_comment(&text)?;
             }
-            End::Processing(name) => {
+            FrameEnd::Processing(name) => {
                 let text = self.pop_text()?;
                 self.add_processing(&name, &text)?;
             }
-            End::Message { terminate } => {
+            FrameEnd::Message { terminate } => {
                 let text = self.pop_text()?;
                 self.messages.push(text);
                 if terminate {
-                    return Err(Failure::Terminated);
+                    return Err(TransformFailure::Terminated);
                 }
             }
-            End::ForEach { ref nodes, ref mut at } => {
+            FrameEnd::ForEach { ref nodes, ref mut at } => {
                 *at += 1;
                 if let Some(node) = nodes.get(*at).copied() {
                     frame.focus = Focus { node, current: node, position: *at + 1, ..frame.focus };
@@ -218,7 +218,7 @@ impl<'s> Engine<'s> {
                     self.machine.frames.push(frame);
                 }
             }
-            End::Apply { ref nodes, ref mut at, mode, ref params } => {
+            FrameEnd::Apply { ref nodes, ref mut at, mode, ref params } => {
                 if let Some(node) = nodes.get(*at).copied() {
                     *at += 1;
                     let (position, size, params) = (*at, nodes.len(), params.clone());
@@ -227,7 +227,7 @@ impl<'s> Engine<'s> {
                     self.apply_rule(focus, mode, params)?;
                 }
             }
-            End::Template { frame, rule, mode, params, mark } => {
+            FrameEnd::Template { frame, rule, mode, params, mark } => {
                 self.bytes_left += size_of_params(&self.machine.params);
                 self.frame = frame;
                 self.machine.rule = rule;
@@ -236,7 +236,7 @@ impl<'s> Engine<'s> {
                 self.machine.depth -= 1;
                 self.release(mark);
             }
-            End::FunctionResult => {
+            FrameEnd::FunctionResult => {
                 let value = self.pop_fragment();
                 self.set_result(value)?;
             }
@@ -244,7 +244,7 @@ impl<'s> Engine<'s> {
         Ok(())
     }
 
-    fn bind(&mut self, name: ExpandedName, value: Value) -> Run<()> {
+    fn bind(&mut self, name: ExpandedName, value: XPathValue) -> RunResult<()> {
         if self.locals.len() >= LOCALS_MAX {
             return failed(
                 "xsltApplyXSLTTemplate: A potential infinite template recursion was detected: too many variables",
@@ -263,7 +263,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    fn instruct(&mut self, instruction: &'s Instruction, focus: Focus) -> Run<()> {
+    fn instruct(&mut self, instruction: &'s Instruction, focus: Focus) -> RunResult<()> {
         let sheet = self.sheet;
         match instruction {
             Instruction::Text { text, raw } => self.add_text(text, *raw)?,
@@ -283,45 +283,45 @@ impl<'s> Engine<'s> {
                     None => self.children(focus.node),
                 };
                 let nodes = self.sort(nodes, sorts, &focus)?;
-                let target = Target::Apply { nodes, mode: *mode };
-                self.invoke(Call { target, params, at: 0, values: Vec::new(), focus })?;
+                let target = ExecTarget::Apply { nodes, mode: *mode };
+                self.invoke(TemplateCall { target, params, at: 0, values: Vec::new(), focus })?;
             }
             Instruction::ApplyImports(params) => {
-                self.invoke(Call { target: Target::Imports, params, at: 0, values: Vec::new(), focus })?;
+                self.invoke(TemplateCall { target: ExecTarget::Imports, params, at: 0, values: Vec::new(), focus })?;
             }
             Instruction::CallTemplate { name, params } => {
                 let Some(template) = sheet.named.get(name).copied() else {
                     let local = self.names.text(name.local).to_string();
                     return failed(format!("The called template '{local}' was not found."));
                 };
-                let target = Target::Template(template);
-                self.invoke(Call { target, params, at: 0, values: Vec::new(), focus })?;
+                let target = ExecTarget::Template(template);
+                self.invoke(TemplateCall { target, params, at: 0, values: Vec::new(), focus })?;
             }
             Instruction::ForEach { select, sorts, body } => {
                 let nodes = match self.eval(select, &focus)? {
-                    Value::Nodes(nodes) => nodes,
+                    XPathValue::Nodes(nodes) => nodes,
                     _ => return failed("The 'select' expression does not evaluate to a node set."),
                 };
                 let nodes = self.sort(nodes, sorts, &focus)?;
                 if let Some(node) = nodes.first().copied() {
                     let focus = Focus { node, current: node, position: 1, size: nodes.len(), ..focus };
-                    self.push(sheet.block(*body), focus, End::ForEach { nodes, at: 0 });
+                    self.push(sheet.block(*body), focus, FrameEnd::ForEach { nodes, at: 0 });
                 }
             }
             Instruction::If { test, body } => {
                 if self.eval(test, &focus)?.truth() {
-                    self.push(sheet.block(*body), focus, End::Nothing);
+                    self.push(sheet.block(*body), focus, FrameEnd::Nothing);
                 }
             }
             Instruction::Choose { whens, otherwise } => {
                 for (test, body) in whens {
                     if self.eval(test, &focus)?.truth() {
-                        self.push(sheet.block(*body), focus, End::Nothing);
+                        self.push(sheet.block(*body), focus, FrameEnd::Nothing);
                         return Ok(());
                     }
                 }
                 if let Some(body) = otherwise {
-                    self.push(sheet.block(*body), focus, End::Nothing);
+                    self.push(sheet.block(*body), focus, FrameEnd::Nothing);
                 }
             }
             Instruction::Variable { name, value } => {
@@ -342,7 +342,7 @@ impl<'s> Engine<'s> {
                 let name = self.avt(name, &focus)?;
                 let namespace = self.optional_avt(namespace.as_ref(), &focus)?;
                 self.open_named_element(&name, namespace.as_deref(), &focus)?;
-                self.push(sheet.block(*body), focus, End::CloseElement);
+                self.push(sheet.block(*body), focus, FrameEnd::CloseElement);
                 self.push_sets(sets, focus)?;
             }
             Instruction::Attribute { name, namespace, body } => {
@@ -354,16 +354,16 @@ impl<'s> Engine<'s> {
                     return Ok(());
                 }
                 self.push_output()?;
-                self.push(body, focus, End::Attribute { name, namespace });
+                self.push(body, focus, FrameEnd::Attribute { name, namespace });
             }
             Instruction::Comment(body) => {
                 self.push_output()?;
-                self.push(sheet.block(*body), focus, End::Comment);
+                self.push(sheet.block(*body), focus, FrameEnd::Comment);
             }
             Instruction::Processing { name, body } => {
                 let name = self.avt(name, &focus)?;
                 self.push_output()?;
-                self.push(sheet.block(*body), focus, End::Processing(name));
+                self.push(sheet.block(*body), focus, FrameEnd::Processing(name));
             }
             Instruction::Number(number) => {
                 let text = self.number(number, &focus)?;
@@ -374,19 +374,19 @@ impl<'s> Engine<'s> {
             }
             Instruction::Message { terminate, body } => {
                 self.push_output()?;
-                self.push(sheet.block(*body), focus, End::Message { terminate: *terminate });
+                self.push(sheet.block(*body), focus, FrameEnd::Message { terminate: *terminate });
             }
-            Instruction::Fallback(body) => self.push(sheet.block(*body), focus, End::Nothing),
+            Instruction::Fallback(body) => self.push(sheet.block(*body), focus, FrameEnd::Nothing),
             Instruction::Unsupported(why) => return failed(why.clone()),
             Instruction::FunctionResult(value) => match value {
-                VariableValue::Empty => self.set_result(Value::Text(String::new()))?,
+                VariableValue::Empty => self.set_result(XPathValue::Text(String::new()))?,
                 VariableValue::Select(expr) => {
                     let value = self.eval(expr, &focus)?;
                     self.set_result(value)?;
                 }
                 VariableValue::Body(body) => {
                     self.push_output()?;
-                    self.push(sheet.block(*body), focus, End::FunctionResult);
+                    self.push(sheet.block(*body), focus, FrameEnd::FunctionResult);
                 }
             },
         }
@@ -394,20 +394,20 @@ impl<'s> Engine<'s> {
     }
 
     /// Value of a body that is only text or `xsl:value-of`.
-    fn simple_text(&mut self, body: &'s [Located], focus: &Focus) -> Run<Option<String>> {
+    fn simple_text(&mut self, body: &'s [LocatedNode], focus: &Focus) -> RunResult<Option<String>> {
         Ok(match body {
             [] => Some(String::new()),
-            [Located { instruction: Instruction::Text { text, .. }, .. }] => Some(text.clone()),
-            [Located { instruction: Instruction::ValueOf { select, .. }, scope, .. }] => {
+            [LocatedNode { instruction: Instruction::Text { text, .. }, .. }] => Some(text.clone()),
+            [LocatedNode { instruction: Instruction::ValueOf { select, .. }, scope, .. }] => {
                 Some(self.eval_text(select, &Focus { scope: *scope, ..*focus })?)
             }
             _ => None,
         })
     }
 
-    fn define(&mut self, name: ExpandedName, value: &'s VariableValue, focus: Focus) -> Run<()> {
+    fn define(&mut self, name: ExpandedName, value: &'s VariableValue, focus: Focus) -> RunResult<()> {
         match value {
-            VariableValue::Empty => self.bind(name, Value::Text(String::new())),
+            VariableValue::Empty => self.bind(name, XPathValue::Text(String::new())),
             VariableValue::Select(expr) => {
                 let value = self.eval(expr, &focus)?;
                 self.bind(name, value)
@@ -415,14 +415,14 @@ impl<'s> Engine<'s> {
             VariableValue::Body(body) => {
                 self.push_output()?;
                 let block = self.sheet.block(*body);
-                self.push(block, focus, End::Variable(name));
+                self.push(block, focus, FrameEnd::Variable(name));
                 Ok(())
             }
         }
     }
 
     /// Evaluates a global variable, or a parameter without a given value.
-    pub fn evaluate_global(&mut self, name: ExpandedName) -> Run<Value> {
+    pub fn evaluate_global(&mut self, name: ExpandedName) -> RunResult<XPathValue> {
         let sheet = self.sheet;
         let Some(global) = sheet.globals.get(&name) else { return failed("Undefined variable") };
         self.globals.insert(name, Global::InWork);
@@ -431,12 +431,12 @@ impl<'s> Engine<'s> {
         let given = self.parameters.get(&name).cloned().filter(|_| global.is_param);
         let value = match (given, &global.value) {
             (Some(given), _) => given,
-            (None, VariableValue::Empty) => Value::Text(String::new()),
+            (None, VariableValue::Empty) => XPathValue::Text(String::new()),
             (None, VariableValue::Select(expr)) => self.outside(|engine| engine.eval(expr, &focus))?,
             (None, VariableValue::Body(body)) => self.outside(|engine| {
                 engine.push_output()?;
                 let floor = engine.machine.frames.len();
-                engine.push(sheet.block(*body), focus, End::Nothing);
+                engine.push(sheet.block(*body), focus, FrameEnd::Nothing);
                 engine.nested(floor)?;
                 Ok(engine.pop_fragment())
             })?,
@@ -446,7 +446,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Evaluates for all templates: without local variables, with fragments that stay.
-    pub fn outside<T>(&mut self, work: impl FnOnce(&mut Engine<'s>) -> Run<T>) -> Run<T> {
+    pub fn outside<T>(&mut self, work: impl FnOnce(&mut Engine<'s>) -> RunResult<T>) -> RunResult<T> {
         let frame = std::mem::replace(&mut self.frame, self.locals.len());
         let params = std::mem::take(&mut self.machine.params);
         self.permanent += 1;
@@ -458,7 +458,7 @@ impl<'s> Engine<'s> {
     }
 
     /// Runs frames from within an expression.
-    fn nested(&mut self, floor: usize) -> Run<()> {
+    fn nested(&mut self, floor: usize) -> RunResult<()> {
         self.evaluations += 4;
         if self.evaluations > crate::engine::EVALUATION_DEPTH_MAX {
             return failed("the evaluation of an expression nests too deeply");
@@ -471,7 +471,12 @@ impl<'s> Engine<'s> {
     }
 
     /// Calls a function of the stylesheet (EXSLT functions).
-    pub fn call_function(&mut self, name: ExpandedName, values: Vec<Value>, focus: &Focus) -> Run<Value> {
+    pub fn call_function(
+        &mut self,
+        name: ExpandedName,
+        values: Vec<XPathValue>,
+        focus: &Focus,
+    ) -> RunResult<XPathValue> {
         let sheet = self.sheet;
         let Some(function) = sheet.functions.get(&name) else { return failed("Unregistered function") };
         let body = sheet.block(function.body);
@@ -495,17 +500,17 @@ impl<'s> Engine<'s> {
         self.push_output()?;
         let floor = self.machine.frames.len();
         let focus = Focus { current: focus.node, ..*focus };
-        self.push(body.get(body_at..).unwrap_or(NO_BLOCK), focus, End::Nothing);
+        self.push(body.get(body_at..).unwrap_or(NO_BLOCK), focus, FrameEnd::Nothing);
         self.nested(floor)?;
         self.machine.outputs.pop();
-        let value = self.machine.results.pop().flatten().unwrap_or(Value::Text(String::new()));
+        let value = self.machine.results.pop().flatten().unwrap_or(XPathValue::Text(String::new()));
         self.unbind(locals);
         self.machine.params = params;
         self.frame = frame;
         Ok(value)
     }
 
-    fn set_result(&mut self, value: Value) -> Run<()> {
+    fn set_result(&mut self, value: XPathValue) -> RunResult<()> {
         match self.machine.results.last_mut() {
             Some(result) if result.is_none() => {
                 *result = Some(value);
@@ -516,7 +521,7 @@ impl<'s> Engine<'s> {
         }
     }
 
-    pub fn avt(&mut self, avt: &Avt, focus: &Focus) -> Run<String> {
+    pub fn avt(&mut self, avt: &Avt, focus: &Focus) -> RunResult<String> {
         let mut out = String::new();
         for part in &avt.0 {
             match part {
@@ -527,7 +532,7 @@ impl<'s> Engine<'s> {
         self.check_text(&out)?;
         Ok(out)
     }
-    fn optional_avt(&mut self, avt: Option<&Avt>, focus: &Focus) -> Run<Option<String>> {
+    fn optional_avt(&mut self, avt: Option<&Avt>, focus: &Focus) -> RunResult<Option<String>> {
         match avt {
             Some(avt) => self.avt(avt, focus).map(Some),
             None => Ok(None),

@@ -1,15 +1,15 @@
 //! `xsl:number` (section 7.7), with libxslt's rules where the section leaves freedom.
 
 use crate::engine::{Engine, Focus};
-use crate::failure::Run;
+use crate::failure::RunResult;
 use crate::format;
 use crate::sheet::{NumberInstruction, NumberLevel};
 use crate::store::NodeRef;
 use crate::tree::NIL;
-use crate::xpath::pattern::Pattern;
+use crate::xpath::pattern::MatchPattern;
 
 impl Engine<'_> {
-    pub(super) fn number(&mut self, number: &NumberInstruction, focus: &Focus) -> Run<String> {
+    pub(super) fn number(&mut self, number: &NumberInstruction, focus: &Focus) -> RunResult<String> {
         let numbers = match &number.value {
             Some(value) => vec![self.eval_number(value, focus)?],
             None => self.count(number, focus)?,
@@ -26,7 +26,7 @@ impl Engine<'_> {
         Ok(format::number_list(&numbers, &format, &separator, size))
     }
 
-    fn count(&mut self, number: &NumberInstruction, focus: &Focus) -> Run<Vec<f64>> {
+    fn count(&mut self, number: &NumberInstruction, focus: &Focus) -> RunResult<Vec<f64>> {
         if number.level == NumberLevel::Any {
             return self.count_any(number, focus);
         }
@@ -59,7 +59,7 @@ impl Engine<'_> {
         Ok(found)
     }
 
-    fn count_any(&mut self, number: &NumberInstruction, focus: &Focus) -> Run<Vec<f64>> {
+    fn count_any(&mut self, number: &NumberInstruction, focus: &Focus) -> RunResult<Vec<f64>> {
         let mut count = 0.0;
         let mut node = focus.node;
         loop {
@@ -88,7 +88,7 @@ impl Engine<'_> {
         Ok(vec![count])
     }
 
-    fn matches_from(&mut self, from: &Option<Pattern>, node: NodeRef, scope: u32) -> Run<bool> {
+    fn matches_from(&mut self, from: &Option<MatchPattern>, node: NodeRef, scope: u32) -> RunResult<bool> {
         match from {
             Some(pattern) => self.matches(pattern, node, scope),
             None => Ok(false),
@@ -96,7 +96,7 @@ impl Engine<'_> {
     }
 
     /// Matches `count`; without it, nodes of the current node's type and name.
-    fn counts(&mut self, count: &Option<Pattern>, node: NodeRef, focus: &Focus) -> Run<bool> {
+    fn counts(&mut self, count: &Option<MatchPattern>, node: NodeRef, focus: &Focus) -> RunResult<bool> {
         self.step(1)?;
         match count {
             Some(pattern) => self.matches(pattern, node, focus.scope),

@@ -1,7 +1,7 @@
 //! `xsl:sort` (section 10). Texts compare by their bytes, as libxslt's do without a locale.
 
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::sheet::SortKey;
 use crate::store::NodeRef;
 use crate::xpath::number;
@@ -13,7 +13,7 @@ enum Key {
 }
 
 impl Engine<'_> {
-    pub(super) fn sort(&mut self, nodes: Vec<NodeRef>, sorts: &[SortKey], focus: &Focus) -> Run<Vec<NodeRef>> {
+    pub(super) fn sort(&mut self, nodes: Vec<NodeRef>, sorts: &[SortKey], focus: &Focus) -> RunResult<Vec<NodeRef>> {
         if sorts.is_empty() || nodes.len() < 2 {
             return Ok(nodes);
         }

@@ -2,7 +2,7 @@
 
 /// Parts of a date or time.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stamp {
+pub(super) struct DateParts {
     pub kind: StampKind,
     pub year: i64,
     pub month: i64,
@@ -98,7 +98,7 @@ impl Reader<'_> {
         self.0 = self.0.get(count..)?;
         Some(whole + format!("0.{text}").parse::<f64>().ok()?)
     }
-    fn time(&mut self, stamp: &mut Stamp) -> Option<()> {
+    fn time(&mut self, stamp: &mut DateParts) -> Option<()> {
         stamp.hour = self.two(0, 24)?;
         self.eat(':')?;
         stamp.minute = self.two(0, 59)?;
@@ -106,7 +106,7 @@ impl Reader<'_> {
         stamp.second = self.seconds()?;
         (stamp.hour < 24 || (stamp.minute == 0 && stamp.second == 0.0)).then_some(())
     }
-    fn zone(&mut self, stamp: &mut Stamp) -> Option<()> {
+    fn zone(&mut self, stamp: &mut DateParts) -> Option<()> {
         if self.0.is_empty() {
             return Some(());
         }
@@ -123,10 +123,10 @@ impl Reader<'_> {
 }
 
 /// Parses a date or time.
-pub(super) fn parse(text: &str) -> Option<Stamp> {
+pub(super) fn parse(text: &str) -> Option<DateParts> {
     let text = text.trim();
     let blank =
-        Stamp { kind: StampKind::DateTime, year: 0, month: 1, day: 1, hour: 0, minute: 0, second: 0.0, zone: None };
+        DateParts { kind: StampKind::DateTime, year: 0, month: 1, day: 1, hour: 0, minute: 0, second: 0.0, zone: None };
     let mut stamp = blank;
     if let Some(rest) = text.strip_prefix("--") {
         let mut reader = Reader(rest);
@@ -187,7 +187,7 @@ pub(super) fn parse(text: &str) -> Option<Stamp> {
     Some(stamp)
 }
 
-impl Stamp {
+impl DateParts {
     pub fn has_date(&self) -> bool {
         matches!(self.kind, StampKind::DateTime | StampKind::Date)
     }
@@ -334,7 +334,7 @@ impl Duration {
 }
 
 /// Adds a duration (XML Schema part 2, appendix E).
-pub(super) fn add(stamp: &Stamp, duration: &Duration) -> Option<Stamp> {
+pub(super) fn add(stamp: &DateParts, duration: &Duration) -> Option<DateParts> {
     let month = stamp.month - 1 + duration.months;
     let year = stamp.year + month.div_euclid(12);
     let month = month.rem_euclid(12) + 1;
@@ -348,7 +348,7 @@ pub(super) fn add(stamp: &Stamp, duration: &Duration) -> Option<Stamp> {
     let days = day_number(year, month, day) + duration.days + minutes.div_euclid(1440);
     let (year, month, day) = civil(days);
     let minutes = minutes.rem_euclid(1440);
-    let mut sum = Stamp { year, month, day, hour: minutes / 60, minute: minutes % 60, second, ..*stamp };
+    let mut sum = DateParts { year, month, day, hour: minutes / 60, minute: minutes % 60, second, ..*stamp };
     let has_time = sum.hour != 0 || sum.minute != 0 || sum.second != 0.0;
     if has_time && stamp.kind != StampKind::Time {
         sum.kind = StampKind::DateTime;

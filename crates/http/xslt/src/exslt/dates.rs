@@ -1,9 +1,9 @@
 //! EXSLT dates and times. Texts that are not dates give the empty string or NaN.
 
-use super::calendar::{self, Duration, Stamp, StampKind};
+use super::calendar::{self, DateParts, Duration, StampKind};
 use crate::engine::{Engine, Focus};
-use crate::failure::Run;
-use crate::xpath::Value;
+use crate::failure::RunResult;
+use crate::xpath::XPathValue;
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;
 
@@ -25,11 +25,11 @@ const MONTHS: &[&str] = &[
 
 impl Engine<'_> {
     /// The local time.
-    fn stamp_now(&self) -> Stamp {
+    fn stamp_now(&self) -> DateParts {
         let local = self.now + self.zone;
         let (year, month, day) = calendar::civil(local.div_euclid(86_400));
         let rest = local.rem_euclid(86_400);
-        Stamp {
+        DateParts {
             kind: StampKind::DateTime,
             year,
             month,
@@ -41,14 +41,19 @@ impl Engine<'_> {
         }
     }
 
-    pub(super) fn call_dates(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    pub(super) fn call_dates(
+        &mut self,
+        function: Function,
+        arguments: &[Expr],
+        focus: &Focus,
+    ) -> RunResult<XPathValue> {
         use Function as F;
         match function {
-            F::DateDateTime => return Ok(Value::Text(self.stamp_now().text())),
+            F::DateDateTime => return Ok(XPathValue::Text(self.stamp_now().text())),
             F::DateAdd | F::DateAddDuration | F::DateDifference => {
                 let first = self.text_argument(arguments.first(), focus)?;
                 let second = self.text_argument(arguments.get(1), focus)?;
-                return Ok(Value::Text(two(function, &first, &second).unwrap_or_default()));
+                return Ok(XPathValue::Text(two(function, &first, &second).unwrap_or_default()));
             }
             F::DateSum => {
                 let mut sum = Some(Duration::default());
@@ -57,7 +62,7 @@ impl Engine<'_> {
                     let text = self.string(*node)?;
                     sum = sum.zip(calendar::parse_duration(&text)).and_then(|(a, b)| plus(&a, &b));
                 }
-                return Ok(Value::Text(sum.filter(|_| !nodes.is_empty()).map_or(String::new(), |sum| sum.text())));
+                return Ok(XPathValue::Text(sum.filter(|_| !nodes.is_empty()).map_or(String::new(), |sum| sum.text())));
             }
             F::DateDuration => {
                 let seconds = match arguments.first() {
@@ -65,9 +70,9 @@ impl Engine<'_> {
                     None => self.now as f64,
                 };
                 if !seconds.is_finite() || seconds.abs() > 1e15 {
-                    return Ok(Value::Text(String::new()));
+                    return Ok(XPathValue::Text(String::new()));
                 }
-                return Ok(Value::Text(Duration { seconds, ..Duration::default() }.normalized().text()));
+                return Ok(XPathValue::Text(Duration { seconds, ..Duration::default() }.normalized().text()));
             }
             _ => {}
         }
@@ -93,34 +98,34 @@ impl Engine<'_> {
                 }
                 _ => f64::NAN,
             };
-            return Ok(Value::Number(seconds));
+            return Ok(XPathValue::Number(seconds));
         }
         Ok(match function {
-            F::DateDate => {
-                Value::Text(stamp.filter(Stamp::has_date).map_or(String::new(), |s| s.with_zone(s.date_text())))
-            }
+            F::DateDate => XPathValue::Text(
+                stamp.filter(DateParts::has_date).map_or(String::new(), |s| s.with_zone(s.date_text())),
+            ),
             F::DateTime => {
                 let stamp = stamp.filter(|stamp| matches!(stamp.kind, StampKind::DateTime | StampKind::Time));
-                Value::Text(stamp.map_or(String::new(), |s| s.with_zone(s.time_text())))
+                XPathValue::Text(stamp.map_or(String::new(), |s| s.with_zone(s.time_text())))
             }
             F::DateMonthName | F::DateMonthAbbreviation | F::DateDayName | F::DateDayAbbreviation => {
                 let name = stamp.and_then(|stamp| name(function, &stamp)).unwrap_or("");
                 let short = matches!(function, F::DateMonthAbbreviation | F::DateDayAbbreviation);
-                Value::Text(if short { name.get(..3).unwrap_or("") } else { name }.into())
+                XPathValue::Text(if short { name.get(..3).unwrap_or("") } else { name }.into())
             }
             F::DateLeapYear => match stamp.filter(has_year) {
-                Some(stamp) => Value::Bool(calendar::is_leap(stamp.year)),
-                None => Value::Number(f64::NAN),
+                Some(stamp) => XPathValue::Bool(calendar::is_leap(stamp.year)),
+                None => XPathValue::Number(f64::NAN),
             },
-            _ => Value::Number(stamp.and_then(|stamp| number(function, &stamp)).unwrap_or(f64::NAN)),
+            _ => XPathValue::Number(stamp.and_then(|stamp| number(function, &stamp)).unwrap_or(f64::NAN)),
         })
     }
 }
 
-fn has_year(stamp: &Stamp) -> bool {
+fn has_year(stamp: &DateParts) -> bool {
     matches!(stamp.kind, StampKind::DateTime | StampKind::Date | StampKind::YearMonth | StampKind::Year)
 }
-fn has_month(stamp: &Stamp) -> bool {
+fn has_month(stamp: &DateParts) -> bool {
     matches!(
         stamp.kind,
         StampKind::DateTime | StampKind::Date | StampKind::YearMonth | StampKind::Month | StampKind::MonthDay
@@ -128,11 +133,11 @@ fn has_month(stamp: &Stamp) -> bool {
 }
 
 /// 0 for Sunday.
-fn weekday(stamp: &Stamp) -> i64 {
+fn weekday(stamp: &DateParts) -> i64 {
     (calendar::day_number(stamp.year, stamp.month, stamp.day) + 4).rem_euclid(7)
 }
 
-fn name(function: Function, stamp: &Stamp) -> Option<&'static str> {
+fn name(function: Function, stamp: &DateParts) -> Option<&'static str> {
     match function {
         Function::DateMonthName | Function::DateMonthAbbreviation => {
             has_month(stamp).then(|| MONTHS.get(stamp.month as usize - 1).copied()).flatten()
@@ -141,7 +146,7 @@ fn name(function: Function, stamp: &Stamp) -> Option<&'static str> {
     }
 }
 
-fn number(function: Function, stamp: &Stamp) -> Option<f64> {
+fn number(function: Function, stamp: &DateParts) -> Option<f64> {
     use Function as F;
     let day_of_year = calendar::day_number(stamp.year, stamp.month, stamp.day) - calendar::day_number(stamp.year, 1, 1);
     let has_time = matches!(stamp.kind, StampKind::DateTime | StampKind::Time);
@@ -155,7 +160,7 @@ fn number(function: Function, stamp: &Stamp) -> Option<f64> {
         F::DateDayOfWeekInMonth => (has_day, (stamp.day - 1) / 7 + 1),
         F::DateWeekInYear => (stamp.has_date(), week_in_year(stamp)),
         F::DateWeekInMonth => {
-            let first = weekday(&Stamp { day: 1, ..*stamp });
+            let first = weekday(&DateParts { day: 1, ..*stamp });
             // Weeks start on Monday.
             (stamp.has_date(), (stamp.day - 1 + (first + 6) % 7) / 7 + 1)
         }
@@ -168,7 +173,7 @@ fn number(function: Function, stamp: &Stamp) -> Option<f64> {
 }
 
 /// ISO 8601.
-fn week_in_year(stamp: &Stamp) -> i64 {
+fn week_in_year(stamp: &DateParts) -> i64 {
     let day = calendar::day_number(stamp.year, stamp.month, stamp.day);
     let thursday = day - (weekday(stamp) + 6) % 7 + 3;
     let (year, ..) = calendar::civil(thursday);

@@ -5,17 +5,17 @@ mod dates;
 mod strings;
 
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
-use crate::xpath::Value;
+use crate::xpath::XPathValue;
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;
 use crate::xpath::number;
 use std::collections::HashSet;
 
 impl Engine<'_> {
-    pub fn call_exslt(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    pub fn call_exslt(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         use Function as F;
         match function {
             F::MathMin | F::MathMax | F::MathHighest | F::MathLowest => self.extremes(function, arguments, focus),
@@ -52,15 +52,15 @@ impl Engine<'_> {
         }
     }
 
-    fn nodes_argument(&mut self, arguments: &[Expr], index: usize, focus: &Focus) -> Run<Vec<NodeRef>> {
+    fn nodes_argument(&mut self, arguments: &[Expr], index: usize, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         match self.argument(arguments.get(index), focus)? {
-            Value::Nodes(nodes) => Ok(nodes),
-            Value::Fragment(node) => Ok(vec![node]),
+            XPathValue::Nodes(nodes) => Ok(nodes),
+            XPathValue::Fragment(node) => Ok(vec![node]),
             _ => failed("Invalid type"),
         }
     }
 
-    fn extremes(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn extremes(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         let nodes = self.nodes_argument(arguments, 0, focus)?;
         let mut numbers = Vec::with_capacity(nodes.len());
         for node in &nodes {
@@ -72,25 +72,25 @@ impl Engine<'_> {
             false => numbers.iter().copied().reduce(if is_max { f64::max } else { f64::min }).unwrap_or(f64::NAN),
         };
         Ok(match function {
-            Function::MathMin | Function::MathMax => Value::Number(extreme),
+            Function::MathMin | Function::MathMax => XPathValue::Number(extreme),
             _ => {
                 let found = nodes.into_iter().zip(numbers).filter(|(_, number)| *number == extreme);
-                Value::Nodes(found.map(|(node, _)| node).collect())
+                XPathValue::Nodes(found.map(|(node, _)| node).collect())
             }
         })
     }
 
-    fn math(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn math(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         use Function as F;
         if function == F::MathRandom {
             // Not for secrets: a linear congruential generator (Knuth's constants).
             self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            return Ok(Value::Number((self.random >> 11) as f64 / (1u64 << 53) as f64));
+            return Ok(XPathValue::Number((self.random >> 11) as f64 / (1u64 << 53) as f64));
         }
         if function == F::MathConstant {
             let name = self.text_argument(arguments.first(), focus)?;
             let precision = self.argument(arguments.get(1), focus)?;
-            return Ok(Value::Number(constant(&name, self.number_of(&precision)?)));
+            return Ok(XPathValue::Number(constant(&name, self.number_of(&precision)?)));
         }
         let first = self.argument(arguments.first(), focus)?;
         let first = self.number_of(&first)?;
@@ -98,7 +98,7 @@ impl Engine<'_> {
             Some(expr) => self.eval_number(expr, focus)?,
             None => f64::NAN,
         };
-        Ok(Value::Number(match function {
+        Ok(XPathValue::Number(match function {
             F::MathAbs => first.abs(),
             F::MathSqrt => first.sqrt(),
             F::MathPower => first.powf(second),
@@ -114,7 +114,7 @@ impl Engine<'_> {
         }))
     }
 
-    fn sets(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn sets(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         let first = self.nodes_argument(arguments, 0, focus)?;
         if function == Function::SetDistinct {
             let mut seen = HashSet::new();
@@ -126,7 +126,7 @@ impl Engine<'_> {
                     found.push(node);
                 }
             }
-            return Ok(Value::Nodes(found));
+            return Ok(XPathValue::Nodes(found));
         }
         let second = self.nodes_argument(arguments, 1, focus)?;
         self.step((first.len() + second.len()) as u64)?;
@@ -134,16 +134,16 @@ impl Engine<'_> {
         let bound = second.first().copied();
         let contains_bound = bound.is_some_and(|bound| first.binary_search(&bound).is_ok());
         Ok(match function {
-            Function::SetDifference => Value::Nodes(first.iter().filter(|node| !has(node)).copied().collect()),
-            Function::SetIntersection => Value::Nodes(first.iter().filter(|node| has(node)).copied().collect()),
-            Function::SetHasSameNode => Value::Bool(first.iter().any(has)),
+            Function::SetDifference => XPathValue::Nodes(first.iter().filter(|node| !has(node)).copied().collect()),
+            Function::SetIntersection => XPathValue::Nodes(first.iter().filter(|node| has(node)).copied().collect()),
+            Function::SetHasSameNode => XPathValue::Bool(first.iter().any(has)),
             Function::SetLeading | Function::SetTrailing => match bound {
-                None => Value::Nodes(first),
-                Some(_) if !contains_bound => Value::Nodes(Vec::new()),
+                None => XPathValue::Nodes(first),
+                Some(_) if !contains_bound => XPathValue::Nodes(Vec::new()),
                 Some(bound) => {
                     let leading = function == Function::SetLeading;
                     let kept = first.into_iter().filter(|node| if leading { *node < bound } else { *node > bound });
-                    Value::Nodes(kept.collect())
+                    XPathValue::Nodes(kept.collect())
                 }
             },
             _ => return failed("Unregistered function"),
@@ -151,26 +151,26 @@ impl Engine<'_> {
     }
 
     /// `dyn:map`: the values of an expression for each node.
-    fn map(&mut self, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn map(&mut self, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         let nodes = self.nodes_argument(arguments, 0, focus)?;
         let text = self.text_argument(arguments.get(1), focus)?;
-        let Some(expr) = self.dynamic(&text, focus)? else { return Ok(Value::Nodes(Vec::new())) };
+        let Some(expr) = self.dynamic(&text, focus)? else { return Ok(XPathValue::Nodes(Vec::new())) };
         let size = nodes.len();
         let mut found = Vec::new();
         let mut texts: Vec<(&'static str, String)> = Vec::new();
         for (index, node) in nodes.into_iter().enumerate() {
             let inner = Focus { node, position: index + 1, size, ..*focus };
             match self.eval(&expr, &inner)? {
-                Value::Nodes(nodes) => found.extend(nodes),
-                Value::Fragment(node) => found.push(node),
+                XPathValue::Nodes(nodes) => found.extend(nodes),
+                XPathValue::Fragment(node) => found.push(node),
                 value => {
                     let name = match value {
-                        Value::Bool(_) => "boolean",
-                        Value::Number(_) => "number",
+                        XPathValue::Bool(_) => "boolean",
+                        XPathValue::Number(_) => "number",
                         _ => "string",
                     };
                     let text = match value {
-                        Value::Bool(false) => String::new(),
+                        XPathValue::Bool(false) => String::new(),
                         value => self.take_text(value)?,
                     };
                     texts.push((name, text));
@@ -191,7 +191,7 @@ impl Engine<'_> {
                 found.push(NodeRef { doc, node, ns: 0 });
             }
         }
-        Ok(Value::Nodes(self.in_order(found)?))
+        Ok(XPathValue::Nodes(self.in_order(found)?))
     }
 }
 

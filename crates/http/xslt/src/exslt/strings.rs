@@ -1,8 +1,8 @@
 //! EXSLT strings.
 
 use crate::engine::{Engine, Focus};
-use crate::failure::Run;
-use crate::xpath::Value;
+use crate::failure::RunResult;
+use crate::xpath::XPathValue;
 use crate::xpath::ast::Expr;
 use crate::xpath::functions::Function;
 use std::fmt::Write;
@@ -11,7 +11,12 @@ use std::fmt::Write;
 const PADDING_MAX: usize = 100_000;
 
 impl Engine<'_> {
-    pub(super) fn call_strings(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    pub(super) fn call_strings(
+        &mut self,
+        function: Function,
+        arguments: &[Expr],
+        focus: &Focus,
+    ) -> RunResult<XPathValue> {
         use Function as F;
         if function == F::TextConcat {
             let mut all = String::new();
@@ -19,7 +24,7 @@ impl Engine<'_> {
                 all.push_str(&self.string(node)?);
                 self.check_text(&all)?;
             }
-            return Ok(Value::Text(all));
+            return Ok(XPathValue::Text(all));
         }
         if function == F::TextPadding {
             let length = self.argument(arguments.first(), focus)?;
@@ -30,7 +35,7 @@ impl Engine<'_> {
             };
             let length = if length.is_nan() { 0 } else { length.max(0.0) as usize };
             self.step(length.min(PADDING_MAX) as u64)?;
-            return Ok(Value::Text(text.chars().cycle().take(length.min(PADDING_MAX)).collect()));
+            return Ok(XPathValue::Text(text.chars().cycle().take(length.min(PADDING_MAX)).collect()));
         }
         let text = self.text_argument(arguments.first(), focus)?;
         self.step(text.len() as u64)?;
@@ -53,10 +58,10 @@ impl Engine<'_> {
                     text.split(|c| separator.contains(c)).map(String::from).collect()
                 };
                 let kept = parts.iter().map(String::as_str).filter(|part| !part.is_empty());
-                Value::Nodes(self.text_nodes(kept, Some("token"))?.1)
+                XPathValue::Nodes(self.text_nodes(kept, Some("token"))?.1)
             }
-            F::TextEncodeUri => Value::Text(encode_uri(&text, second.is_some_and(|value| value.truth()))),
-            F::TextDecodeUri => Value::Text(decode_uri(&text)),
+            F::TextEncodeUri => XPathValue::Text(encode_uri(&text, second.is_some_and(|value| value.truth()))),
+            F::TextDecodeUri => XPathValue::Text(decode_uri(&text)),
             F::TextAlign => {
                 let padding = match second {
                     Some(value) => self.take_text(value)?,
@@ -66,17 +71,17 @@ impl Engine<'_> {
                     Some(expr) => self.eval_text(expr, focus)?,
                     None => "left".into(),
                 };
-                Value::Text(align(&text, &padding, &how))
+                XPathValue::Text(align(&text, &padding, &how))
             }
             _ => self.replace(text, arguments, focus)?,
         })
     }
 
     /// `str:replace`: the longest of the search strings at each position.
-    fn replace(&mut self, text: String, arguments: &[Expr], focus: &Focus) -> Run<Value> {
-        let list = |engine: &mut Self, index: usize| -> Run<(Vec<String>, bool)> {
+    fn replace(&mut self, text: String, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
+        let list = |engine: &mut Self, index: usize| -> RunResult<(Vec<String>, bool)> {
             Ok(match engine.argument(arguments.get(index), focus)? {
-                Value::Nodes(nodes) => {
+                XPathValue::Nodes(nodes) => {
                     let mut texts = Vec::with_capacity(nodes.len());
                     for node in nodes {
                         texts.push(engine.string(node)?);
@@ -119,7 +124,7 @@ impl Engine<'_> {
             }
         }
         self.check_text(&out)?;
-        Ok(Value::Text(out))
+        Ok(XPathValue::Text(out))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The method `html`.
 
-use super::Writer;
+use super::TextWriter;
 use super::tags::{self, Tag};
-use crate::failure::Run;
-use crate::names::{Names, QName};
+use crate::failure::RunResult;
+use crate::names::{NameTable, QName};
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
 
 /// Names the encoding in a `meta` of `head` (section 16.2).
-pub(super) fn set_meta_encoding(document: &mut Document, names: &mut Names, encoding: &str) {
+pub(super) fn set_meta_encoding(document: &mut Document, names: &mut NameTable, encoding: &str) {
     let find = |document: &Document, parent: NodeIndex, name: &str| {
         document.children(parent).find(|at| {
             let node = document.node(*at);
@@ -43,7 +43,7 @@ pub(super) fn set_meta_encoding(document: &mut Document, names: &mut Names, enco
     document.move_last_to_front(head);
 }
 
-pub(super) fn write(mut writer: Writer<'_>) -> Run<String> {
+pub(super) fn write(mut writer: TextWriter<'_>) -> RunResult<String> {
     let options = writer.options;
     let document = writer.document;
     match (&options.doctype_public, &options.doctype_system) {
@@ -128,16 +128,16 @@ fn is_block(tag: Option<Tag>) -> bool {
     tag.is_some_and(|tag| !tag.is_inline)
 }
 /// `p`, `pre`, `param`: no line is broken in them.
-fn starts_with_p(writer: &Writer<'_>, node: NodeIndex) -> bool {
+fn starts_with_p(writer: &TextWriter<'_>, node: NodeIndex) -> bool {
     writer.names.text(writer.document.node(node).name.local).starts_with('p')
 }
 
-fn tag_of(writer: &Writer<'_>, node: NodeIndex) -> Option<Tag> {
+fn tag_of(writer: &TextWriter<'_>, node: NodeIndex) -> Option<Tag> {
     let name = writer.document.node(node).name;
     if name.ns.is_none() { tags::tag(writer.names.text(name.local)) } else { None }
 }
 
-fn break_behind(writer: &mut Writer<'_>, node: NodeIndex, tag: Option<Tag>, format: bool) {
+fn break_behind(writer: &mut TextWriter<'_>, node: NodeIndex, tag: Option<Tag>, format: bool) {
     let entry = writer.document.node(node);
     let breaks = format && is_block(tag) && entry.next != NIL && !is_text(writer.document, entry.next);
     if breaks && entry.parent != 0 && !starts_with_p(writer, entry.parent) {
@@ -145,13 +145,13 @@ fn break_behind(writer: &mut Writer<'_>, node: NodeIndex, tag: Option<Tag>, form
     }
 }
 
-fn end_tag(writer: &mut Writer<'_>, node: NodeIndex) {
+fn end_tag(writer: &mut TextWriter<'_>, node: NodeIndex) {
     writer.push("</");
     writer.name(node);
     writer.push(">");
 }
 
-fn start_tag(writer: &mut Writer<'_>, node: NodeIndex) {
+fn start_tag(writer: &mut TextWriter<'_>, node: NodeIndex) {
     writer.push("<");
     writer.name(node);
     writer.declarations(node);
@@ -180,7 +180,7 @@ fn start_tag(writer: &mut Writer<'_>, node: NodeIndex) {
     }
 }
 
-fn value(writer: &mut Writer<'_>, text: &str) {
+fn value(writer: &mut TextWriter<'_>, text: &str) {
     // As in libxml2, double quotes stand in single ones where that needs no escape.
     let quote = if text.contains('"') && !text.contains('\'') { "'" } else { "\"" };
     writer.push(quote);
@@ -212,7 +212,7 @@ fn escape_link(text: &str) -> String {
     out
 }
 
-fn text(writer: &mut Writer<'_>, node: NodeIndex) {
+fn text(writer: &mut TextWriter<'_>, node: NodeIndex) {
     let document = writer.document;
     let entry = document.node(node);
     let parent = writer.names.text(document.node(entry.parent).name.local);

@@ -5,13 +5,13 @@ mod tags;
 mod xhtml;
 mod xml;
 
-use crate::failure::{Run, UNWANTED, failed};
-use crate::names::{ExpandedName, NameId, Names};
+use crate::failure::{RunResult, UNWANTED, failed};
+use crate::names::{ExpandedName, NameId, NameTable};
 use crate::tree::{Document, NIL, NodeIndex, NodeKind};
 use crate::xml::Loader;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum OutputMethod {
     Xml,
     Html,
     Text,
@@ -20,7 +20,7 @@ pub(crate) enum Method {
 /// `xsl:output`, merged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OutputOptions {
-    pub method: Option<Method>,
+    pub method: Option<OutputMethod>,
     pub version: Option<String>,
     pub encoding: Option<String>,
     pub omit_declaration: Option<bool>,
@@ -33,10 +33,10 @@ pub(crate) struct OutputOptions {
 }
 
 /// Text under construction, with its limit.
-pub(super) struct Writer<'w> {
+pub(super) struct TextWriter<'w> {
     pub out: String,
     pub document: &'w Document,
-    pub names: &'w Names,
+    pub names: &'w NameTable,
     pub options: &'w OutputOptions,
     most: usize,
     loader: &'w dyn Loader,
@@ -47,9 +47,9 @@ pub(super) struct Writer<'w> {
 /// Bytes between two questions for the receiver.
 const BYTES_UNASKED: usize = 256 << 10;
 
-impl Writer<'_> {
+impl TextWriter<'_> {
     /// Fails if the result is too large, or not wanted any more.
-    pub fn check(&mut self) -> Run<()> {
+    pub fn check(&mut self) -> RunResult<()> {
         if self.out.len() - self.asked_at >= BYTES_UNASKED {
             self.asked_at = self.out.len();
             if !self.loader.is_wanted() {
@@ -136,7 +136,7 @@ impl Writer<'_> {
 }
 
 /// The result's method: `xsl:output`, or HTML for an element `html` (section 16).
-pub(crate) fn method(document: &Document, names: &Names, options: &OutputOptions) -> Method {
+pub(crate) fn method(document: &Document, names: &NameTable, options: &OutputOptions) -> OutputMethod {
     if let Some(method) = options.method {
         return method;
     }
@@ -145,42 +145,42 @@ pub(crate) fn method(document: &Document, names: &Names, options: &OutputOptions
         match entry.kind {
             NodeKind::Element => {
                 let is_html = entry.name.ns.is_none() && names.text(entry.name.local).eq_ignore_ascii_case("html");
-                return if is_html { Method::Html } else { Method::Xml };
+                return if is_html { OutputMethod::Html } else { OutputMethod::Xml };
             }
             kind if kind.is_text() && !document.value(node).bytes().all(crate::xml::scan_rules::is_space) => break,
             _ => {}
         }
     }
-    Method::Xml
+    OutputMethod::Xml
 }
 
 /// Serializes a result in its encoding.
 pub(crate) fn serialize(
     document: &mut Document,
-    names: &mut Names,
+    names: &mut NameTable,
     options: &OutputOptions,
     most: usize,
     loader: &dyn Loader,
-) -> Run<Vec<u8>> {
+) -> RunResult<Vec<u8>> {
     let method = method(document, names, options);
     if document.node(0).first == NIL {
         return Ok(Vec::new());
     }
     let encoding = options.encoding.as_deref();
-    let is_xhtml = method == Method::Xml && xhtml::is_doctype(options);
-    if method == Method::Html {
+    let is_xhtml = method == OutputMethod::Xml && xhtml::is_doctype(options);
+    if method == OutputMethod::Html {
         html::set_meta_encoding(document, names, encoding.unwrap_or("UTF-8"));
     }
-    let writer = Writer { out: String::new(), document, names, options, most, loader, asked_at: 0 };
+    let writer = TextWriter { out: String::new(), document, names, options, most, loader, asked_at: 0 };
     let text = match method {
-        Method::Text => text(writer)?,
-        Method::Html => html::write(writer)?,
-        Method::Xml => xml::write(writer, is_xhtml)?,
+        OutputMethod::Text => text(writer)?,
+        OutputMethod::Html => html::write(writer)?,
+        OutputMethod::Xml => xml::write(writer, is_xhtml)?,
     };
     encode(text, encoding)
 }
 
-fn text(mut writer: Writer<'_>) -> Run<String> {
+fn text(mut writer: TextWriter<'_>) -> RunResult<String> {
     let mut at = 0;
     while let Some(next) = writer.document.following(at, 0, false) {
         at = next;
@@ -199,7 +199,7 @@ pub(crate) fn is_known_encoding(label: &str) -> bool {
 }
 
 /// Encodes; characters that the encoding lacks become references.
-fn encode(text: String, label: Option<&str>) -> Run<Vec<u8>> {
+fn encode(text: String, label: Option<&str>) -> RunResult<Vec<u8>> {
     let Some(label) = label else { return Ok(text.into_bytes()) };
     let units = |mark: bool, bytes: fn(u16) -> [u8; 2]| {
         let mut out = Vec::with_capacity(text.len() * 2 + 2);

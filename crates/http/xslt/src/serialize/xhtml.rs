@@ -1,6 +1,6 @@
 //! XHTML 1.0: libxml2 writes XML with its document types so that browsers of HTML read it (appendix C).
 
-use super::{OutputOptions, Writer, tags, xml};
+use super::{OutputOptions, TextWriter, tags, xml};
 use crate::names::NameId;
 use crate::tree::NodeIndex;
 
@@ -20,12 +20,12 @@ pub(super) fn is_doctype(options: &OutputOptions) -> bool {
         || options.doctype_system.as_deref().is_some_and(|id| SYSTEM.contains(&id))
 }
 
-fn local<'w>(writer: &Writer<'w>, node: NodeIndex) -> &'w str {
+fn local<'w>(writer: &TextWriter<'w>, node: NodeIndex) -> &'w str {
     writer.names.text(writer.document.node(node).name.local)
 }
 
 /// A `head` of `html` without a content type.
-pub(super) fn needs_meta(writer: &Writer<'_>, node: NodeIndex) -> bool {
+pub(super) fn needs_meta(writer: &TextWriter<'_>, node: NodeIndex) -> bool {
     let document = writer.document;
     let parent = document.node(node).parent;
     let is_head = local(writer, node) == "head"
@@ -43,7 +43,7 @@ pub(super) fn needs_meta(writer: &Writer<'_>, node: NodeIndex) -> bool {
         })
 }
 
-pub(super) fn meta(writer: &mut Writer<'_>, formats: bool, level: usize) {
+pub(super) fn meta(writer: &mut TextWriter<'_>, formats: bool, level: usize) {
     if formats {
         writer.push("\n");
         xml::indent(writer, level + 1);
@@ -55,7 +55,7 @@ pub(super) fn meta(writer: &mut Writer<'_>, formats: bool, level: usize) {
 }
 
 /// The end of an element without children.
-pub(super) fn end_empty(writer: &mut Writer<'_>, node: NodeIndex, has_meta: bool, formats: bool, level: usize) {
+pub(super) fn end_empty(writer: &mut TextWriter<'_>, node: NodeIndex, has_meta: bool, formats: bool, level: usize) {
     let is_plain = writer.document.node(node).name.prefix.is_none();
     if is_plain && tags::is_xhtml_empty(local(writer, node)) && !has_meta {
         writer.push(" />");
@@ -75,7 +75,7 @@ pub(super) fn end_empty(writer: &mut Writer<'_>, node: NodeIndex, has_meta: bool
 }
 
 /// Declarations; an element `html` gets the default namespace.
-pub(super) fn declarations(writer: &mut Writer<'_>, node: NodeIndex) {
+pub(super) fn declarations(writer: &mut TextWriter<'_>, node: NodeIndex) {
     let document = writer.document;
     let name = document.node(node).name;
     let has_own = document.own_declarations(node).next().is_some();
@@ -85,7 +85,7 @@ pub(super) fn declarations(writer: &mut Writer<'_>, node: NodeIndex) {
     writer.declarations(node);
 }
 
-pub(super) fn attributes(writer: &mut Writer<'_>, node: NodeIndex) {
+pub(super) fn attributes(writer: &mut TextWriter<'_>, node: NodeIndex) {
     let document = writer.document;
     let (mut lang, mut xml_lang, mut id, mut name) = (None, None, false, None);
     for attribute in document.attributes(node) {
@@ -124,7 +124,7 @@ pub(super) fn attributes(writer: &mut Writer<'_>, node: NodeIndex) {
     }
 }
 
-fn pair(writer: &mut Writer<'_>, value: &str) {
+fn pair(writer: &mut TextWriter<'_>, value: &str) {
     writer.push("=\"");
     writer.escape_attribute(value, writer.options.encoding.is_some());
     writer.push("\"");

@@ -1,13 +1,13 @@
 //! The method `xml`.
 
-use super::{Writer, xhtml};
-use crate::failure::Run;
+use super::{TextWriter, xhtml};
+use crate::failure::RunResult;
 use crate::tree::{NIL, NodeIndex, NodeKind};
 
 /// Deepest indentation, as in libxml2.
 const INDENT_MAX: usize = 30;
 
-pub(super) fn write(mut writer: Writer<'_>, is_xhtml: bool) -> Run<String> {
+pub(super) fn write(mut writer: TextWriter<'_>, is_xhtml: bool) -> RunResult<String> {
     let options = writer.options;
     if options.omit_declaration != Some(true) {
         writer.push("<?xml version=\"");
@@ -56,7 +56,7 @@ pub(super) fn write(mut writer: Writer<'_>, is_xhtml: bool) -> Run<String> {
 }
 
 /// Writes a node with its descendants, without recursion.
-fn tree(writer: &mut Writer<'_>, top: NodeIndex, format: bool, is_xhtml: bool) -> Run<()> {
+fn tree(writer: &mut TextWriter<'_>, top: NodeIndex, format: bool, is_xhtml: bool) -> RunResult<()> {
     let document = writer.document;
     let (mut node, mut level) = (top, 0);
     // The element within which nothing is indented: it has text.
@@ -127,11 +127,11 @@ fn tree(writer: &mut Writer<'_>, top: NodeIndex, format: bool, is_xhtml: bool) -
     }
 }
 
-pub(super) fn indent(writer: &mut Writer<'_>, level: usize) {
+pub(super) fn indent(writer: &mut TextWriter<'_>, level: usize) {
     (0..level.min(INDENT_MAX)).for_each(|_| writer.push("  "));
 }
 
-fn start_tag(writer: &mut Writer<'_>, node: NodeIndex, is_xhtml: bool) {
+fn start_tag(writer: &mut TextWriter<'_>, node: NodeIndex, is_xhtml: bool) {
     writer.push("<");
     writer.name(node);
     if is_xhtml {
@@ -150,7 +150,7 @@ fn start_tag(writer: &mut Writer<'_>, node: NodeIndex, is_xhtml: bool) {
     }
 }
 
-fn text(writer: &mut Writer<'_>, node: NodeIndex) {
+fn text(writer: &mut TextWriter<'_>, node: NodeIndex) {
     let document = writer.document;
     let entry = document.node(node);
     let parent = document.node(entry.parent);

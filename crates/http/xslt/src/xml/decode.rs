@@ -1,7 +1,7 @@
 //! Encodings of documents: detection by mark and declaration (XML 1.0, appendix F), decoding and line ends.
 
 /// Decoded text with line ends normalized, or libxml2's code and message.
-pub fn decode(bytes: &[u8]) -> Result<String, (u32, String)> {
+pub fn decode_document(bytes: &[u8]) -> Result<String, (u32, String)> {
     let text = match bytes {
         [0xef, 0xbb, 0xbf, rest @ ..] => utf8(rest)?,
         [0xff, 0xfe, rest @ ..] => utf16(rest, u16::from_le_bytes),

@@ -1,7 +1,7 @@
 //! Document type definitions: entities, default values and types of attributes. Content models are not checked.
 
-use super::scan::{Fault, Scan, fault, is_space};
-use super::{AMPLIFICATION_MAX, ENTITY_DEPTH_MAX, EXPANSION_FREE, Loader, XmlError, decode, resolve_uri};
+use super::scan::{Scan, ScanFault, fault, is_space};
+use super::{AMPLIFICATION_MAX, ENTITY_DEPTH_MAX, EXPANSION_FREE, Loader, XmlError, decode_document, resolve_uri};
 use std::collections::HashMap;
 
 /// Declared entity.
@@ -53,7 +53,7 @@ pub(super) struct Subset<'l> {
 
 impl Subset<'_> {
     /// Charges expanded bytes.
-    pub fn charge(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub fn charge(&mut self, bytes: usize) -> Result<(), ScanFault> {
         self.expanded = self.expanded.saturating_add(bytes.saturating_add(20));
         match self.expanded > EXPANSION_FREE && self.expanded / AMPLIFICATION_MAX > self.input {
             true => fault(89, "Maximum entity amplification factor exceeded"),
@@ -62,7 +62,7 @@ impl Subset<'_> {
     }
 
     /// Reads a subset until its end, or until the `]` of an internal one.
-    pub fn read(&mut self, scan: &mut Scan<'_>, base: &str, external: bool, depth: usize) -> Result<(), Fault> {
+    pub fn read(&mut self, scan: &mut Scan<'_>, base: &str, external: bool, depth: usize) -> Result<(), ScanFault> {
         if depth > ENTITY_DEPTH_MAX {
             return fault(89, "Detected an entity reference loop");
         }
@@ -105,7 +105,7 @@ impl Subset<'_> {
     }
 
     /// Conditional section behind `<![`.
-    fn section(&mut self, scan: &mut Scan<'_>, base: &str, depth: usize) -> Result<(), Fault> {
+    fn section(&mut self, scan: &mut Scan<'_>, base: &str, depth: usize) -> Result<(), ScanFault> {
         let Some(keyword) = scan.until("[") else { return fault(59, "Conditional section '[' expected") };
         let keyword = self.expand(keyword, base, depth)?;
         let (mut level, start) = (1, scan.at);
@@ -127,7 +127,7 @@ impl Subset<'_> {
     }
 
     /// Replacement text of a parameter entity and its base; `None` if it is not declared or not read.
-    fn parameter(&mut self, name: &str, base: &str) -> Result<Option<(String, String)>, Fault> {
+    fn parameter(&mut self, name: &str, base: &str) -> Result<Option<(String, String)>, ScanFault> {
         let Some(entity) = self.dtd.parameters.get(name).cloned() else { return Ok(None) };
         match entity.value {
             EntityValue::Text(text) => {
@@ -137,7 +137,7 @@ impl Subset<'_> {
             EntityValue::External(uri) => {
                 let Ok(bytes) = self.loader.load(&uri) else { return Ok(None) };
                 self.charge(bytes.len())?;
-                let text = decode(&bytes)?;
+                let text = decode_document(&bytes)?;
                 Ok(Some((without_declaration(&text).into(), uri)))
             }
             EntityValue::Unparsed(_) => Ok(None),
@@ -145,7 +145,7 @@ impl Subset<'_> {
     }
 
     /// Replaces references to parameter entities within a declaration.
-    fn expand(&mut self, text: &str, base: &str, depth: usize) -> Result<String, Fault> {
+    fn expand(&mut self, text: &str, base: &str, depth: usize) -> Result<String, ScanFault> {
         if depth > ENTITY_DEPTH_MAX {
             return fault(89, "Detected an entity reference loop");
         }
@@ -172,7 +172,7 @@ impl Subset<'_> {
         Ok(out)
     }
 
-    fn declare(&mut self, text: &str, base: &str, external: bool) -> Result<(), Fault> {
+    fn declare(&mut self, text: &str, base: &str, external: bool) -> Result<(), ScanFault> {
         let mut scan = Scan::new(text);
         if scan.eat("ENTITY") {
             self.entity(&mut scan, base, external)
@@ -185,7 +185,7 @@ impl Subset<'_> {
         }
     }
 
-    fn entity(&mut self, scan: &mut Scan<'_>, base: &str, external: bool) -> Result<(), Fault> {
+    fn entity(&mut self, scan: &mut Scan<'_>, base: &str, external: bool) -> Result<(), ScanFault> {
         scan.skip_space();
         let is_parameter = scan.eat("%");
         scan.skip_space();
@@ -220,7 +220,7 @@ impl Subset<'_> {
         Ok(())
     }
 
-    fn attribute_list(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn attribute_list(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         scan.skip_space();
         let element = scan.name().to_string();
         loop {
@@ -263,7 +263,7 @@ impl Subset<'_> {
 }
 
 /// The text of a declaration behind `<!`, up to its `>`.
-fn declaration<'t>(scan: &mut Scan<'t>) -> Result<&'t str, Fault> {
+fn declaration<'t>(scan: &mut Scan<'t>) -> Result<&'t str, ScanFault> {
     let (start, mut quote) = (scan.at, None);
     while let Some(byte) = scan.peek() {
         match quote {
@@ -282,7 +282,7 @@ fn declaration<'t>(scan: &mut Scan<'t>) -> Result<&'t str, Fault> {
     fault(60, "xmlParseInternalSubset: error detected in Markup declaration")
 }
 
-pub(super) fn quoted(scan: &mut Scan<'_>) -> Result<String, Fault> {
+pub(super) fn quoted(scan: &mut Scan<'_>) -> Result<String, ScanFault> {
     scan.skip_space();
     for mark in ["\"", "'"] {
         if scan.eat(mark) {
@@ -296,7 +296,7 @@ pub(super) fn quoted(scan: &mut Scan<'_>) -> Result<String, Fault> {
 }
 
 /// Replaces the character references of an entity's value (XML 1.0, section 4.4.5).
-fn entity_value(text: &str) -> Result<String, Fault> {
+fn entity_value(text: &str) -> Result<String, ScanFault> {
     let (mut out, mut scan) = (String::new(), Scan::new(text));
     while let Some(before) = scan.until("&#") {
         out.push_str(before);
@@ -318,7 +318,7 @@ pub(super) fn without_declaration(text: &str) -> &str {
 
 /// Parses an external subset, such as the file of `xml_entities`.
 pub fn parse_dtd(bytes: &[u8], uri: &str, loader: &mut dyn Loader) -> Result<Dtd, XmlError> {
-    let text = decode(bytes).map_err(|fault| Scan::new("").locate(fault, uri))?;
+    let text = decode_document(bytes).map_err(|fault| Scan::new("").locate(fault, uri))?;
     let mut subset =
         Subset { dtd: Dtd::default(), loader, expanded: 0, input: text.len(), external: true, ignored: Vec::new() };
     let mut scan = Scan::new(without_declaration(&text));

@@ -11,9 +11,9 @@ pub(crate) mod scan_rules {
     pub(crate) use super::scan::{is_name, is_name_start, is_ncname, is_space};
 }
 
-pub use decode::decode;
+pub use decode::decode_document;
 pub use dtd::{Dtd, parse_dtd};
-pub use parser::{ParseOptions, Parsed, parse};
+pub use parser::{ParseOptions, ParsedDocument, parse_document};
 
 /// Nested elements of a document, as in libxml2 (`xmlParserMaxDepth`).
 pub const DEPTH_MAX: usize = 256;

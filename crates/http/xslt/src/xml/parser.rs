@@ -1,10 +1,10 @@
 //! Documents: elements, text, references and the namespaces of names.
 
 use super::dtd::{Dtd, EntityValue, Subset, quoted, without_declaration};
-use super::scan::{Fault, Scan, fault, is_char, is_ncname, is_space};
-use super::{DEPTH_MAX, ENTITY_DEPTH_MAX, INPUT_MAX, Loader, TREE_MAX, XmlError, decode, resolve_uri};
+use super::scan::{Scan, ScanFault, fault, is_char, is_ncname, is_space};
+use super::{DEPTH_MAX, ENTITY_DEPTH_MAX, INPUT_MAX, Loader, TREE_MAX, XmlError, decode_document, resolve_uri};
 use crate::failure::UNWANTED;
-use crate::names::{NameId, Names, QName};
+use crate::names::{NameId, NameTable, QName};
 use crate::tree::{Document, NodeIndex, NodeKind};
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub struct ParseOptions<'o> {
 }
 
 /// Parsed document.
-pub struct Parsed {
+pub struct ParsedDocument {
     pub document: Document,
     /// Violations of Namespaces in XML and references to unknown entities, which leave the document usable.
     pub errors: Vec<XmlError>,
@@ -38,10 +38,10 @@ struct OpenElement {
     bindings: usize,
 }
 
-struct Parser<'p> {
+struct XmlParser<'p> {
     options: &'p ParseOptions<'p>,
     subset: Subset<'p>,
-    names: &'p mut Names,
+    names: &'p mut NameTable,
     document: Document,
     open: Vec<OpenElement>,
     bindings: Vec<(NameId, NameId)>,
@@ -56,17 +56,17 @@ struct Parser<'p> {
 const PARTS_UNASKED: usize = 4096;
 
 /// Parses a document. Errors have the position of the document, or of the entity that has them.
-pub fn parse(
+pub fn parse_document(
     bytes: &[u8],
     options: &ParseOptions<'_>,
-    names: &mut Names,
+    names: &mut NameTable,
     loader: &mut dyn Loader,
-) -> Result<Parsed, XmlError> {
+) -> Result<ParsedDocument, XmlError> {
     let uri = options.uri;
     if bytes.len() > INPUT_MAX {
         return Err(Scan::new("").locate((1, "document too large".into()), uri));
     }
-    let text = decode(bytes).map_err(|fault| Scan::new("").locate(fault, uri))?;
+    let text = decode_document(bytes).map_err(|fault| Scan::new("").locate(fault, uri))?;
     let mut scan = Scan::new(&text);
     if let Some((at, c)) = text.char_indices().find(|(_, c)| !is_char(*c)) {
         scan.at = at;
@@ -80,7 +80,7 @@ pub fn parse(
         external: options.external_entities,
         ignored: Vec::new(),
     };
-    let mut parser = Parser {
+    let mut parser = XmlParser {
         options,
         subset,
         names,
@@ -95,17 +95,17 @@ pub fn parse(
     if let Err(fault) = parser.document(&mut scan) {
         return Err(scan.locate(fault, uri));
     }
-    let Parser { mut document, subset, errors, .. } = parser;
+    let XmlParser { mut document, subset, errors, .. } = parser;
     for (name, entity) in subset.dtd.general {
         if let EntityValue::Unparsed(uri) = entity.value {
             document.unparsed.insert(name, uri);
         }
     }
-    Ok(Parsed { document, errors, ignored: subset.ignored })
+    Ok(ParsedDocument { document, errors, ignored: subset.ignored })
 }
 
-impl Parser<'_> {
-    fn document(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+impl XmlParser<'_> {
+    fn document(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         if scan.ended() {
             return fault(4, "Document is empty");
         }
@@ -131,7 +131,7 @@ impl Parser<'_> {
         }
     }
 
-    fn declaration(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn declaration(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         scan.at += 5;
         let Some(text) = scan.until("?>") else { return fault(57, "parsing XML declaration: '?>' expected") };
         let mut inner = Scan::new(text);
@@ -155,7 +155,7 @@ impl Parser<'_> {
     }
 
     /// Comments, processing instructions and space outside of the root element.
-    fn miscellany(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn miscellany(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         loop {
             scan.skip_space();
             if scan.eat("<!--") {
@@ -169,7 +169,7 @@ impl Parser<'_> {
     }
 
     /// Fails if the tree is too large.
-    fn check_room(&self) -> Result<(), Fault> {
+    fn check_room(&self) -> Result<(), ScanFault> {
         match self.document.bytes() > TREE_MAX {
             true => fault(2, "Memory allocation failed"),
             false => Ok(()),
@@ -180,7 +180,7 @@ impl Parser<'_> {
         self.open.last().map_or(0, |open| open.index)
     }
 
-    fn comment(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn comment(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         let line = scan.line();
         let Some(text) = scan.until("--") else { return fault(45, "Comment not terminated") };
         if !scan.eat(">") {
@@ -190,7 +190,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn instruction(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn instruction(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         let line = scan.line();
         let name = scan.name();
         if name.is_empty() {
@@ -209,7 +209,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn doctype(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn doctype(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         self.has_doctype = true;
         scan.skip_space();
         if scan.name().is_empty() {
@@ -240,7 +240,7 @@ impl Parser<'_> {
             // A subset that is absent is a warning of libxml2.
             if let Ok(bytes) = self.subset.loader.load(&uri) {
                 self.subset.input += bytes.len();
-                let text = decode(&bytes)?;
+                let text = decode_document(&bytes)?;
                 self.subset.read(&mut Scan::new(without_declaration(&text)), &uri, true, 0)?;
             }
         }
@@ -248,7 +248,7 @@ impl Parser<'_> {
     }
 
     /// Content until the open elements are `floor`: for an entity, its end.
-    fn content(&mut self, scan: &mut Scan<'_>, floor: usize) -> Result<(), Fault> {
+    fn content(&mut self, scan: &mut Scan<'_>, floor: usize) -> Result<(), ScanFault> {
         let is_entity = floor > 0;
         loop {
             self.parts = self.parts.wrapping_add(1);
@@ -303,7 +303,7 @@ impl Parser<'_> {
         }
     }
 
-    fn reference(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn reference(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         scan.at += 1;
         let line = scan.line();
         if scan.eat("#") {
@@ -327,7 +327,7 @@ impl Parser<'_> {
                     Ok(bytes) => bytes,
                     Err(_) => return Ok(()),
                 };
-                (without_declaration(&decode(&bytes)?).to_string(), Some(uri))
+                (without_declaration(&decode_document(&bytes)?).to_string(), Some(uri))
             }
             EntityValue::Unparsed(_) => return fault(28, format!("Entity reference to unparsed entity {name}")),
         };
@@ -357,7 +357,7 @@ impl Parser<'_> {
     }
 
     /// Looks an entity up. `None`: it is not declared, and an unread subset may have declared it.
-    fn entity(&mut self, name: &str) -> Result<Option<EntityValue>, Fault> {
+    fn entity(&mut self, name: &str) -> Result<Option<EntityValue>, ScanFault> {
         let outer = self.options.entities.filter(|_| self.has_doctype);
         let found = self.subset.dtd.general.get(name).or_else(|| outer.and_then(|dtd| dtd.general.get(name)));
         match found {
@@ -367,7 +367,7 @@ impl Parser<'_> {
         }
     }
 
-    fn end_tag(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn end_tag(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         scan.at += 2;
         let name = scan.name();
         scan.skip_space();
@@ -383,7 +383,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn start_tag(&mut self, scan: &mut Scan<'_>) -> Result<(), Fault> {
+    fn start_tag(&mut self, scan: &mut Scan<'_>) -> Result<(), ScanFault> {
         scan.at += 1;
         let name = scan.name().to_string();
         if name.is_empty() {
@@ -451,7 +451,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    fn attributes(&mut self, scan: &mut Scan<'_>, element: &str) -> Result<Vec<(String, String)>, Fault> {
+    fn attributes(&mut self, scan: &mut Scan<'_>, element: &str) -> Result<Vec<(String, String)>, ScanFault> {
         let mut attributes: Vec<(String, String)> = Vec::new();
         let mut seen: HashSet<String> = HashSet::new();
         loop {
@@ -495,7 +495,7 @@ impl Parser<'_> {
         }
     }
 
-    fn attribute_value(&mut self, raw: &str, out: &mut String, depth: usize) -> Result<(), Fault> {
+    fn attribute_value(&mut self, raw: &str, out: &mut String, depth: usize) -> Result<(), ScanFault> {
         if depth > ENTITY_DEPTH_MAX {
             return fault(89, "Detected an entity reference loop");
         }
@@ -531,7 +531,7 @@ impl Parser<'_> {
     }
 
     /// Adds the declared defaults of absent attributes.
-    fn add_defaults(&mut self, element: &str, attributes: &mut Vec<(String, String)>) -> Result<(), Fault> {
+    fn add_defaults(&mut self, element: &str, attributes: &mut Vec<(String, String)>) -> Result<(), ScanFault> {
         let Some(defs) = self.subset.dtd.attributes.get(element) else { return Ok(()) };
         let absent: Vec<(String, String)> = defs
             .iter()
@@ -599,7 +599,7 @@ fn split(name: &str) -> (&str, &str) {
     }
 }
 
-fn entity_name<'t>(scan: &mut Scan<'t>) -> Result<&'t str, Fault> {
+fn entity_name<'t>(scan: &mut Scan<'t>) -> Result<&'t str, ScanFault> {
     let name = scan.name();
     if name.is_empty() {
         return fault(68, "xmlParseEntityRef: no name");

@@ -3,9 +3,9 @@
 use super::{NAME_MAX, XmlError};
 
 /// Error without a position: libxml2's code and message.
-pub(super) type Fault = (u32, String);
+pub(super) type ScanFault = (u32, String);
 
-pub(super) fn fault<T>(code: u32, message: impl Into<String>) -> Result<T, Fault> {
+pub(super) fn fault<T>(code: u32, message: impl Into<String>) -> Result<T, ScanFault> {
     Err((code, message.into()))
 }
 
@@ -70,7 +70,7 @@ impl<'t> Scan<'t> {
         line
     }
     /// Character behind `&#`, with the semicolon eaten.
-    pub fn char_reference(&mut self) -> Result<char, Fault> {
+    pub fn char_reference(&mut self) -> Result<char, ScanFault> {
         let (radix, kind) = if self.eat("x") { (16, "hexadecimal") } else { (10, "decimal") };
         let Some(digits) = self.rest().split_once(';').map(|(digits, _)| digits).filter(|d| d.len() < 16) else {
             return fault(if radix == 16 { 6 } else { 7 }, format!("xmlParseCharRef: invalid {kind} value"));
@@ -87,7 +87,7 @@ impl<'t> Scan<'t> {
         }
     }
     /// The error with the position of this scan.
-    pub fn locate(&mut self, (code, message): Fault, uri: &str) -> XmlError {
+    pub fn locate(&mut self, (code, message): ScanFault, uri: &str) -> XmlError {
         let mut at = self.at.min(self.text.len());
         while !self.text.is_char_boundary(at) {
             at -= 1;

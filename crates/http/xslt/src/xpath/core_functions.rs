@@ -2,57 +2,57 @@
 
 use super::ast::Expr;
 use super::functions::Function;
-use super::{Value, number};
+use super::{XPathValue, number};
 use crate::engine::{Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::names::{ExpandedName, NameId};
 use crate::store::NodeRef;
 
 impl Engine<'_> {
-    pub fn call_core(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    pub fn call_core(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         use Function as F;
         let first = arguments.first();
         Ok(match function {
-            F::Last => Value::Number(focus.size as f64),
-            F::Position => Value::Number(focus.position as f64),
-            F::True => Value::Bool(true),
-            F::False => Value::Bool(false),
+            F::Last => XPathValue::Number(focus.size as f64),
+            F::Position => XPathValue::Number(focus.position as f64),
+            F::True => XPathValue::Bool(true),
+            F::False => XPathValue::Bool(false),
             F::Boolean | F::Not => {
                 let truth = self.argument(first, focus)?.truth();
-                Value::Bool(truth == (function == F::Boolean))
+                XPathValue::Bool(truth == (function == F::Boolean))
             }
             F::Count => match self.argument(first, focus)? {
-                Value::Nodes(nodes) => Value::Number(nodes.len() as f64),
-                Value::Fragment(_) => Value::Number(1.0),
+                XPathValue::Nodes(nodes) => XPathValue::Number(nodes.len() as f64),
+                XPathValue::Fragment(_) => XPathValue::Number(1.0),
                 _ => return failed("Invalid type"),
             },
             F::Id => {
                 let value = self.argument(first, focus)?;
-                Value::Nodes(self.by_id(value, focus.node)?)
+                XPathValue::Nodes(self.by_id(value, focus.node)?)
             }
             F::LocalName | F::NamespaceUri | F::Name => {
                 let node = self.node_argument(first, focus)?;
-                Value::Text(node.map_or(String::new(), |node| self.node_name(node, function)))
+                XPathValue::Text(node.map_or(String::new(), |node| self.node_name(node, function)))
             }
-            F::Text => Value::Text(self.text_argument(first, focus)?),
+            F::Text => XPathValue::Text(self.text_argument(first, focus)?),
             F::Number => match first {
-                Some(expr) => Value::Number(self.eval_number(expr, focus)?),
-                None => Value::Number(number::parse(&self.text_argument(None, focus)?)),
+                Some(expr) => XPathValue::Number(self.eval_number(expr, focus)?),
+                None => XPathValue::Number(number::parse(&self.text_argument(None, focus)?)),
             },
             F::Sum => match self.argument(first, focus)? {
-                Value::Nodes(nodes) => {
+                XPathValue::Nodes(nodes) => {
                     let mut sum = 0.0;
                     for node in nodes {
                         sum += number::parse(&self.string(node)?);
                     }
-                    Value::Number(sum)
+                    XPathValue::Number(sum)
                 }
                 _ => return failed("Invalid type"),
             },
             F::Floor | F::Ceiling | F::Round => {
                 let value = self.argument(first, focus)?;
                 let value = self.number_of(&value)?;
-                Value::Number(match function {
+                XPathValue::Number(match function {
                     F::Floor => value.floor(),
                     F::Ceiling => value.ceil(),
                     _ => number::round(value),
@@ -60,7 +60,7 @@ impl Engine<'_> {
             }
             F::Lang => {
                 let wanted = self.text_argument(first, focus)?.to_ascii_lowercase();
-                Value::Bool(self.language(focus.node).is_some_and(|lang| {
+                XPathValue::Bool(self.language(focus.node).is_some_and(|lang| {
                     let lang = lang.to_ascii_lowercase();
                     lang == wanted || lang.strip_prefix(&wanted).is_some_and(|rest| rest.starts_with('-'))
                 }))
@@ -78,26 +78,26 @@ impl Engine<'_> {
         })
     }
 
-    pub fn argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> Run<Value> {
+    pub fn argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> RunResult<XPathValue> {
         match expr {
             Some(expr) => self.eval(expr, focus),
             None => failed("Invalid number of arguments"),
         }
     }
     /// The argument as text; without one, the text of the context node.
-    pub fn text_argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> Run<String> {
+    pub fn text_argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> RunResult<String> {
         match expr {
             Some(expr) => self.eval_text(expr, focus),
             None => self.string(focus.node),
         }
     }
     /// The first node of the argument; without one, the context node.
-    pub fn node_argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> Run<Option<NodeRef>> {
+    pub fn node_argument(&mut self, expr: Option<&Expr>, focus: &Focus) -> RunResult<Option<NodeRef>> {
         match expr {
             None => Ok(Some(focus.node)),
             Some(expr) => match self.eval(expr, focus)? {
-                Value::Nodes(nodes) => Ok(nodes.first().copied()),
-                Value::Fragment(node) => Ok(Some(node)),
+                XPathValue::Nodes(nodes) => Ok(nodes.first().copied()),
+                XPathValue::Fragment(node) => Ok(Some(node)),
                 _ => failed("Invalid type"),
             },
         }
@@ -127,10 +127,10 @@ impl Engine<'_> {
         None
     }
 
-    fn by_id(&mut self, value: Value, context: NodeRef) -> Run<Vec<NodeRef>> {
+    fn by_id(&mut self, value: XPathValue, context: NodeRef) -> RunResult<Vec<NodeRef>> {
         let mut texts = Vec::new();
         match value {
-            Value::Nodes(nodes) => {
+            XPathValue::Nodes(nodes) => {
                 for node in nodes {
                     texts.push(self.string(node)?);
                 }
@@ -143,14 +143,14 @@ impl Engine<'_> {
         self.in_order(found)
     }
 
-    fn call_text(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn call_text(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         use Function as F;
         let first = self.text_argument(arguments.first(), focus)?;
         if matches!(function, F::StringLength) {
-            return Ok(Value::Number(first.chars().count() as f64));
+            return Ok(XPathValue::Number(first.chars().count() as f64));
         }
         if matches!(function, F::NormalizeSpace) {
-            return Ok(Value::Text(normalize_space(&first)));
+            return Ok(XPathValue::Text(normalize_space(&first)));
         }
         if matches!(function, F::Substring) {
             return self.substring(&first, arguments, focus);
@@ -161,27 +161,27 @@ impl Engine<'_> {
                 all.push_str(&self.eval_text(argument, focus)?);
                 self.check_text(&all)?;
             }
-            return Ok(Value::Text(all));
+            return Ok(XPathValue::Text(all));
         }
         let second = self.text_argument(arguments.get(1), focus)?;
         self.step((first.len() as u64) / 16)?;
         Ok(match function {
-            F::StartsWith => Value::Bool(first.starts_with(&second)),
-            F::Contains => Value::Bool(first.contains(&second)),
+            F::StartsWith => XPathValue::Bool(first.starts_with(&second)),
+            F::Contains => XPathValue::Bool(first.contains(&second)),
             F::SubstringBefore => {
-                Value::Text(first.split_once(second.as_str()).map_or(String::new(), |(before, _)| before.into()))
+                XPathValue::Text(first.split_once(second.as_str()).map_or(String::new(), |(before, _)| before.into()))
             }
             F::SubstringAfter => {
-                Value::Text(first.split_once(second.as_str()).map_or(String::new(), |(_, after)| after.into()))
+                XPathValue::Text(first.split_once(second.as_str()).map_or(String::new(), |(_, after)| after.into()))
             }
             _ => {
                 let third = self.text_argument(arguments.get(2), focus)?;
-                Value::Text(self.translate(&first, &second, &third)?)
+                XPathValue::Text(self.translate(&first, &second, &third)?)
             }
         })
     }
 
-    fn translate(&mut self, text: &str, from: &str, to: &str) -> Run<String> {
+    fn translate(&mut self, text: &str, from: &str, to: &str) -> RunResult<String> {
         let mut map: std::collections::HashMap<char, Option<char>> = std::collections::HashMap::new();
         let mut targets = to.chars();
         for c in from.chars() {
@@ -192,7 +192,7 @@ impl Engine<'_> {
         Ok(text.chars().filter_map(|c| map.get(&c).copied().unwrap_or(Some(c))).collect())
     }
 
-    fn substring(&mut self, text: &str, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn substring(&mut self, text: &str, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         let value = self.argument(arguments.get(1), focus)?;
         let start = number::round(self.number_of(&value)?);
         let end = match arguments.get(2) {
@@ -204,7 +204,7 @@ impl Engine<'_> {
             let at = (at + 1) as f64;
             at >= start && at < end
         };
-        Ok(Value::Text(text.chars().enumerate().filter(|(at, _)| inside(*at)).map(|(_, c)| c).collect()))
+        Ok(XPathValue::Text(text.chars().enumerate().filter(|(at, _)| inside(*at)).map(|(_, c)| c).collect()))
     }
 }
 

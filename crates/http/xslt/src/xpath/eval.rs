@@ -1,15 +1,15 @@
 //! Evaluation of expressions.
 
 use super::ast::{Comparison, Expr, Operator, Path, PathStart, Predicate, Step};
-use super::{Value, axes, functions, number};
+use super::{XPathValue, axes, functions, number};
 use crate::engine::{EVALUATION_DEPTH_MAX, Engine, Focus};
-use crate::failure::{Run, failed};
+use crate::failure::{RunResult, failed};
 use crate::names::ExpandedName;
 use crate::store::NodeRef;
 use std::collections::HashSet;
 
 impl Engine<'_> {
-    pub fn eval(&mut self, expr: &Expr, focus: &Focus) -> Run<Value> {
+    pub fn eval(&mut self, expr: &Expr, focus: &Focus) -> RunResult<XPathValue> {
         self.step(1)?;
         if self.evaluations >= EVALUATION_DEPTH_MAX {
             return failed("the evaluation of an expression nests too deeply");
@@ -20,41 +20,41 @@ impl Engine<'_> {
         value
     }
 
-    fn eval_inner(&mut self, expr: &Expr, focus: &Focus) -> Run<Value> {
+    fn eval_inner(&mut self, expr: &Expr, focus: &Focus) -> RunResult<XPathValue> {
         Ok(match expr {
-            Expr::Literal(text) => Value::Text(text.clone()),
-            Expr::Number(number) => Value::Number(*number),
+            Expr::Literal(text) => XPathValue::Text(text.clone()),
+            Expr::Number(number) => XPathValue::Number(*number),
             Expr::Variable(name) => self.variable(*name)?,
-            Expr::Or(parts) => Value::Bool(self.any(parts, focus, true)?),
-            Expr::And(parts) => Value::Bool(!self.any(parts, focus, false)?),
+            Expr::Or(parts) => XPathValue::Bool(self.any(parts, focus, true)?),
+            Expr::And(parts) => XPathValue::Bool(!self.any(parts, focus, false)?),
             Expr::Compare(how, left, right) => {
                 let (left, right) = (self.eval(left, focus)?, self.eval(right, focus)?);
-                Value::Bool(self.compare(*how, left, right)?)
+                XPathValue::Bool(self.compare(*how, left, right)?)
             }
             Expr::Arithmetic(operator, left, right) => self.arithmetic(*operator, left, right, focus)?,
             Expr::Negate(inner) => {
                 let value = self.eval(inner, focus)?;
-                Value::Number(-self.number_of(&value)?)
+                XPathValue::Number(-self.number_of(&value)?)
             }
             Expr::Union(parts) => {
                 let mut all = Vec::new();
                 for part in parts {
                     all.extend(self.eval_nodes(part, focus)?);
                 }
-                Value::Nodes(self.in_order(all)?)
+                XPathValue::Nodes(self.in_order(all)?)
             }
             Expr::Call(function, arguments) => self.call(*function, arguments, focus)?,
             Expr::CallNamed(name, arguments) => self.call_named(*name, arguments, focus)?,
             Expr::Unbound(name) => return failed(format!("Undefined namespace prefix: {name}")),
-            Expr::Path(path) => Value::Nodes(self.path(path, focus)?),
+            Expr::Path(path) => XPathValue::Nodes(self.path(path, focus)?),
             Expr::Filter(inner, predicates) => {
                 let nodes = self.eval_nodes(inner, focus)?;
-                Value::Nodes(self.filter(nodes, predicates, focus)?)
+                XPathValue::Nodes(self.filter(nodes, predicates, focus)?)
             }
         })
     }
 
-    fn any(&mut self, parts: &[Expr], focus: &Focus, wanted: bool) -> Run<bool> {
+    fn any(&mut self, parts: &[Expr], focus: &Focus, wanted: bool) -> RunResult<bool> {
         for part in parts {
             if self.eval(part, focus)?.truth() == wanted {
                 return Ok(true);
@@ -63,10 +63,10 @@ impl Engine<'_> {
         Ok(false)
     }
 
-    fn arithmetic(&mut self, operator: Operator, left: &Expr, right: &Expr, focus: &Focus) -> Run<Value> {
+    fn arithmetic(&mut self, operator: Operator, left: &Expr, right: &Expr, focus: &Focus) -> RunResult<XPathValue> {
         let (left, right) = (self.eval(left, focus)?, self.eval(right, focus)?);
         let (a, b) = (self.number_of(&left)?, self.number_of(&right)?);
-        Ok(Value::Number(match operator {
+        Ok(XPathValue::Number(match operator {
             Operator::Add => a + b,
             Operator::Subtract => a - b,
             Operator::Multiply => a * b,
@@ -75,23 +75,23 @@ impl Engine<'_> {
         }))
     }
 
-    pub fn eval_nodes(&mut self, expr: &Expr, focus: &Focus) -> Run<Vec<NodeRef>> {
+    pub fn eval_nodes(&mut self, expr: &Expr, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         match self.eval(expr, focus)? {
-            Value::Nodes(nodes) => Ok(nodes),
+            XPathValue::Nodes(nodes) => Ok(nodes),
             _ => failed("Invalid type"),
         }
     }
-    pub fn eval_text(&mut self, expr: &Expr, focus: &Focus) -> Run<String> {
+    pub fn eval_text(&mut self, expr: &Expr, focus: &Focus) -> RunResult<String> {
         let value = self.eval(expr, focus)?;
         self.take_text(value)
     }
-    pub fn eval_number(&mut self, expr: &Expr, focus: &Focus) -> Run<f64> {
+    pub fn eval_number(&mut self, expr: &Expr, focus: &Focus) -> RunResult<f64> {
         let value = self.eval(expr, focus)?;
         self.number_of(&value)
     }
 
     /// Sorts nodes in document order and removes duplicates.
-    pub fn in_order(&mut self, mut nodes: Vec<NodeRef>) -> Run<Vec<NodeRef>> {
+    pub fn in_order(&mut self, mut nodes: Vec<NodeRef>) -> RunResult<Vec<NodeRef>> {
         self.step(nodes.len() as u64)?;
         if !nodes.windows(2).all(|pair| matches!(pair, [a, b] if a < b)) {
             self.step(4 * nodes.len() as u64)?;
@@ -101,7 +101,7 @@ impl Engine<'_> {
         Ok(nodes)
     }
 
-    fn path(&mut self, path: &Path, focus: &Focus) -> Run<Vec<NodeRef>> {
+    fn path(&mut self, path: &Path, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         let mut nodes = match &path.start {
             PathStart::Context => vec![focus.node],
             PathStart::Root => vec![NodeRef::root(focus.node.doc)],
@@ -113,7 +113,7 @@ impl Engine<'_> {
         Ok(nodes)
     }
 
-    fn walk(&mut self, step: &Step, nodes: Vec<NodeRef>, focus: &Focus) -> Run<Vec<NodeRef>> {
+    fn walk(&mut self, step: &Step, nodes: Vec<NodeRef>, focus: &Focus) -> RunResult<Vec<NodeRef>> {
         let mut found: Vec<NodeRef> = Vec::new();
         if step.predicates.is_empty() {
             for node in nodes {
@@ -146,7 +146,12 @@ impl Engine<'_> {
     }
 
     /// Applies predicates to nodes in the order of their axis.
-    pub fn filter(&mut self, mut nodes: Vec<NodeRef>, predicates: &[Predicate], focus: &Focus) -> Run<Vec<NodeRef>> {
+    pub fn filter(
+        &mut self,
+        mut nodes: Vec<NodeRef>,
+        predicates: &[Predicate],
+        focus: &Focus,
+    ) -> RunResult<Vec<NodeRef>> {
         for predicate in predicates {
             if let Expr::Number(number) = predicate.expr {
                 let at = number as usize;
@@ -167,35 +172,39 @@ impl Engine<'_> {
         Ok(nodes)
     }
 
-    pub fn holds(&mut self, predicate: &Predicate, focus: &Focus) -> Run<bool> {
+    pub fn holds(&mut self, predicate: &Predicate, focus: &Focus) -> RunResult<bool> {
         Ok(match self.eval(&predicate.expr, focus)? {
-            Value::Number(number) => number == focus.position as f64,
+            XPathValue::Number(number) => number == focus.position as f64,
             value => value.truth(),
         })
     }
 
     /// XPath 1.0, section 3.4.
-    fn compare(&mut self, how: Comparison, left: Value, right: Value) -> Run<bool> {
-        let nodes = |value: Value| match value {
-            Value::Fragment(node) => Value::Nodes(vec![node]),
+    fn compare(&mut self, how: Comparison, left: XPathValue, right: XPathValue) -> RunResult<bool> {
+        let nodes = |value: XPathValue| match value {
+            XPathValue::Fragment(node) => XPathValue::Nodes(vec![node]),
             value => value,
         };
         match (nodes(left), nodes(right)) {
-            (Value::Nodes(a), Value::Nodes(b)) => self.compare_sets(how, &a, &b),
-            (Value::Nodes(a), Value::Bool(b)) => Ok(compare_scalars(how, &Value::Bool(!a.is_empty()), &Value::Bool(b))),
-            (Value::Bool(a), Value::Nodes(b)) => Ok(compare_scalars(how, &Value::Bool(a), &Value::Bool(!b.is_empty()))),
-            (Value::Nodes(a), b) => {
+            (XPathValue::Nodes(a), XPathValue::Nodes(b)) => self.compare_sets(how, &a, &b),
+            (XPathValue::Nodes(a), XPathValue::Bool(b)) => {
+                Ok(compare_scalars(how, &XPathValue::Bool(!a.is_empty()), &XPathValue::Bool(b)))
+            }
+            (XPathValue::Bool(a), XPathValue::Nodes(b)) => {
+                Ok(compare_scalars(how, &XPathValue::Bool(a), &XPathValue::Bool(!b.is_empty())))
+            }
+            (XPathValue::Nodes(a), b) => {
                 for node in a {
-                    let text = Value::Text(self.string(node)?);
+                    let text = XPathValue::Text(self.string(node)?);
                     if compare_scalars(how, &text, &b) {
                         return Ok(true);
                     }
                 }
                 Ok(false)
             }
-            (a, Value::Nodes(b)) => {
+            (a, XPathValue::Nodes(b)) => {
                 for node in b {
-                    let text = Value::Text(self.string(node)?);
+                    let text = XPathValue::Text(self.string(node)?);
                     if compare_scalars(how, &a, &text) {
                         return Ok(true);
                     }
@@ -206,7 +215,7 @@ impl Engine<'_> {
         }
     }
 
-    fn compare_sets(&mut self, how: Comparison, left: &[NodeRef], right: &[NodeRef]) -> Run<bool> {
+    fn compare_sets(&mut self, how: Comparison, left: &[NodeRef], right: &[NodeRef]) -> RunResult<bool> {
         let mut texts = Vec::with_capacity(left.len());
         for node in left {
             texts.push(self.string(*node)?);
@@ -249,7 +258,7 @@ impl Engine<'_> {
     }
 
     /// Calls a function of the stylesheet.
-    fn call_named(&mut self, name: ExpandedName, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn call_named(&mut self, name: ExpandedName, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         if !self.sheet.functions.contains_key(&name) {
             let local = self.names.text(name.local);
             return failed(match name.ns.is_none() {
@@ -268,7 +277,7 @@ impl Engine<'_> {
     }
 
     /// Checks the number of arguments of a built-in function, then calls it.
-    fn call(&mut self, function: functions::Function, arguments: &[Expr], focus: &Focus) -> Run<Value> {
+    fn call(&mut self, function: functions::Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {
         let (_, least, most) = functions::arity(function);
         if arguments.len() < least || arguments.len() > most {
             return failed("Invalid number of arguments");
@@ -277,11 +286,11 @@ impl Engine<'_> {
     }
 }
 
-fn compare_scalars(how: Comparison, left: &Value, right: &Value) -> bool {
-    let number = |value: &Value| match value {
-        Value::Number(number) => *number,
-        Value::Bool(yes) => f64::from(u8::from(*yes)),
-        Value::Text(text) => number::parse(text),
+fn compare_scalars(how: Comparison, left: &XPathValue, right: &XPathValue) -> bool {
+    let number = |value: &XPathValue| match value {
+        XPathValue::Number(number) => *number,
+        XPathValue::Bool(yes) => f64::from(u8::from(*yes)),
+        XPathValue::Text(text) => number::parse(text),
         _ => f64::NAN,
     };
     let ordered = |holds: fn(&f64, &f64) -> bool| holds(&number(left), &number(right));
@@ -292,9 +301,9 @@ fn compare_scalars(how: Comparison, left: &Value, right: &Value) -> bool {
         Comparison::GreaterOrEqual => ordered(f64::ge),
         Comparison::Equal | Comparison::NotEqual => {
             let equal = match (left, right) {
-                (Value::Bool(_), _) | (_, Value::Bool(_)) => left.truth() == right.truth(),
-                (Value::Number(_), _) | (_, Value::Number(_)) => number(left) == number(right),
-                (Value::Text(a), Value::Text(b)) => a == b,
+                (XPathValue::Bool(_), _) | (_, XPathValue::Bool(_)) => left.truth() == right.truth(),
+                (XPathValue::Number(_), _) | (_, XPathValue::Number(_)) => number(left) == number(right),
+                (XPathValue::Text(a), XPathValue::Text(b)) => a == b,
                 _ => false,
             };
             equal == (how == Comparison::Equal)

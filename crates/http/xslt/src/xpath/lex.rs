@@ -3,7 +3,7 @@
 use crate::xml::scan_rules::{is_name, is_name_start};
 
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Token {
+pub(crate) enum XPathToken {
     /// Punctuation and operators, also those that are names.
     Sign(&'static str),
     Literal(String),
@@ -16,10 +16,10 @@ pub(crate) enum Token {
 const SIGNS: &[&str] =
     &["::", "..", "//", "!=", "<=", ">=", "(", ")", "[", "]", ".", "@", ",", "/", "|", "+", "-", "=", "<", ">"];
 
-fn precedes_operator(last: Option<&Token>) -> bool {
+fn precedes_operator(last: Option<&XPathToken>) -> bool {
     match last {
         None => false,
-        Some(Token::Sign(sign)) => matches!(*sign, ")" | "]" | "." | ".."),
+        Some(XPathToken::Sign(sign)) => matches!(*sign, ")" | "]" | "." | ".."),
         Some(_) => true,
     }
 }
@@ -46,8 +46,8 @@ fn qname(text: &str) -> usize {
 }
 
 /// Splits an expression. `None`: a character or a literal is not valid.
-pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
-    let (mut found, mut at): (Vec<Token>, usize) = (Vec::new(), 0);
+pub(crate) fn tokens(text: &str) -> Option<Vec<XPathToken>> {
+    let (mut found, mut at): (Vec<XPathToken>, usize) = (Vec::new(), 0);
     loop {
         let rest = text.get(at..)?;
         let trimmed = rest.trim_start_matches([' ', '\t', '\n', '\r']);
@@ -58,39 +58,39 @@ pub(crate) fn tokens(text: &str) -> Option<Vec<Token>> {
         if matches!(first, '"' | '\'') {
             let (literal, _) = rest.get(1..)?.split_once(first)?;
             at += literal.len() + 2;
-            found.push(Token::Literal(literal.into()));
+            found.push(XPathToken::Literal(literal.into()));
         } else if first.is_ascii_digit()
             || (first == '.' && rest.as_bytes().get(1).copied().is_some_and(|b| b.is_ascii_digit()))
         {
             let (number, length) = super::number::literal(rest);
             at += length;
-            found.push(Token::Number(number));
+            found.push(XPathToken::Number(number));
         } else if first == '$' {
             let name = rest.get(1..)?.trim_start();
             let length = qname(name);
             let start = text.len() - name.len();
             let name = name.get(..length).filter(|name| !name.is_empty() && !name.ends_with('*'))?;
             at = start + length;
-            found.push(Token::Variable(name.into()));
+            found.push(XPathToken::Variable(name.into()));
         } else if first == '*' {
             at += 1;
-            found.push(if operator_here { Token::Sign("*") } else { Token::Name("*".into()) });
+            found.push(if operator_here { XPathToken::Sign("*") } else { XPathToken::Name("*".into()) });
         } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
             at += sign.len();
-            found.push(Token::Sign(sign));
+            found.push(XPathToken::Sign(sign));
         } else {
             if operator_here {
                 let word = ncname(rest);
                 let sign = ["and", "or", "mod", "div"].into_iter().find(|sign| word == *sign)?;
                 at += sign.len();
-                found.push(Token::Sign(sign));
+                found.push(XPathToken::Sign(sign));
                 continue;
             }
             let length = qname(rest);
             if length == 0 {
                 return None;
             }
-            found.push(Token::Name(rest.get(..length)?.into()));
+            found.push(XPathToken::Name(rest.get(..length)?.into()));
             at += length;
         }
     }

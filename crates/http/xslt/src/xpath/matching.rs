@@ -2,14 +2,14 @@
 
 use super::ast::Axis;
 use super::axes;
-use super::pattern::{Alternative, Pattern, PatternStart, PatternStep};
+use super::pattern::{Alternative, MatchPattern, PatternStart, PatternStep};
 use crate::engine::{Engine, Focus};
-use crate::failure::Run;
+use crate::failure::RunResult;
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
 
 impl Engine<'_> {
-    pub fn matches(&mut self, pattern: &Pattern, node: NodeRef, scope: u32) -> Run<bool> {
+    pub fn matches(&mut self, pattern: &MatchPattern, node: NodeRef, scope: u32) -> RunResult<bool> {
         for alternative in &pattern.alternatives {
             if self.matches_path(alternative, node, scope)? {
                 return Ok(true);
@@ -18,12 +18,18 @@ impl Engine<'_> {
         Ok(false)
     }
 
-    pub fn matches_path(&mut self, path: &Alternative, node: NodeRef, scope: u32) -> Run<bool> {
+    pub fn matches_path(&mut self, path: &Alternative, node: NodeRef, scope: u32) -> RunResult<bool> {
         self.matches_steps(path, &path.steps, node, scope)
     }
 
     /// Matches the last of the steps against the node, the others against its ancestors.
-    fn matches_steps(&mut self, path: &Alternative, steps: &[PatternStep], node: NodeRef, scope: u32) -> Run<bool> {
+    fn matches_steps(
+        &mut self,
+        path: &Alternative,
+        steps: &[PatternStep],
+        node: NodeRef,
+        scope: u32,
+    ) -> RunResult<bool> {
         self.step(1)?;
         let Some((step, before)) = steps.split_last() else {
             return Ok(match &path.start {
@@ -54,7 +60,7 @@ impl Engine<'_> {
         Ok(false)
     }
 
-    fn matches_step(&mut self, step: &PatternStep, node: NodeRef, scope: u32) -> Run<bool> {
+    fn matches_step(&mut self, step: &PatternStep, node: NodeRef, scope: u32) -> RunResult<bool> {
         let kind = self.store.kind(node);
         let on_axis = match step.axis {
             Axis::Attribute => kind == NodeKind::Attribute,

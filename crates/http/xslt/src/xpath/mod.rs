@@ -15,7 +15,7 @@ use crate::store::NodeRef;
 
 /// Value of an expression.
 #[derive(Clone, Debug)]
-pub(crate) enum Value {
+pub(crate) enum XPathValue {
     /// In document order, without duplicates.
     Nodes(Vec<NodeRef>),
     Number(f64),

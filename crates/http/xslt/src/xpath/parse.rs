@@ -2,20 +2,20 @@
 
 use super::ast::{Axis, Comparison, Expr, NodeTest, Operator, Path, PathStart, Predicate, Step};
 use super::functions;
-use super::lex::{Token, tokens};
-use crate::names::{ExpandedName, NameId, Names};
+use super::lex::{XPathToken, tokens};
+use crate::names::{ExpandedName, NameId, NameTable};
 
 /// Nested expressions; also the length of chains of operators, which nest when they are evaluated.
 pub(crate) const NESTING_MAX: usize = 150;
 
 /// Names and namespaces where an expression stands.
-pub(crate) struct Scope<'s> {
-    pub names: &'s mut Names,
+pub(crate) struct XPathScope<'s> {
+    pub names: &'s mut NameTable,
     /// Prefixes and namespaces in scope, without the default namespace.
     pub namespaces: &'s [(NameId, NameId)],
 }
 
-impl Scope<'_> {
+impl XPathScope<'_> {
     /// Resolves a name of XSLT: without a prefix, it has no namespace.
     pub fn resolve(&mut self, name: &str) -> Option<ExpandedName> {
         match name.split_once(':') {
@@ -32,16 +32,16 @@ impl Scope<'_> {
     }
 }
 
-pub(super) struct Parser<'s, 'n> {
-    pub tokens: Vec<Token>,
+pub(super) struct XPathParser<'s, 'n> {
+    pub tokens: Vec<XPathToken>,
     pub at: usize,
-    pub scope: &'s mut Scope<'n>,
+    pub scope: &'s mut XPathScope<'n>,
     depth: usize,
 }
 
 /// Compiles an expression. `None`: the text is not one, or nests too deeply.
-pub(crate) fn expression(text: &str, scope: &mut Scope<'_>) -> Option<Expr> {
-    let mut parser = Parser::new(text, scope)?;
+pub(crate) fn expression(text: &str, scope: &mut XPathScope<'_>) -> Option<Expr> {
+    let mut parser = XPathParser::new(text, scope)?;
     let expr = parser.expr(0)?;
     parser.ended().then_some(expr)
 }
@@ -59,19 +59,19 @@ fn precedence(sign: &str) -> Option<u8> {
     })
 }
 
-impl<'s, 'n> Parser<'s, 'n> {
-    pub fn new(text: &str, scope: &'s mut Scope<'n>) -> Option<Parser<'s, 'n>> {
-        Some(Parser { tokens: tokens(text)?, at: 0, scope, depth: 0 })
+impl<'s, 'n> XPathParser<'s, 'n> {
+    pub fn new(text: &str, scope: &'s mut XPathScope<'n>) -> Option<XPathParser<'s, 'n>> {
+        Some(XPathParser { tokens: tokens(text)?, at: 0, scope, depth: 0 })
     }
     pub fn ended(&self) -> bool {
         self.at >= self.tokens.len()
     }
-    pub fn peek(&self) -> Option<&Token> {
+    pub fn peek(&self) -> Option<&XPathToken> {
         self.tokens.get(self.at)
     }
     fn peek_sign(&self, ahead: usize) -> Option<&'static str> {
         match self.tokens.get(self.at + ahead) {
-            Some(Token::Sign(sign)) => Some(sign),
+            Some(XPathToken::Sign(sign)) => Some(sign),
             _ => None,
         }
     }
@@ -82,7 +82,7 @@ impl<'s, 'n> Parser<'s, 'n> {
     }
     pub fn name_ahead(&self) -> Option<&str> {
         match self.peek() {
-            Some(Token::Name(name)) => Some(name),
+            Some(XPathToken::Name(name)) => Some(name),
             _ => None,
         }
     }
@@ -173,16 +173,18 @@ impl<'s, 'n> Parser<'s, 'n> {
 
     fn starts_step(&self, ahead: usize) -> bool {
         match self.tokens.get(self.at + ahead) {
-            Some(Token::Name(_)) => true,
-            Some(Token::Sign(sign)) => matches!(*sign, "." | ".." | "@"),
+            Some(XPathToken::Name(_)) => true,
+            Some(XPathToken::Sign(sign)) => matches!(*sign, "." | ".." | "@"),
             _ => false,
         }
     }
 
     fn starts_primary(&self) -> bool {
         match self.peek() {
-            Some(Token::Variable(_) | Token::Literal(_) | Token::Number(_) | Token::Sign("(")) => true,
-            Some(Token::Name(name)) => {
+            Some(XPathToken::Variable(_) | XPathToken::Literal(_) | XPathToken::Number(_) | XPathToken::Sign("(")) => {
+                true
+            }
+            Some(XPathToken::Name(name)) => {
                 self.peek_sign(1) == Some("(")
                     && !matches!(name.as_str(), "node" | "text" | "comment" | "processing-instruction")
             }
@@ -238,7 +240,7 @@ impl<'s, 'n> Parser<'s, 'n> {
         self.at += 1;
         if self.eat("(") {
             let mut argument = None;
-            if let Some(Token::Literal(text)) = self.peek().filter(|_| name == "processing-instruction") {
+            if let Some(XPathToken::Literal(text)) = self.peek().filter(|_| name == "processing-instruction") {
                 argument = Some(text.clone());
                 self.at += 1;
             }
@@ -279,20 +281,20 @@ impl<'s, 'n> Parser<'s, 'n> {
         let token = self.peek()?.clone();
         self.at += 1;
         Some(match token {
-            Token::Literal(text) => Expr::Literal(text),
-            Token::Number(number) => Expr::Number(number),
-            Token::Variable(name) => match self.scope.resolve(&name) {
+            XPathToken::Literal(text) => Expr::Literal(text),
+            XPathToken::Number(number) => Expr::Number(number),
+            XPathToken::Variable(name) => match self.scope.resolve(&name) {
                 Some(name) => Expr::Variable(name),
                 None => Expr::Unbound(name),
             },
-            Token::Sign(_) => {
+            XPathToken::Sign(_) => {
                 let expr = self.expr(0)?;
                 if !self.eat(")") {
                     return None;
                 }
                 expr
             }
-            Token::Name(name) => {
+            XPathToken::Name(name) => {
                 let arguments = self.arguments()?;
                 self.call(&name, arguments)
             }

@@ -1,11 +1,11 @@
 //! Patterns (XSLT 1.0, section 5.2): their parser and default priorities.
 
 use super::ast::{Axis, Expr, NodeTest, Predicate};
-use super::lex::Token;
-use super::parse::{Parser, Scope};
+use super::lex::XPathToken;
+use super::parse::{XPathParser, XPathScope};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Pattern {
+pub(crate) struct MatchPattern {
     pub alternatives: Vec<Alternative>,
 }
 
@@ -37,27 +37,27 @@ pub(crate) struct PatternStep {
 }
 
 /// Compiles a pattern. `None`: the text is not one.
-pub(crate) fn pattern(text: &str, scope: &mut Scope<'_>) -> Option<Pattern> {
-    let mut parser = Parser::new(text, scope)?;
+pub(crate) fn pattern(text: &str, scope: &mut XPathScope<'_>) -> Option<MatchPattern> {
+    let mut parser = XPathParser::new(text, scope)?;
     let mut alternatives = vec![alternative(&mut parser)?];
     while parser.eat("|") {
         alternatives.push(alternative(&mut parser)?);
     }
-    parser.ended().then_some(Pattern { alternatives })
+    parser.ended().then_some(MatchPattern { alternatives })
 }
 
-fn alternative(parser: &mut Parser<'_, '_>) -> Option<Alternative> {
+fn alternative(parser: &mut XPathParser<'_, '_>) -> Option<Alternative> {
     let mut found = Alternative { start: PatternStart::Anywhere, steps: Vec::new(), priority: 0.5 };
     let mut descends = false;
     if parser.eat("//") {
         (found.start, descends) = (PatternStart::Root, true);
     } else if parser.eat("/") {
         found.start = PatternStart::Root;
-        if parser.ended() || matches!(parser.peek(), Some(Token::Sign("|"))) {
+        if parser.ended() || matches!(parser.peek(), Some(XPathToken::Sign("|"))) {
             return Some(found);
         }
     } else if let Some(function) = parser.name_ahead().filter(|name| matches!(*name, "id" | "key"))
-        && matches!(parser.tokens.get(parser.at + 1), Some(Token::Sign("(")))
+        && matches!(parser.tokens.get(parser.at + 1), Some(XPathToken::Sign("(")))
     {
         let is_id = function == "id";
         parser.at += 1;

@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(short, long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Load")]
     pub duration: Option<f64>,
     /// Stop after N requests, warm-up not included.
-    #[arg(short = 'n', long, value_name = "N", value_parser = positive, allow_negative_numbers = true, conflicts_with_all = ["conn_rate", "stages", "find"], help_heading = "Load")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = parse_positive, allow_negative_numbers = true, conflicts_with_all = ["conn_rate", "stages", "find"], help_heading = "Load")]
     pub requests: Option<usize>,
     /// Open loop: scheduled requests per second.
     #[arg(short, long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true, conflicts_with_all = ["conn_rate", "users"], help_heading = "Load")]
@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME", help_heading = "Load")]
     pub think: Option<String>,
     /// Time to increase the load from zero before the measurement.
-    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "warmup", help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "warmup", help_heading = "Load")]
     pub ramp: Option<f64>,
     /// Load over time, instead of --duration: `100@10s,100..500@30s` (connections, users or requests per second).
     #[arg(long, value_name = "LIST", conflicts_with_all = ["sweep", "find", "ramp", "duration"], help_heading = "Load")]
@@ -81,7 +81,7 @@ pub struct Options {
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
     pub no_keepalive: bool,
     /// Requests in flight on each connection (closed loop, HTTP/1.1).
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Load")]
     pub pipeline: usize,
     /// Use HTTP/2: over TLS by ALPN, in cleartext with prior knowledge.
     #[arg(long, conflicts_with = "pipeline", help_heading = "HTTP/2 and HTTP/3")]
@@ -93,7 +93,7 @@ pub struct Options {
     #[arg(long, requires = "http3", requires = "resume", help_heading = "HTTP/2 and HTTP/3")]
     pub early_data: bool,
     /// Concurrent streams per connection, up to the server's limit [default: 1 in a closed loop, 100 in an open loop].
-    #[arg(short = 'm', long, value_name = "N", value_parser = positive, help_heading = "HTTP/2 and HTTP/3")]
+    #[arg(short = 'm', long, value_name = "N", value_parser = parse_positive, help_heading = "HTTP/2 and HTTP/3")]
     pub streams: Option<usize>,
     /// Flow-control window of a stream in bytes, 65535 to 2147483647 [default: 1 GiB].
     #[arg(long, value_name = "BYTES", value_parser = window, help_heading = "HTTP/2 and HTTP/3")]
@@ -108,17 +108,17 @@ pub struct Options {
     #[arg(long, value_name = "FIELD", value_parser = priority, help_heading = "HTTP/2 and HTTP/3")]
     pub priority: Option<String>,
     /// Warm-up before each point [default: 500ms; none with --requests].
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Load")]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Load")]
     pub warmup: Option<f64>,
     /// Random seed.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>, help_heading = "Load")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_number::<u64>, help_heading = "Load")]
     pub seed: u64,
 
     /// One point for each value: `1,2,5,10`, `1000..30000/1000` (steps) or `1..1024*2` (factors).
     #[arg(long, value_name = "LIST", help_heading = "Experiment")]
     pub sweep: Option<String>,
     /// Rounds over all points; drift of the machine then affects all points equally.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive, help_heading = "Experiment")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_positive, help_heading = "Experiment")]
     pub rounds: usize,
     /// Search for the highest rate that meets an objective such as `p99<5ms` or `p99.9<20ms,errors<0.1%`.
     #[arg(long, value_name = "OBJECTIVE", conflicts_with_all = ["sweep", "conn_rate", "users", "rate", "rounds", "baseline"], help_heading = "Experiment")]
@@ -168,7 +168,7 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = statuses, help_heading = "Expectation")]
     pub expect_status: Vec<RangeInclusive<u16>>,
     /// Expected body length.
-    #[arg(long, value_name = "BYTES", value_parser = number::<u64>, help_heading = "Expectation")]
+    #[arg(long, value_name = "BYTES", value_parser = parse_number::<u64>, help_heading = "Expectation")]
     pub expect_length: Option<u64>,
     /// Text that the body must contain.
     #[arg(long, value_name = "TEXT", help_heading = "Expectation")]
@@ -201,10 +201,10 @@ pub struct Options {
     pub ciphers: Vec<String>,
 
     /// Client threads, one per CPU [default: number of available CPUs].
-    #[arg(short, long, value_name = "N", value_parser = positive, help_heading = "Client")]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive, help_heading = "Client")]
     pub threads: Option<usize>,
     /// CPUs to pin the client's threads to: `1` or `2,3`.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = cpu, help_heading = "Client")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cpu, help_heading = "Client")]
     pub pin: Vec<usize>,
     /// Busy-wait: accurate to a microsecond, and uses its CPUs fully.
     #[arg(long, help_heading = "Client")]
@@ -213,7 +213,7 @@ pub struct Options {
     #[arg(long, value_name = "IP", value_delimiter = ',', value_parser = ip, help_heading = "Client")]
     pub source: Vec<IpAddr>,
     /// Connect to this address instead of the URL's.
-    #[arg(long, value_name = "IP:PORT", value_parser = address, help_heading = "Client")]
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address, help_heading = "Client")]
     pub connect_to: Option<SocketAddr>,
     /// Connect to this unix socket; the URL still sets the host and the path.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"], help_heading = "Client")]
@@ -222,7 +222,7 @@ pub struct Options {
     #[arg(long, help_heading = "Client")]
     pub reset: bool,
     /// Server processes to measure [default: local processes that listen on the port].
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, help_heading = "Client")]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = parse_pid, help_heading = "Client")]
     pub pid: Vec<u32>,
     /// Status page to poll during the run (stub_status, or metrics in Prometheus' text format), for a remote server.
     #[arg(long, value_name = "URL", help_heading = "Client")]
@@ -281,13 +281,13 @@ pub struct Options {
 }
 
 /// Parses the arguments. If there is nothing to run, prints help or an error and fails with the exit status.
-pub fn parse(args: &[OsString]) -> Result<Options, i32> {
+pub fn parse_arguments(args: &[OsString]) -> Result<Options, i32> {
     let all = std::iter::once(OsString::from("tidegate bench")).chain(args.iter().cloned());
     Options::try_parse_from(all).map_err(|e| crate::print_usage(&e))
 }
 
 fn window(text: &str) -> Result<u32, String> {
-    let value = count(text)?;
+    let value = parse_plain(text)?;
     if (65_535.0..=2_147_483_647.0).contains(&value) { Ok(value as u32) } else { Err("65535 to 2147483647".into()) }
 }
 
@@ -303,7 +303,7 @@ fn priority(text: &str) -> Result<String, String> {
     if all { Ok(text.into()) } else { Err("`u=0` to `u=7`, `i`, or both".into()) }
 }
 
-pub fn count(text: &str) -> Result<f64, String> {
+pub fn parse_plain(text: &str) -> Result<f64, String> {
     parse_count(text)
         .filter(|v| *v > 0.0)
         .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
@@ -314,7 +314,7 @@ fn rate(text: &str) -> Result<f64, String> {
     let number = text.trim().strip_prefix('-').unwrap_or(text);
     match parse_count(number) {
         Some(value) if value == 0.0 || number != text => Err("the rate must be above 0".into()),
-        _ => count(text),
+        _ => parse_plain(text),
     }
 }
 
@@ -322,7 +322,7 @@ fn factor(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0).ok_or_else(|| format!("`{text}` is not above 0"))
 }
 
-pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+pub fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on"))
 }
 
@@ -330,11 +330,11 @@ fn table_size(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|n| *n <= 65_536).ok_or_else(|| format!("`{text}` is not a number from 0 to 65536"))
 }
 
-pub fn cpu(text: &str) -> Result<usize, String> {
+pub fn parse_cpu(text: &str) -> Result<usize, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not the number of a CPU"))
 }
 
-pub fn pid(text: &str) -> Result<u32, String> {
+pub fn parse_pid(text: &str) -> Result<u32, String> {
     text.trim().parse().map_err(|_| format!("`{text}` is not the number of a process"))
 }
 
@@ -353,7 +353,7 @@ fn statuses(text: &str) -> Result<RangeInclusive<u16>, String> {
     if range.is_empty() { Err(format!("the range `{text}` contains no status code")) } else { Ok(range) }
 }
 
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080"))
 }
 
@@ -366,16 +366,16 @@ fn whole(text: &str) -> Result<usize, String> {
     value.map(|v| v as usize).ok_or_else(|| format!("`{text}` is not a whole number"))
 }
 
-pub fn positive(text: &str) -> Result<usize, String> {
+pub fn parse_positive(text: &str) -> Result<usize, String> {
     whole(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("`{text}` is not positive")) })
 }
 
-pub fn time(text: &str) -> Result<f64, String> {
+pub fn parse_time(text: &str) -> Result<f64, String> {
     parse_seconds(text).ok_or_else(|| format!("`{text}` is not a time such as 500ms, 10s or 2m"))
 }
 
 pub fn positive_time(text: &str) -> Result<f64, String> {
-    time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
+    parse_time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn the_options_are_consistent() {
         Options::command().debug_assert();
-        let parse = |text: &str| parse(&text.split_whitespace().map(OsString::from).collect::<Vec<_>>());
+        let parse = |text: &str| parse_arguments(&text.split_whitespace().map(OsString::from).collect::<Vec<_>>());
         let o = parse("http://h/ -c 10k -d 2m --think 5ms").unwrap();
         assert_eq!((o.connections, o.duration), (Some(10_000), Some(120.0)));
         assert_eq!(parse("--help").unwrap_err(), OK);

@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Parser;
-use figures::page::Page;
+use figures::page::HtmlPage;
 use figures::plot::{Axis, Mark, Plot, Series};
-use figures::table::Table;
-use figures::units::{Unit, seconds};
+use figures::table::TextTable;
+use figures::units::{Unit, format_seconds};
 
 use super::{OK, USAGE, read_report};
 use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round, Times};
 use crate::report::plots;
-use crate::report::text::{grouped, middle};
+use crate::report::text::{grouped_rate, middle_round};
 
 /// Shows saved runs side by side. For a comparison with an exit status, use `tidegate bench URL --baseline FILE`.
 #[derive(Parser)]
@@ -31,7 +31,7 @@ struct Args {
 }
 
 /// The options, for help texts.
-pub fn command() -> clap::Command {
+pub fn compare_command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
@@ -65,7 +65,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let mut written = args.html.as_ref().map_or(Ok(()), |path| super::write_result(path, &page(&reports)));
     if args.html.as_ref().is_none_or(|path| !super::is_stdout(path)) {
-        written = written.and(super::say(&table(&reports).text()));
+        written = written.and(super::print_text(&table(&reports).text()));
     }
     match written {
         Ok(()) => OK,
@@ -76,25 +76,25 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
 }
 
-fn table(reports: &[(String, Report)]) -> Table {
+fn table(reports: &[(String, Report)]) -> TextTable {
     let heads = ["<run", "<load", "<verdict", "requests/s", "mean", "p50", "p99", "p99.9", "errors", "CPU/request"];
-    let mut table = Table::new(&heads);
+    let mut table = TextTable::new(&heads);
     for (name, report) in reports {
         for p in &report.points {
             let time = |f: fn(&Times) -> f64| {
-                p.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| seconds(i.mid))
+                p.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| format_seconds(i.mid))
             };
             table.row([
                 name.clone(),
-                format!("{} {}", grouped(p.value), report.quantity),
+                format!("{} {}", grouped_rate(p.value), report.quantity),
                 p.verdict.word.clone(),
-                grouped(p.rps().mid),
+                grouped_rate(p.rps().mid),
                 time(|t| t.mean),
                 time(|t| t.p50),
                 time(|t| t.p99),
                 time(|t| t.p999),
                 p.interval(|r| Some(r.error_share())).map_or("–".into(), |i| Unit::Share.write(i.mid)),
-                p.interval(|r| r.server.as_ref()?.cpu_per_request).map_or("–".into(), |i| seconds(i.mid)),
+                p.interval(|r| r.server.as_ref()?.cpu_per_request).map_or("–".into(), |i| format_seconds(i.mid)),
             ]);
         }
     }
@@ -125,30 +125,32 @@ fn overlay(
     let y = if unit == Unit::Seconds { plots::time_axis(label, &all) } else { Axis::linear(label, unit) };
     let mut plot = Plot::new(title, x, y);
     for (name, report) in reports {
-        let dots = report.points.iter().filter_map(|p| plots::dot(p, of)).collect();
+        let dots = report.points.iter().filter_map(|p| plots::point_dot(p, of)).collect();
         plot.series.push(Series::new(name, Mark::Line, dots));
     }
     plot
 }
 
 fn page(reports: &[(String, Report)]) -> String {
-    let mut page = Page::new("Runs side by side");
+    let mut page = HtmlPage::new("Runs side by side");
     let best_of = |r: &Report| {
         best(r).map_or("nothing".to_string(), |p| {
             let doubt = if p.verdict.usable { String::new() } else { format!(" ({})", p.verdict.word) };
-            format!("{} requests/s{doubt}", grouped(p.rps().mid))
+            format!("{} requests/s{doubt}", grouped_rate(p.rps().mid))
         })
     };
     let list: Vec<String> = reports.iter().map(|(name, r)| format!("{name}: {}", best_of(r))).collect();
     page.answer(&format!("At most {}.", list.join("; ")));
-    let curves: Vec<(String, &Times)> =
-        reports.iter().filter_map(|(name, r)| Some((name.clone(), middle(best(r)?)?.latency.as_ref()?))).collect();
-    let percentiles = plots::percentiles(&curves);
+    let curves: Vec<(String, &Times)> = reports
+        .iter()
+        .filter_map(|(name, r)| Some((name.clone(), middle_round(best(r)?)?.latency.as_ref()?)))
+        .collect();
+    let percentiles = plots::percentile_plot(&curves);
     let caption = "The point with the highest rate of each run.";
     let sweeps = reports.iter().any(|(_, r)| r.points.len() > 1);
     if sweeps {
         let plot = overlay(reports, "Requests/s", "requests per second", Unit::PerSecond, &|r| Some(r.rps));
-        page.picture(&plot.first_figure(), &plots::caption(&plot, 3));
+        page.picture(&plot.first_figure(), &plots::plot_caption(&plot, 3));
         let mean = |r: &Round| r.latency.as_ref().map(|t| t.mean);
         let p99 = |r: &Round| r.latency.as_ref().map(|t| t.p99);
         let cpu = |r: &Round| r.server.as_ref()?.cpu_per_request;

@@ -8,30 +8,30 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::plan::Plan;
 use super::watcher::Watcher;
 use super::{find, live, worker};
-use crate::engine::failure::Failure;
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
-use crate::engine::run::{Control, Outcome, run};
+use crate::engine::run::{RunControl, RunOutcome, run_job};
 use crate::interrupt;
 use crate::observe::kernel::Counters;
-use crate::observe::machine::Machine;
-use crate::observe::processes::{Group, is_local};
-use crate::observe::status::Page;
+use crate::observe::machine::ObservedMachine;
+use crate::observe::processes::{ProcessGroup, is_local};
+use crate::observe::status::StatusText;
 use crate::report::build::{self, Watch};
 use crate::report::model::{Point, Report, Round, Target};
-use crate::report::verdict::judge;
+use crate::report::verdict::judge_rounds;
 
 /// Interval of looks at the server; memory is read less often, since it costs more.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 const MEMORY_EVERY: u32 = 4;
 
 /// Executes a plan; `command` is quoted in the report. Fails when a run cannot start.
-pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
+pub fn execute_plan(plan: &Plan, command: &[String]) -> Result<Report, String> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let found = match &plan.find {
-        Some(objective) => find::search(plan, objective)?,
+        Some(objective) => find::search_rate(plan, objective)?,
         None => {
             let points = points(plan)?;
-            let capacity = build::greatest(&points);
+            let capacity = build::greatest_capacity(&points);
             find::Search { points, capacity, ..find::Search::default() }
         }
     };
@@ -44,7 +44,7 @@ pub fn report(plan: &Plan, command: &[String]) -> Result<Report, String> {
         title: plan.title.clone(),
         command: std::iter::once("tidegate bench".to_string()).chain(command.iter().cloned()).collect(),
         started,
-        machine: Machine::read(),
+        machine: ObservedMachine::read(),
         target: Target {
             url: plan.url.clone(),
             address: job.target.address.to_string(),
@@ -72,7 +72,7 @@ fn refused(points: &[Point]) -> Option<String> {
 }
 
 fn no_http2(job: &Job, points: &[Point]) -> Option<String> {
-    let broken = Failure::Protocol.word();
+    let broken = LoadFailure::Protocol.word();
     let mut rounds = points.iter().flat_map(|point| &point.rounds).peekable();
     let unanswered = rounds.peek().is_some() && rounds.all(|r| r.answers == 0 && r.failures.contains_key(broken));
     let clear = job.http2.is_some() && job.target.tls.is_none();
@@ -103,9 +103,9 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
             if interrupt::told() {
                 break 'all;
             }
-            let label = live::label(plan, *value, round);
+            let label = live::round_label(plan, *value, round);
             let job = Job { end_if_refused: plan.workers.is_empty() && !reached, ..plan.job(*value, round) };
-            let measured = measure(plan, &job, &label)?;
+            let measured = measure_round(plan, &job, &label)?;
             reached |= measured.refused.is_none();
             let refused = measured.refused.is_some();
             if !measured.interrupted || (rounds[i].is_empty() && measured.due > 0) {
@@ -116,33 +116,36 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
             }
         }
     }
-    let point =
-        |(value, rounds): (&f64, Vec<Round>)| Point { value: *value, verdict: judge(&rounds, plan.open_loop), rounds };
+    let point = |(value, rounds): (&f64, Vec<Round>)| Point {
+        value: *value,
+        verdict: judge_rounds(&rounds, plan.open_loop),
+        rounds,
+    };
     Ok(plan.values.iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty()).map(point).collect())
 }
 
-pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
+pub fn measure_round(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
     let view = live::View::new(plan.live, label, job);
-    let control = Control::until(interrupt::flag());
+    let control = RunControl::until(interrupt::flag());
     let watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
     let mut watcher = watcher.with_collector(plan.collector.clone());
-    let seen = watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
+    let seen = run_watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
-            run(job, &control, |moment| {
+            run_job(job, &control, |moment| {
                 view.show(moment);
                 if let Some(why) = watcher.see(moment) {
                     interrupt::stop(&why);
                 }
             })
         } else {
-            worker::coordinate(&plan.workers, &plan.secret, job, &control)
+            worker::coordinate_workers(&plan.workers, &plan.secret, job, &control)
         }
     });
     if let Some(words) = watcher.finish() {
         eprintln!("tidegate bench: {words}");
     }
     seen.map(|seen| {
-        let mut round = build::round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
+        let mut round = build::build_round(&seen.outcome, plan.open_loop, &seen.watch, seen.kernel);
         round.settle_others(seen.wall);
         round.interrupted = interrupt::told();
         round
@@ -150,20 +153,20 @@ pub fn measure(plan: &Plan, job: &Job, label: &str) -> Result<Round, String> {
 }
 
 /// Runs `work` while a thread watches the server from the moment in `began`, and reads the kernel's counters around it.
-pub fn watched(
-    server: Option<Group>,
-    page: Option<Page>,
+pub fn run_watched(
+    server: Option<ProcessGroup>,
+    page: Option<StatusText>,
     job: &Job,
     began: &Arc<OnceLock<Instant>>,
-    work: impl FnOnce() -> Result<Outcome, String>,
-) -> Result<Watched, String> {
+    work: impl FnOnce() -> Result<RunOutcome, String>,
+) -> Result<WatchedServer, String> {
     let done = Arc::new(AtomicBool::new(false));
     let watch: Arc<Mutex<Watch>> = Arc::default();
     let (before, begin) = (Counters::read(), Instant::now());
     let handle = (server.is_some() || page.is_some()).then(|| {
         let (done, watch, began) = (done.clone(), watch.clone(), began.clone());
         let (warmup, length) = (job.warmup, job.profile.seconds());
-        let mut group = server.unwrap_or_else(|| Group::by_pids(&[]));
+        let mut group = server.unwrap_or_else(|| ProcessGroup::by_pids(&[]));
         group.pids();
         thread::spawn(move || look_on(group, page, &began, (warmup, length), &done, &watch))
     });
@@ -175,19 +178,19 @@ pub fn watched(
     }
     let (kernel, wall) = (Counters::read().since(&before), begin.elapsed().as_secs_f64());
     let watch = watch.lock().map(|w| w.clone()).unwrap_or_default();
-    Ok(Watched { outcome: outcome?, watch, kernel, wall })
+    Ok(WatchedServer { outcome: outcome?, watch, kernel, wall })
 }
 
-pub struct Watched {
-    pub outcome: Outcome,
+pub struct WatchedServer {
+    pub outcome: RunOutcome,
     pub watch: Watch,
     pub kernel: Counters,
     pub wall: f64,
 }
 
 fn look_on(
-    mut group: Group,
-    page: Option<Page>,
+    mut group: ProcessGroup,
+    page: Option<StatusText>,
     began: &OnceLock<Instant>,
     (warmup, length): (f64, f64),
     done: &AtomicBool,

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use figures::units::grouped;
+use figures::units::format_grouped;
 
-use super::execute::measure;
+use super::execute::measure_round;
 use super::gate::Metric;
 use super::live;
 use super::plan::{Find, Plan};
@@ -14,7 +14,7 @@ use crate::engine::job::Job;
 use crate::interrupt;
 use crate::report::build;
 use crate::report::model::{Bounds, Capacity, Point, Round};
-use crate::report::verdict::{ANSWERED_MIN, ERRORS_MAX, falls_behind, judge};
+use crate::report::verdict::{ANSWERED_MIN, ERRORS_MAX, falls_behind, judge_rounds};
 
 /// Relative gap between the highest good and the lowest bad rate at which the search ends.
 const GAP: f64 = 0.03;
@@ -53,7 +53,7 @@ enum Edge {
     Undecided(f64, f64, String),
 }
 
-pub fn search(plan: &Plan, objective: &Find) -> Result<Search, String> {
+pub fn search_rate(plan: &Plan, objective: &Find) -> Result<Search, String> {
     let wanted = samples(objective);
     let mut pause = |tries: usize| std::thread::sleep(Duration::from_millis(300 * tries as u64));
     search_with(objective, &mut pause, |rate, number| {
@@ -64,7 +64,7 @@ pub fn search(plan: &Plan, objective: &Find) -> Result<Search, String> {
         }
         let first = number == 0 && plan.workers.is_empty();
         let job = Job { end_if_refused: first, ..plan.job(rate, number) };
-        let round = measure(&plan, &job, &live::label(&plan, rate, 0))?;
+        let round = measure_round(&plan, &job, &live::round_label(&plan, rate, 0))?;
         match &round.refused {
             Some(why) => Err(why.clone()),
             None => Ok(round),
@@ -101,9 +101,11 @@ pub fn search_with(
         Ok(kept)
     })?;
     tried.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let points: Vec<Point> =
-        tried.into_iter().map(|(value, rounds)| Point { value, verdict: judge(&rounds, true), rounds }).collect();
-    let n = |rate: f64| grouped(rate as i64);
+    let points: Vec<Point> = tried
+        .into_iter()
+        .map(|(value, rounds)| Point { value, verdict: judge_rounds(&rounds, true), rounds })
+        .collect();
+    let n = |rate: f64| format_grouped(rate as i64);
     let text = &objective.text;
     let sentence = match &edge {
         Edge::Found(good, bad) => format!("{text} holds up to {} requests/s, but not at {}", n(*good), n(*bad)),
@@ -119,7 +121,7 @@ pub fn search_with(
         Edge::Found(good, bad) => points
             .iter()
             .find(|p| p.value == good)
-            .map(|point| build::capacity(point, text.clone(), Bounds { low: good, mid: good, high: bad })),
+            .map(|point| build::point_capacity(point, text.clone(), Bounds { low: good, mid: good, high: bad })),
         _ => None,
     };
     Ok(Search { points, capacity, sentence, undecided: matches!(edge, Edge::Undecided(..)) })
@@ -138,13 +140,13 @@ fn keeps(objective: &Find, round: &Round, wanted: f64) -> RateResult {
     if good && enough {
         return RateResult::Yes;
     }
-    let verdict = judge(std::slice::from_ref(round), true);
+    let verdict = judge_rounds(std::slice::from_ref(round), true);
     match verdict.word.as_str() {
         "client-bound" | "port-bound" | "disturbed" => {
             RateResult::Unclear(format!("{}: {}", verdict.word, verdict.reasons.first().cloned().unwrap_or_default()))
         }
         _ if !enough => {
-            RateResult::Unclear(format!("only {} requests; {} are needed", round.due, grouped(wanted as i64)))
+            RateResult::Unclear(format!("only {} requests; {} are needed", round.due, format_grouped(wanted as i64)))
         }
         _ => RateResult::No,
     }
@@ -255,8 +257,8 @@ mod tests {
     use super::*;
     use crate::engine::job::Model;
     use crate::engine::profile::{Arrivals, Profile};
-    use crate::engine::run::Outcome;
-    use crate::engine::sim::{Sim, job, ok, play};
+    use crate::engine::run::RunOutcome;
+    use crate::engine::sim::{Sim, job, ok, play_world};
     use crate::observe::kernel::Counters;
     use crate::report::build::Watch;
     use figures::rng::Rng;
@@ -329,7 +331,7 @@ mod tests {
     /// Searches on the virtual network: a server of 1 ms per request, and optionally a neighbour that takes the
     /// client's processor for 100 ms at times.
     fn virtual_search(text: &str, neighbour: bool) -> Search {
-        let objective = Find { text: text.into(), conditions: gate::conditions(text).unwrap() };
+        let objective = Find { text: text.into(), conditions: gate::parse_conditions(text).unwrap() };
         let wanted = samples(&objective);
         let mut rng = Rng::new(7);
         search_with(&objective, &mut |_| (), |rate, number| {
@@ -346,15 +348,15 @@ mod tests {
             job.model = Model::Open { arrivals: Arrivals::Poisson };
             job.profile = Profile::constant(rate, seconds);
             job.seed = number as u64 * 7919;
-            let (total, done) = play(sim, &job);
-            let outcome = Outcome {
+            let (total, done) = play_world(sim, &job);
+            let outcome = RunOutcome {
                 total,
                 seconds: done.measured as f64 * 1e-9,
                 timeline: done.timeline,
                 interval: job.interval,
-                ..Outcome::default()
+                ..RunOutcome::default()
             };
-            Ok(build::round(&outcome, true, &Watch::default(), Counters::default()))
+            Ok(build::build_round(&outcome, true, &Watch::default(), Counters::default()))
         })
         .unwrap()
     }
@@ -374,9 +376,9 @@ mod tests {
 
     #[test]
     fn a_percentile_wants_its_samples() {
-        let of = |text: &str| samples(&Find { text: text.into(), conditions: gate::conditions(text).unwrap() });
+        let of = |text: &str| samples(&Find { text: text.into(), conditions: gate::parse_conditions(text).unwrap() });
         assert_eq!((of("p50<1ms").round(), of("p99<1ms").round(), of("p99.9<1ms").round()), (100.0, 1000.0, 10_000.0));
-        let objective = Find { text: "p99<1s".into(), conditions: gate::conditions("p99<1s").unwrap() };
+        let objective = Find { text: "p99<1s".into(), conditions: gate::parse_conditions("p99<1s").unwrap() };
         let few = Round { due: 73, in_time: 73, answers: 73, good: 73, seconds: 1.0, ..Round::default() };
         assert!(matches!(keeps(&objective, &few, 1000.0), RateResult::Unclear(why) if why.contains("73")));
     }

@@ -1,7 +1,7 @@
 //! Gates: requirements on a report, comparison with a baseline, and their exit status.
 
 use figures::stats::Interval;
-use figures::units::{Unit, parse_count, parse_seconds, parse_share, significant};
+use figures::units::{Unit, format_significant, parse_count, parse_seconds, parse_share};
 
 use crate::report::model::{Point, Report, Round};
 
@@ -19,7 +19,7 @@ pub enum Metric {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Condition {
+pub struct GateCondition {
     pub metric: Metric,
     /// The figure must be below (with `inclusive`, or equal); otherwise above.
     pub below: bool,
@@ -30,7 +30,7 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Requirement {
     pub text: String,
-    pub condition: Condition,
+    pub condition: GateCondition,
     pub at: Option<f64>,
 }
 
@@ -59,16 +59,16 @@ impl GateReport {
     }
 }
 
-pub fn worst(judgements: &[GateReport]) -> Option<GateResult> {
+pub fn worst_result(judgements: &[GateReport]) -> Option<GateResult> {
     judgements.iter().map(|j| j.outcome).max()
 }
 
 /// Reads conditions such as `p99<5ms,errors<0.1%`.
-pub fn conditions(text: &str) -> Result<Vec<Condition>, String> {
+pub fn parse_conditions(text: &str) -> Result<Vec<GateCondition>, String> {
     text.split(',').map(|part| condition(part.trim())).collect()
 }
 
-fn condition(text: &str) -> Result<Condition, String> {
+fn condition(text: &str) -> Result<GateCondition, String> {
     let wrong = |why: &str| format!("`{text}`: {why}");
     let at = text.find(['<', '>']).ok_or_else(|| wrong("no < or > in it"))?;
     let (name, rest) = text.split_at(at);
@@ -95,7 +95,7 @@ fn condition(text: &str) -> Result<Condition, String> {
         Metric::Memory => parse_count(value.trim_end_matches('B')),
     };
     let value = number.ok_or_else(|| wrong("its value cannot be read (times such as 5ms, shares such as 1%)"))?;
-    Ok(Condition { metric, below, inclusive, value })
+    Ok(GateCondition { metric, below, inclusive, value })
 }
 
 fn metric(name: &str) -> Option<Metric> {
@@ -118,7 +118,7 @@ fn metric(name: &str) -> Option<Metric> {
 }
 
 /// Reads `p99<5ms@20000rps`, or a condition without a rate.
-pub fn requirement(text: &str) -> Result<Requirement, String> {
+pub fn parse_requirement(text: &str) -> Result<Requirement, String> {
     let (first, at) = match text.split_once('@') {
         Some((first, rate)) => {
             let number = rate.trim().trim_end_matches("rps").trim_end_matches("/s");
@@ -130,7 +130,7 @@ pub fn requirement(text: &str) -> Result<Requirement, String> {
     Ok(Requirement { text: text.into(), condition: condition(first.trim())?, at })
 }
 
-impl Condition {
+impl GateCondition {
     /// The figure of a round; `None` when not measured.
     pub fn of(&self, r: &Round) -> Option<f64> {
         let latency = r.latency.as_ref();
@@ -180,7 +180,7 @@ impl Condition {
     }
 }
 
-pub fn requirements(list: &[Requirement], report: &Report) -> Vec<GateReport> {
+pub fn judge_requirements(list: &[Requirement], report: &Report) -> Vec<GateReport> {
     let mut out = Vec::new();
     for requirement in list {
         let about = |p: &&Point| requirement.at.is_none_or(|at| (p.value / at - 1.0).abs() < 0.01);
@@ -193,7 +193,7 @@ pub fn requirements(list: &[Requirement], report: &Report) -> Vec<GateReport> {
             let (outcome, why) = judge(&requirement.condition, requirement.at.is_some(), point);
             let what = match report.points.len() {
                 1 => requirement.text.clone(),
-                _ => format!("{} at {}", requirement.text, crate::report::text::grouped(point.value)),
+                _ => format!("{} at {}", requirement.text, crate::report::text::grouped_rate(point.value)),
             };
             out.push(GateReport { outcome, what, why });
         }
@@ -201,7 +201,7 @@ pub fn requirements(list: &[Requirement], report: &Report) -> Vec<GateReport> {
     out
 }
 
-fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (GateResult, String) {
+fn judge(condition: &GateCondition, at_rate: bool, point: &Point) -> (GateResult, String) {
     let Some(i) = point.interval(|r| condition.of(r)) else {
         return (GateResult::Undecided, "the figure was not measured".into());
     };
@@ -244,17 +244,17 @@ fn judge(condition: &Condition, at_rate: bool, point: &Point) -> (GateResult, St
 }
 
 /// Name of a compared figure, whether more of it is better, and its accessor.
-type Compared = (&'static str, bool, fn(&Round) -> Option<f64>);
+type ComparedPoint = (&'static str, bool, fn(&Round) -> Option<f64>);
 
 /// Compares with an earlier report by points: rate (closed loops), median, mean and p99 latency, error share, server
 /// CPU per request.
 /// Fails where intervals support a degradation by more than `by`, passes where they exclude it, and is undecided
 /// otherwise.
-pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> {
+pub fn compare_baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> {
     let mut out = Vec::new();
     let undecided = |what: String, why: String| GateReport { outcome: GateResult::Undecided, what, why };
     for point in &new.points {
-        let at = crate::report::text::grouped(point.value);
+        let at = crate::report::text::grouped_rate(point.value);
         let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else {
             out.push(undecided(format!("{at} against the baseline"), "the baseline has no such point".into()));
             continue;
@@ -281,7 +281,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> {
             }
             _ => {}
         }
-        let mut figures: Vec<Compared> = vec![
+        let mut figures: Vec<ComparedPoint> = vec![
             ("p50", false, |r| r.latency.as_ref().map(|l| l.p50)),
             ("mean", false, |r| r.latency.as_ref().map(|l| l.mean)),
             ("p99", false, |r| r.latency.as_ref().map(|l| l.p99)),
@@ -304,7 +304,7 @@ pub fn baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> {
         }
     }
     for lost in old.points.iter().filter(|p| !new.points.iter().any(|n| (p.value / n.value - 1.0).abs() < 0.01)) {
-        let what = format!("{} of the baseline", crate::report::text::grouped(lost.value));
+        let what = format!("{} of the baseline", crate::report::text::grouped_rate(lost.value));
         out.push(undecided(what, "not measured in this run".into()));
     }
     out
@@ -340,7 +340,8 @@ fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64
         if more_is_better { Interval { low: 1.0 / i.high, mid: 1.0 / i.mid, high: 1.0 / i.low } } else { i }
     };
     let (worse, strict) = (turn(ratio), turn(strict));
-    let percent = |r: f64| format!("{}{} %", if r >= 1.0 { "+" } else { "−" }, significant((r - 1.0).abs() * 100.0));
+    let percent =
+        |r: f64| format!("{}{} %", if r >= 1.0 { "+" } else { "−" }, format_significant((r - 1.0).abs() * 100.0));
     if old.len().min(new.len()) < ROUNDS_MIN {
         return undecided(format!("{}, from fewer than three rounds on a side (--rounds 5)", percent(ratio.mid)));
     }
@@ -376,7 +377,7 @@ fn ratio_interval(old: &[f64], new: &[f64], confidence: f64) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::{Times, Verdict};
+    use crate::report::model::{RateVerdict, Times};
 
     fn report(value: f64, p99: &[f64], word: &str) -> Report {
         let rounds = p99.iter().map(|p| Round {
@@ -386,7 +387,7 @@ mod tests {
             ..Round::default()
         });
         let verdict =
-            Verdict { word: word.into(), reasons: Vec::new(), usable: !word.contains("bound"), failed: false };
+            RateVerdict { word: word.into(), reasons: Vec::new(), usable: !word.contains("bound"), failed: false };
         Report {
             tool: String::new(),
             version: String::new(),
@@ -408,22 +409,22 @@ mod tests {
     }
 
     fn outcome(rule: &str, report: &Report) -> GateResult {
-        worst(&requirements(&[requirement(rule).unwrap()], report)).unwrap()
+        worst_result(&judge_requirements(&[parse_requirement(rule).unwrap()], report)).unwrap()
     }
 
     #[test]
     fn requirements_are_read() {
-        let r = requirement("p99<5ms@20000rps").unwrap();
+        let r = parse_requirement("p99<5ms@20000rps").unwrap();
         assert_eq!(
             (r.condition.metric, r.condition.below, r.condition.value, r.at),
             (Metric::Quantile(9900), true, 0.005, Some(20_000.0))
         );
-        assert_eq!(requirement("rps>=50k").unwrap().condition.value, 50_000.0);
-        assert_eq!(requirement("p99.95<1s").unwrap().condition.metric, Metric::Quantile(9995));
-        assert_eq!(requirement("errors<0.1%").unwrap().condition.value, 0.001);
-        assert_eq!(requirement("memory<20MB").unwrap().condition.value, 20e6);
+        assert_eq!(parse_requirement("rps>=50k").unwrap().condition.value, 50_000.0);
+        assert_eq!(parse_requirement("p99.95<1s").unwrap().condition.metric, Metric::Quantile(9995));
+        assert_eq!(parse_requirement("errors<0.1%").unwrap().condition.value, 0.001);
+        assert_eq!(parse_requirement("memory<20MB").unwrap().condition.value, 20e6);
         for bad in ["p99", "p999<1s", "latency<5ms", "p99<fast", "p99<5ms@x"] {
-            assert!(requirement(bad).is_err(), "{bad}");
+            assert!(parse_requirement(bad).is_err(), "{bad}");
         }
     }
 
@@ -442,10 +443,10 @@ mod tests {
     #[test]
     fn a_number_wants_its_unit() {
         for bare in ["p99<5", "mean<0.5", "cpu<20", "errors<1", "memory<20"] {
-            assert!(requirement(bare).unwrap_err().contains("unit"), "{bare}");
+            assert!(parse_requirement(bare).unwrap_err().contains("unit"), "{bare}");
         }
         for good in ["p99<5ms", "errors<0.01", "errors<1%", "rps>5000", "rps>50k", "memory<20MB", "cpu<20us"] {
-            requirement(good).unwrap_or_else(|e| panic!("{good}: {e}"));
+            parse_requirement(good).unwrap_or_else(|e| panic!("{good}: {e}"));
         }
     }
 
@@ -456,7 +457,7 @@ mod tests {
         let round = &mut over.points[0].rounds[0];
         (round.due, round.in_time) = (674, 186);
         round.failures.insert("due but never sent".into(), 488);
-        let judged = requirements(&[requirement("p50<20s").unwrap()], &over);
+        let judged = judge_requirements(&[parse_requirement("p50<20s").unwrap()], &over);
         assert!(judged[0].outcome == GateResult::Fails && judged[0].why.contains("72.4 %"), "{judged:?}");
         assert_eq!(outcome("errors<1%", &over), GateResult::Fails);
         assert_eq!(outcome("p99<20s", &report(100.0, &[4.0], "overloaded")), GateResult::Fails);
@@ -465,7 +466,7 @@ mod tests {
     #[test]
     fn a_baseline_finds_regressions_and_not_noise() {
         let result = |old: &[f64], new: &[f64]| {
-            worst(&baseline(&report(100.0, old, "valid"), &report(100.0, new, "valid"), 0.05)).unwrap()
+            worst_result(&compare_baseline(&report(100.0, old, "valid"), &report(100.0, new, "valid"), 0.05)).unwrap()
         };
         assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0100, 0.0101, 0.0100]), GateResult::Holds);
         assert_eq!(result(&[0.010, 0.0101, 0.0099], &[0.0110, 0.0111, 0.0109]), GateResult::Fails);
@@ -481,20 +482,24 @@ mod tests {
         let good = report(100.0, &[0.010, 0.010, 0.010], "valid");
         for word in ["client-bound", "disturbed"] {
             let mut bad = good.clone();
-            bad.points[0].verdict = Verdict { word: word.into(), usable: false, ..Verdict::default() };
-            let judged = baseline(&bad, &good, 0.02);
+            bad.points[0].verdict = RateVerdict { word: word.into(), usable: false, ..RateVerdict::default() };
+            let judged = compare_baseline(&bad, &good, 0.02);
             assert!(judged[0].outcome == GateResult::Undecided && judged[0].why.contains(word), "{judged:?}");
             bad.points[0].rounds = report(100.0, &[0.020, 0.020, 0.021], "valid").points[0].rounds.clone();
-            assert_eq!(worst(&baseline(&good, &bad, 0.02)), Some(GateResult::Undecided));
+            assert_eq!(worst_result(&compare_baseline(&good, &bad, 0.02)), Some(GateResult::Undecided));
         }
         let over = report(100.0, &[3.0, 3.0, 3.0], "overloaded");
-        assert_eq!(worst(&baseline(&good, &over, 0.02)), Some(GateResult::Fails));
+        assert_eq!(worst_result(&compare_baseline(&good, &over, 0.02)), Some(GateResult::Fails));
         let mut failing = good.clone();
         failing.points[0].rounds.iter_mut().for_each(|r| {
             (r.due, r.failures) = (1000, [("reset".to_string(), 8)].into());
         });
-        assert_eq!(worst(&baseline(&good, &failing, 0.02)), Some(GateResult::Fails), "errors are looked at");
-        let elsewhere = baseline(&good, &report(200.0, &[0.01], "valid"), 0.02);
+        assert_eq!(
+            worst_result(&compare_baseline(&good, &failing, 0.02)),
+            Some(GateResult::Fails),
+            "errors are looked at"
+        );
+        let elsewhere = compare_baseline(&good, &report(200.0, &[0.01], "valid"), 0.02);
         assert!(
             elsewhere.iter().any(|j| j.why.contains("no such point"))
                 && elsewhere.iter().any(|j| j.why.contains("not measured"))
@@ -505,8 +510,8 @@ mod tests {
     fn measured(service: u64, seed: u64) -> Report {
         use crate::engine::job::Model;
         use crate::engine::profile::{Arrivals, Profile};
-        use crate::engine::run::Outcome as Measured;
-        use crate::engine::sim::{Sim, job, ok, play};
+        use crate::engine::run::RunOutcome as Measured;
+        use crate::engine::sim::{Sim, job, ok, play_world};
         let rounds = (0..4).map(|round| {
             let mut rng = figures::rng::Rng::new(seed * 100 + round);
             let speed = 1.0 + 0.01 * rng.normal();
@@ -519,13 +524,13 @@ mod tests {
             job.model = Model::Open { arrivals: Arrivals::Poisson };
             job.profile = Profile::constant(40.0, 20.0);
             job.seed = seed * 100 + round;
-            let (total, done) = play(sim, &job);
+            let (total, done) = play_world(sim, &job);
             let outcome = Measured { total, seconds: done.measured as f64 * 1e-9, ..Measured::default() };
-            crate::report::build::round(&outcome, true, &Default::default(), Default::default())
+            crate::report::build::build_round(&outcome, true, &Default::default(), Default::default())
         });
         let mut report = report(40.0, &[], "valid");
         report.points[0].rounds = rounds.collect();
-        report.points[0].verdict = crate::report::verdict::judge(&report.points[0].rounds, true);
+        report.points[0].verdict = crate::report::verdict::judge_rounds(&report.points[0].rounds, true);
         report
     }
 
@@ -533,15 +538,15 @@ mod tests {
     fn the_gates_truth() {
         // From 5 to 6 ms always fails at 10 % with four rounds.
         for seed in 0..10 {
-            let judged = baseline(&measured(5_000_000, seed), &measured(6_000_000, seed + 1000), 0.1);
-            assert_eq!(worst(&judged), Some(GateResult::Fails), "{judged:?}");
+            let judged = compare_baseline(&measured(5_000_000, seed), &measured(6_000_000, seed + 1000), 0.1);
+            assert_eq!(worst_result(&judged), Some(GateResult::Fails), "{judged:?}");
             let median = judged.iter().find(|j| j.what.starts_with("p50")).unwrap();
             assert_eq!(median.outcome, GateResult::Fails, "{median:?}");
         }
         for seed in 0..50 {
             for by in [0.1, 0.02] {
-                let judged = baseline(&measured(5_000_000, seed), &measured(5_000_000, seed + 1000), by);
-                assert_ne!(worst(&judged), Some(GateResult::Fails), "{seed}: {judged:?}");
+                let judged = compare_baseline(&measured(5_000_000, seed), &measured(5_000_000, seed + 1000), by);
+                assert_ne!(worst_result(&judged), Some(GateResult::Fails), "{seed}: {judged:?}");
             }
         }
     }

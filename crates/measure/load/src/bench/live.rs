@@ -3,15 +3,15 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Mutex;
 
-use figures::units::{Unit, count, seconds};
+use figures::units::{Unit, format_count, format_seconds};
 
 use super::plan::Plan;
 use crate::engine::job::Job;
 use crate::engine::run::Moment;
 
-pub fn label(plan: &Plan, value: f64, round: usize) -> String {
+pub fn round_label(plan: &Plan, value: f64, round: usize) -> String {
     let rounds = if plan.rounds > 1 { format!("  round {}/{}", round + 1, plan.rounds) } else { String::new() };
-    format!("{} {}{rounds}", crate::report::text::grouped(value), plan.quantity)
+    format!("{} {}{rounds}", crate::report::text::grouped_rate(value), plan.quantity)
 }
 
 pub struct View {
@@ -56,11 +56,18 @@ impl View {
         }
         let up = if state.drawn { "\x1b[4A" } else { "" };
         state.drawn = true;
-        let time = |q: f64| Some(record.corrected.quantile(q)).filter(|v| v.is_finite()).map_or("–".into(), seconds);
-        let failed =
-            if state.failures > 0 { format!("   {} failed", count(state.failures as f64)) } else { String::new() };
-        let waiting =
-            if moment.pending > 0 { format!("   {} waiting", count(moment.pending as f64)) } else { String::new() };
+        let time =
+            |q: f64| Some(record.corrected.quantile(q)).filter(|v| v.is_finite()).map_or("–".into(), format_seconds);
+        let failed = if state.failures > 0 {
+            format!("   {} failed", format_count(state.failures as f64))
+        } else {
+            String::new()
+        };
+        let waiting = if moment.pending > 0 {
+            format!("   {} waiting", format_count(moment.pending as f64))
+        } else {
+            String::new()
+        };
         let text = format!(
             "{up}\x1b[2K{}  {}\n\x1b[2K  {:>9}  {}\n\x1b[2K  p50 {}   p99 {}   max {}\n\x1b[2K  {}{waiting}{failed}\n",
             self.label,
@@ -69,11 +76,11 @@ impl View {
                 None => moment.at / self.length.max(1e-9),
             }),
             Unit::PerSecond.write(*state.rates.last().unwrap_or(&0.0)),
-            sparks(&state.rates, SPARKS),
+            draw_sparks(&state.rates, SPARKS),
             time(0.5),
             time(0.99),
             time(1.0),
-            figures::units::counted(moment.open as u64, "connection", "connections")
+            figures::units::format_counted(moment.open as u64, "connection", "connections")
         );
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
@@ -92,7 +99,7 @@ fn bar(share: f64) -> String {
     format!("[{}{}] {:.0} %", "█".repeat(full), "░".repeat(30 - full), share.clamp(0.0, 1.0) * 100.0)
 }
 
-pub fn sparks(rates: &[f64], places: usize) -> String {
+pub fn draw_sparks(rates: &[f64], places: usize) -> String {
     const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = &rates[rates.len().saturating_sub(places)..];
     let most = shown.iter().copied().fold(0.0, f64::max);
@@ -107,8 +114,8 @@ mod tests {
     fn bars_and_sparks() {
         assert!(bar(0.5).starts_with("[███████████████░"));
         assert!(bar(9.0).ends_with("100 %"));
-        assert_eq!(sparks(&[0.0, 50.0, 100.0], SPARKS), "▁▅█");
-        assert_eq!(sparks(&[], SPARKS), "");
-        assert_eq!(sparks(&vec![1.0; 500], SPARKS).chars().count(), SPARKS);
+        assert_eq!(draw_sparks(&[0.0, 50.0, 100.0], SPARKS), "▁▅█");
+        assert_eq!(draw_sparks(&[], SPARKS), "");
+        assert_eq!(draw_sparks(&vec![1.0; 500], SPARKS).chars().count(), SPARKS);
     }
 }

@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use crate::report::model::{Report, Verdict};
+use crate::report::model::{RateVerdict, Report};
 
 pub const OK: i32 = 0;
 /// A requirement or the baseline comparison failed, or `--abort-on` ended the run.
@@ -42,8 +42,8 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
     let words: Option<Vec<String>> = args.iter().skip(1).map(|a| a.to_str().map(String::from)).collect();
     let translated = match &words {
-        Some(words) => presets::translate(first, words),
-        None => presets::translate(first, &[]).map(|_| Err("an argument is not UTF-8".into())),
+        Some(words) => presets::translate_arguments(first, words),
+        None => presets::translate_arguments(first, &[]).map(|_| Err("an argument is not UTF-8".into())),
     };
     let args = match translated {
         None => args,
@@ -56,7 +56,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
-    let options = match cli::parse(&args) {
+    let options = match cli::parse_arguments(&args) {
         Ok(options) => options,
         Err(status) => return status,
     };
@@ -84,7 +84,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         // The summary has them otherwise.
         plan.notes.iter().for_each(|note| eprintln!("tidegate bench: {note}"));
     }
-    let report = match execute::report(&plan, &words) {
+    let report = match execute::execute_plan(&plan, &words) {
         Ok(report) => report,
         Err(message) => {
             eprintln!("tidegate bench: {message}");
@@ -101,7 +101,7 @@ fn show(plan: &plan::Plan) -> i32 {
     let job = plan.base();
     let mut status = OK;
     for request in &job.requests {
-        match crate::lab::probe::ask(job, request) {
+        match crate::lab::probe::probe_once(job, request) {
             Ok(seen) => base::outln!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
                 request.method,
@@ -121,7 +121,7 @@ fn show(plan: &plan::Plan) -> i32 {
 }
 
 /// Prints; ignores a closed pipe (`| head`), so that the exit status remains that of the run. Fails on other errors.
-pub fn say(text: &str) -> Result<(), String> {
+pub fn print_text(text: &str) -> Result<(), String> {
     use std::io::{ErrorKind, Write as _};
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -162,7 +162,7 @@ fn is_stdout(path: &Path) -> bool {
 /// Writes a result into its file or to standard output. Errors name the file.
 pub fn write_result(path: &Path, content: &str) -> Result<(), String> {
     if is_stdout(path) {
-        return say(content);
+        return print_text(content);
     }
     fs::write(path, content).map_err(|e| format!("{}: {e}", path.display()))
 }
@@ -189,33 +189,33 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
             eprint!("{text}");
             Ok(())
         }
-        false => say(text),
+        false => print_text(text),
     };
     // Writes files before the summary, whose reader may go away; one failure does not skip the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
-    let csv = write(&options.csv, &|| crate::report::csv::table(report).csv());
-    let html = write(&options.html, &|| crate::report::html::page(report));
+    let csv = write(&options.csv, &|| crate::report::csv::csv_table(report).csv());
+    let html = write(&options.html, &|| crate::report::html::report_page(report));
     figures::units::times_in_milliseconds(options.ms);
     let mut said = Ok(());
     if !options.quiet {
-        said = said.and(say(&crate::report::text::summary(report)));
+        said = said.and(say(&crate::report::text::report_summary(report)));
     }
     if options.spectrum {
-        said = said.and(say(&crate::report::text::spectra(report)));
+        said = said.and(say(&crate::report::text::report_spectra(report)));
     }
     figures::units::times_in_milliseconds(false);
     json.and(csv).and(html).and(said)?;
 
-    let mut judgement = gate::requirements(&plan.requirements, report);
+    let mut judgement = gate::judge_requirements(&plan.requirements, report);
     if let Some(before) = before {
-        judgement.extend(gate::baseline(before, report, options.by));
+        judgement.extend(gate::compare_baseline(before, report, options.by));
     }
     for j in &judgement {
         say(&(j.sentence() + "\n"))?;
     }
     let status = crate::interrupt::status()
         .or(crate::interrupt::reason().map(|_| WORSE))
-        .unwrap_or_else(|| status(report, plan.searches(), gate::worst(&judgement)));
+        .unwrap_or_else(|| status(report, plan.searches(), gate::worst_result(&judgement)));
     if options.quiet && status != OK && crate::interrupt::status().is_none() {
         reasons(report).iter().for_each(|why| eprintln!("tidegate bench: {why}"));
     }
@@ -225,7 +225,7 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
 /// Reasons of an exit status that the omitted summary would give.
 fn reasons(report: &Report) -> Vec<String> {
     use crate::report::model::Round;
-    let grouped = crate::report::text::grouped;
+    let grouped = crate::report::text::grouped_rate;
     if let Some(why) = crate::interrupt::reason() {
         return vec![format!("stopped by {why}")];
     }
@@ -233,7 +233,7 @@ fn reasons(report: &Report) -> Vec<String> {
         return vec![why];
     }
     if report.points.is_empty() || !report.search.is_empty() {
-        return vec![crate::report::answer::sentence(report)];
+        return vec![crate::report::answer::answer_sentence(report)];
     }
     let doubtful = report.points.iter().filter(|p| p.verdict.word != "valid");
     let told = doubtful.map(|p| {
@@ -249,7 +249,7 @@ fn reasons(report: &Report) -> Vec<String> {
 
 /// Exit status of a completed run.
 fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i32 {
-    let any = |of: &dyn Fn(&Verdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
+    let any = |of: &dyn Fn(&RateVerdict) -> bool| report.points.iter().any(|p| of(&p.verdict));
     // Points beyond the knee are expected in a sweep.
     let overloaded = report.points.iter().all(|p| p.verdict.failed && p.verdict.word == "overloaded");
     match gates {
@@ -276,10 +276,11 @@ fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i
 
 /// Reads a report of `--json`. Errors name the file.
 pub fn read_report(path: &Path) -> Result<Report, String> {
-    let text = requests::read(path)?;
+    let text = requests::read_text(path)?;
     if text.trim().is_empty() {
         return Err(format!("{}: the file is empty, not a report of --json", path.display()));
     }
-    serde_json::from_str(&text)
-        .map_err(|e| format!("{}: not a report of --json: {}", path.display(), figures::errors::plain(&e.to_string())))
+    serde_json::from_str(&text).map_err(|e| {
+        format!("{}: not a report of --json: {}", path.display(), figures::errors::plain_message(&e.to_string()))
+    })
 }

@@ -2,20 +2,20 @@
 
 use std::path::{Path, PathBuf};
 
-use super::cli::{Options, time};
-use super::gate::{self, Condition, Requirement};
-use super::remote_write::Collector;
+use super::cli::{Options, parse_time};
+use super::gate::{self, GateCondition, Requirement};
+use super::remote_write::SeriesCollector;
 use super::{replay, requests, watcher};
-use figures::units::counted;
+use figures::units::format_counted;
 
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
-use crate::engine::run::prepare;
+use crate::engine::run::prepare_requests;
 use crate::engine::tls;
 use crate::observe::machine::check_cpus;
-use crate::observe::processes::{Group, is_local};
-use crate::observe::status::Page;
-use crate::protocol::Protocol as _;
+use crate::observe::processes::{ProcessGroup, is_local};
+use crate::observe::status::StatusText;
+use crate::protocol::ClientProtocol as _;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 use crate::protocol::h3::H3;
@@ -32,15 +32,15 @@ pub struct Plan {
     pub find: Option<Find>,
     pub requirements: Vec<Requirement>,
     /// Conditions that end a run early, and the file for interval metrics.
-    pub abort_on: Vec<(String, Condition)>,
+    pub abort_on: Vec<(String, GateCondition)>,
     pub metrics: Option<PathBuf>,
-    pub collector: Option<Collector>,
+    pub collector: Option<SeriesCollector>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
     pub open_loop: bool,
-    pub server: Option<Group>,
-    pub page: Option<Page>,
+    pub server: Option<ProcessGroup>,
+    pub page: Option<StatusText>,
     pub live: bool,
     pub workers: Vec<String>,
     pub secret: String,
@@ -54,7 +54,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Find {
     pub text: String,
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<GateCondition>,
 }
 
 /// Maximum number of intervals of a time series.
@@ -65,12 +65,12 @@ const POINTS_MAX: usize = 1000;
 impl Plan {
     /// Makes the plan. Fails on contradicting options and unusable files.
     pub fn new(o: &Options) -> Result<Plan, String> {
-        let (target, urls) = requests::target(o)?;
-        let mut list = requests::requests(o, &urls)?;
+        let (target, urls) = requests::request_target(o)?;
+        let mut list = requests::build_requests(o, &urls)?;
         let requirements: Vec<Requirement> =
-            o.require.iter().map(|r| gate::requirement(r)).collect::<Result<_, _>>()?;
+            o.require.iter().map(|r| gate::parse_requirement(r)).collect::<Result<_, _>>()?;
         let find = match &o.find {
-            Some(text) => Some(Find { text: text.clone(), conditions: gate::conditions(text)? }),
+            Some(text) => Some(Find { text: text.clone(), conditions: gate::parse_conditions(text)? }),
             None => None,
         };
         let arrivals = if o.arrivals.as_deref() == Some("fixed") { Arrivals::Fixed } else { Arrivals::Poisson };
@@ -78,7 +78,7 @@ impl Plan {
         let asked: Vec<f64> = requirements.iter().filter_map(|r| r.at).collect();
         let by_requirement = plain && o.sweep.is_none() && find.is_none() && o.stages.is_none() && !asked.is_empty();
         let log = match &o.replay {
-            Some(path) => Some(replay::read(path, o.log_format.as_deref(), o.speed)?),
+            Some(path) => Some(replay::read_log(path, o.log_format.as_deref(), o.speed)?),
             None => None,
         };
         let model = match () {
@@ -88,7 +88,7 @@ impl Plan {
         };
         let value = o.rate.or(o.conn_rate).unwrap_or(o.users.or(o.connections).unwrap_or(50) as f64);
         let mut values = match &o.sweep {
-            Some(text) => sweep(text)?,
+            Some(text) => parse_sweep(text)?,
             None if by_requirement => asked,
             None => vec![value],
         };
@@ -124,12 +124,12 @@ impl Plan {
         let steps = if o.session.is_some() { list.len() } else { 1 };
         let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
         let server = match (o.pid.as_slice(), is_local(&target.address)) {
-            ([], true) => Some(Group::by_port(target.address.port())),
+            ([], true) => Some(ProcessGroup::by_port(target.address.port())),
             ([], false) => None,
-            (pids, _) => Some(Group::by_pids(pids)),
+            (pids, _) => Some(ProcessGroup::by_pids(pids)),
         };
         let secret = match &o.secret {
-            Some(path) => requests::read(path)?.trim().to_string(),
+            Some(path) => requests::read_text(path)?.trim().to_string(),
             None => String::new(),
         };
         let span = span.min(profile.seconds());
@@ -177,7 +177,7 @@ impl Plan {
             ..Job::closed(target, 1, 1.0)
         };
         refuse(o, &base)?;
-        let page = o.watch.as_deref().map(Page::new).transpose()?;
+        let page = o.watch.as_deref().map(StatusText::new).transpose()?;
         if let (Some(page), Some(url)) = (&page, &o.watch) {
             page.read().map_err(|e| format!("--watch {url}: {e}"))?;
         }
@@ -189,7 +189,7 @@ impl Plan {
             abort_on: watcher::abort_on(&o.abort_on)?,
             metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
             collector: match &o.metrics {
-                Some(url) if watcher::is_url(url) => Some(Collector::new(&url.to_string_lossy())?),
+                Some(url) if watcher::is_url(url) => Some(SeriesCollector::new(&url.to_string_lossy())?),
                 _ => None,
             },
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
@@ -233,12 +233,12 @@ impl Plan {
     pub fn sentence(&self) -> String {
         let j = &self.base;
         let point = match self.values.as_slice() {
-            [one] if self.fixed_profile => format!("up to {}", crate::report::text::grouped(*one)),
-            [one] => crate::report::text::grouped(*one),
+            [one] if self.fixed_profile => format!("up to {}", crate::report::text::grouped_rate(*one)),
+            [one] => crate::report::text::grouped_rate(*one),
             many => format!(
                 "{} to {}",
-                crate::report::text::grouped(many.iter().copied().fold(f64::INFINITY, f64::min)),
-                crate::report::text::grouped(many.iter().copied().fold(0.0, f64::max))
+                crate::report::text::grouped_rate(many.iter().copied().fold(f64::INFINITY, f64::min)),
+                crate::report::text::grouped_rate(many.iter().copied().fold(0.0, f64::max))
             ),
         };
         let (connections, users) = if point == "1" { ("connection", "user") } else { ("connections", "users") };
@@ -246,7 +246,7 @@ impl Plan {
         let what = match &j.model {
             _ if self.find.is_some() => "Open loop, searching the highest rate".into(),
             Model::Closed { think } if think.mean > 0.0 => {
-                format!("Closed loop, {point} {users} thinking {}", figures::units::seconds(think.mean))
+                format!("Closed loop, {point} {users} thinking {}", figures::units::format_seconds(think.mean))
             }
             Model::Closed { .. } if j.is_multiplexed() => {
                 format!("Closed loop, {point} {connections} of {}", streams(j.pipeline))
@@ -254,10 +254,10 @@ impl Plan {
             Model::Closed { .. } => format!("Closed loop, {point} {connections}"),
             Model::Open { arrivals } => format!("Open loop, {point} requests/s, {}", spacing(arrivals)),
             Model::Connections { arrivals, .. } => {
-                let calls = counted(u64::from(j.calls), "request", "requests");
+                let calls = format_counted(u64::from(j.calls), "request", "requests");
                 format!("Open loop, {point} connections/s with {calls} each, {}", spacing(arrivals))
             }
-            Model::Replay { at } => format!("Replay of {}", counted(at.len() as u64, "request", "requests")),
+            Model::Replay { at } => format!("Replay of {}", format_counted(at.len() as u64, "request", "requests")),
         };
         let keep = if j.calls == 1 && !matches!(j.model, Model::Connections { .. }) {
             ", a connection for each request"
@@ -269,14 +269,14 @@ impl Plan {
             n => (n, "worker"),
         };
         let many = if count == 1 { "" } else { "s" };
-        let seconds = figures::units::seconds;
+        let seconds = figures::units::format_seconds;
         let length = match (&j.budget, &j.model) {
             (_, Model::Replay { .. }) => seconds(j.profile.seconds()),
             _ if self.fixed_profile => {
-                let stages = counted(j.profile.stages.len() as u64, "stage", "stages");
+                let stages = format_counted(j.profile.stages.len() as u64, "stage", "stages");
                 format!("{} in {stages}", seconds(j.profile.seconds()))
             }
-            (Some(n), _) => format!("{} per point", counted(*n, "request", "requests")),
+            (Some(n), _) => format!("{} per point", format_counted(*n, "request", "requests")),
             _ => format!("{} per point", seconds(self.duration)),
         };
         let protocol = match (&j.http2, &j.http3) {
@@ -368,11 +368,11 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     if let Some(tls) = &base.target.tls {
         match (&base.http2, &base.http3) {
             (_, Some(_)) => H3::shared(base, &[]).map(|_| ())?,
-            (Some(_), _) => tls::client(tls, &base.target.host, &[H2::NAME]).map(|_| ())?,
-            (None, None) => tls::client(tls, &base.target.host, &[H1::NAME]).map(|_| ())?,
+            (Some(_), _) => tls::client_config(tls, &base.target.host, &[H2::NAME]).map(|_| ())?,
+            (None, None) => tls::client_config(tls, &base.target.host, &[H1::NAME]).map(|_| ())?,
         }
     }
-    prepare(base).map(|_| ())
+    prepare_requests(base).map(|_| ())
 }
 
 fn streams(count: usize) -> String {
@@ -392,11 +392,11 @@ fn think(text: Option<&str>) -> Result<Think, String> {
         Some((_, other)) => return Err(format!("--think: `{other}` is not `random`")),
         None => (text, false),
     };
-    Ok(Think { mean: time(mean)?, random })
+    Ok(Think { mean: parse_time(mean)?, random })
 }
 
 /// Reads the values of a sweep: a list, `from..to/step`, `from..to*factor`.
-pub fn sweep(text: &str) -> Result<Vec<f64>, String> {
+pub fn parse_sweep(text: &str) -> Result<Vec<f64>, String> {
     let number = |t: &str| {
         figures::units::parse_count(t)
             .filter(|v| *v > 0.0)
@@ -436,16 +436,16 @@ mod tests {
 
     fn plan(text: &str) -> Result<Plan, String> {
         let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        Plan::new(&super::super::cli::parse(&args).unwrap())
+        Plan::new(&super::super::cli::parse_arguments(&args).unwrap())
     }
 
     #[test]
     fn sweeps_are_lists_or_ranges() {
-        assert_eq!(sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
-        assert_eq!(sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
-        assert_eq!(sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
+        assert_eq!(parse_sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
+        assert_eq!(parse_sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
+        assert_eq!(parse_sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
         for bad in ["", "x", "1..5", "1..5*1", "0..5/1", "1..1000000/1"] {
-            assert!(sweep(bad).is_err(), "{bad}");
+            assert!(parse_sweep(bad).is_err(), "{bad}");
         }
     }
 

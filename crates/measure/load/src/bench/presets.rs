@@ -21,7 +21,7 @@ fn find(name: &str) -> Option<Preset> {
 
 /// Translates the arguments of a tool; `None` for an unknown one. `--json`, `--csv` and `--html` are accepted beside
 /// the tool's flags.
-pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
+pub fn translate_arguments(tool: &str, args: &[String]) -> Option<Result<Vec<String>, String>> {
     // As printed in documents: `./wrk`, `/usr/bin/ab`. A URL is no path.
     let name = match tool.starts_with(['.', '/']) {
         true => tool.rsplit('/').next().unwrap_or_default(),
@@ -48,14 +48,14 @@ pub fn translate(tool: &str, args: &[String]) -> Option<Result<Vec<String>, Stri
 }
 
 /// Reads getopt-style arguments: `-c100`, `-c 100`, `--rate 5`, `--rate=5`, and operands.
-struct Arguments {
+struct ToolArguments {
     left: std::collections::VecDeque<String>,
     others: Vec<String>,
 }
 
-impl Arguments {
+impl ToolArguments {
     fn new(args: &[String]) -> Self {
-        Arguments { left: args.iter().cloned().collect(), others: Vec::new() }
+        ToolArguments { left: args.iter().cloned().collect(), others: Vec::new() }
     }
 
     fn next(&mut self) -> Option<(String, Option<String>)> {
@@ -90,7 +90,7 @@ fn push(out: &mut Vec<String>, name: &str, value: impl Into<String>) {
 
 /// wrk, and wrk2, whose program is also named `wrk`: a rate makes an open loop.
 fn wrk_like(args: &[String], needs_rate: bool) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let mut out = Vec::new();
     let (mut rate, mut requests, mut timeout) = (None, None, "2s".to_string());
     // Defaults of wrk: 2 threads, 10 connections, 10 seconds.
@@ -173,7 +173,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
 
 /// A number of requests or a time. A rate becomes an open loop, where these tools queue behind their workers.
 fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
     let mut connections = "50".to_string();
     while let Some((name, value)) = a.next() {
@@ -220,7 +220,7 @@ fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
 /// `fortio load`: a rate over connections, 8 requests/s by default.
 fn fortio(args: &[String]) -> Result<Vec<String>, String> {
     let args = go_options(&args.iter().filter(|a| *a != "load").cloned().collect::<Vec<_>>());
-    let mut a = Arguments::new(&args);
+    let mut a = ToolArguments::new(&args);
     let (mut out, mut rate, mut connections) = (Vec::new(), 8.0, "4".to_string());
     let (mut time, mut requests) = ("5s".to_string(), None);
     while let Some((name, value)) = a.next() {
@@ -259,7 +259,7 @@ fn fortio(args: &[String]) -> Result<Vec<String>, String> {
 
 /// nighthawk_client: closed loop unless `--open-loop`; rate and connections are per worker.
 fn nighthawk(args: &[String]) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let (mut out, mut rate, mut connections, mut workers) = (Vec::new(), 5.0, 100.0, 1.0);
     let mut time = "5".to_string();
     while let Some((name, value)) = a.next() {
@@ -296,7 +296,7 @@ fn wrk2(args: &[String]) -> Result<Vec<String>, String> {
 }
 
 fn httperf(args: &[String]) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let (mut server, mut port, mut uri) = ("localhost".to_string(), None, "/".to_string());
     let (mut rate, mut connections, mut calls, mut ssl) = (0.0, 1.0, "1".to_string(), false);
     let (mut out, mut arrivals, mut set) = (Vec::new(), "fixed", None);
@@ -380,7 +380,7 @@ fn httperf(args: &[String]) -> Result<Vec<String>, String> {
 
 /// h2load: HTTP/2 by default; a number of requests or a time.
 fn h2load(args: &[String]) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let (mut out, mut requests, mut duration, mut clients, mut streams) = (Vec::new(), 1.0, None, 1.0, "1".to_string());
     let (mut rate, mut period, mut rps) = (0.0, 1.0, 0.0);
     let (mut http1, mut clear1, mut http3) = (false, false, false);
@@ -504,7 +504,7 @@ fn amount(name: &str, text: &str) -> Result<f64, String> {
 }
 
 fn ab(args: &[String]) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let (mut out, mut keep, mut duration, mut requests) = (Vec::new(), false, None, None);
     let mut connections = "1".to_string();
     while let Some((name, value)) = a.next() {
@@ -563,7 +563,7 @@ fn ab(args: &[String]) -> Result<Vec<String>, String> {
 }
 
 fn jmeter(args: &[String]) -> Result<Vec<String>, String> {
-    let mut a = Arguments::new(args);
+    let mut a = ToolArguments::new(args);
     let mut out: Vec<String> = Vec::new();
     while let Some((name, value)) = a.next() {
         if name != "-J" {
@@ -603,7 +603,7 @@ mod tests {
         let words: Vec<String> = text.split_whitespace().map(String::from).collect();
         let translated = find(&words[0]).unwrap()(&words[1..]).unwrap();
         let args: Vec<OsString> = translated.into_iter().map(OsString::from).collect();
-        Plan::new(&cli::parse(&args).unwrap()).unwrap()
+        Plan::new(&cli::parse_arguments(&args).unwrap()).unwrap()
     }
 
     #[test]
@@ -660,12 +660,15 @@ mod tests {
     #[test]
     fn reports_go_where_they_are_wanted() {
         let words = ["--server", "h", "--json", "a.json", "--html=b.html", "--num-conns", "5"].map(String::from);
-        let all = translate("httperf", &words).unwrap().unwrap();
+        let all = translate_arguments("httperf", &words).unwrap().unwrap();
         assert!(all.ends_with(&["--json".into(), "a.json".into(), "--html=b.html".into()]), "{all:?}");
-        assert!(translate("siege", &words).is_none());
-        assert!(translate("./httperf", &words).is_some() && translate("/usr/bin/httperf", &words).is_some());
-        assert!(translate("http://h/httperf", &words).is_none());
-        assert!(translate("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
+        assert!(translate_arguments("siege", &words).is_none());
+        assert!(
+            translate_arguments("./httperf", &words).is_some()
+                && translate_arguments("/usr/bin/httperf", &words).is_some()
+        );
+        assert!(translate_arguments("http://h/httperf", &words).is_none());
+        assert!(translate_arguments("wrk", &["--jsonn".into(), "http://h/".into()]).unwrap().is_err());
     }
 
     #[test]

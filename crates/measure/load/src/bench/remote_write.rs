@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_chan
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::requests::{self, Url};
+use super::requests::{self, RequestUrl};
 
 /// Queued writes at most.
 const QUEUE_MAX: usize = 16;
@@ -24,29 +24,29 @@ const NO_ANSWER: &str = "it does not respond";
 
 /// One value of a series, with its labels (`__name__` among them).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct SeriesSample {
     pub labels: Vec<(String, String)>,
     pub value: f64,
 }
 
 #[derive(Clone, Debug)]
-pub struct Collector {
-    url: Url,
+pub struct SeriesCollector {
+    url: RequestUrl,
     address: SocketAddr,
     /// Remaining waiting time of the runs' ends.
     allowance: Arc<Mutex<Duration>>,
 }
 
-impl Collector {
+impl SeriesCollector {
     /// Parses the URL and checks that the collector accepts connections.
-    pub fn new(text: &str) -> Result<Collector, String> {
-        let url = Url::parse(text)?;
+    pub fn new(text: &str) -> Result<SeriesCollector, String> {
+        let url = RequestUrl::parse(text)?;
         if url.tls {
             return Err(format!("--metrics {text}: only collectors with http:// are supported"));
         }
-        let address = requests::resolve(&url.host, url.port)?;
+        let address = requests::resolve_name(&url.host, url.port)?;
         TcpStream::connect_timeout(&address, PATIENCE).map_err(|e| format!("--metrics {text}: {e}"))?;
-        Ok(Collector { url, address, allowance: Arc::new(Mutex::new(AT_THE_END)) })
+        Ok(SeriesCollector { url, address, allowance: Arc::new(Mutex::new(AT_THE_END)) })
     }
 
     fn post(&self, body: &[u8], patience: Duration) -> Result<(), String> {
@@ -104,7 +104,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(collector: Collector) -> Sender {
+    pub fn new(collector: SeriesCollector) -> Sender {
         let (queue, writes) = sync_channel::<Vec<u8>>(QUEUE_MAX);
         let (tell, reasons) = channel();
         let (taken, over, allowance) =
@@ -125,7 +125,7 @@ impl Sender {
     }
 
     /// Queues samples of a time (milliseconds since 1970); drops them when the queue is full.
-    pub fn send(&mut self, samples: &[Sample], at: i64) {
+    pub fn send(&mut self, samples: &[SeriesSample], at: i64) {
         let body = snappy(&write_request(samples, at));
         self.made += 1;
         if let Some(queue) = &self.queue {
@@ -175,7 +175,7 @@ fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
 /// Encodes `WriteRequest { repeated TimeSeries timeseries = 1 }`, `TimeSeries { repeated Label labels = 1; repeated
 /// Sample samples = 2 }`, `Label { string name = 1; string value = 2 }`, `Sample { double value = 1; int64 timestamp =
 /// 2 }`. Labels are sorted.
-fn write_request(samples: &[Sample], at: i64) -> Vec<u8> {
+fn write_request(samples: &[SeriesSample], at: i64) -> Vec<u8> {
     let mut out = Vec::new();
     for sample in samples {
         let mut labels: Vec<&(String, String)> = sample.labels.iter().collect();
@@ -216,9 +216,9 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    fn sample(name: &str, value: f64) -> Sample {
+    fn sample(name: &str, value: f64) -> SeriesSample {
         let labels = [("run", "a"), ("__name__", name)].map(|(n, v)| (n.to_string(), v.to_string())).to_vec();
-        Sample { labels, value }
+        SeriesSample { labels, value }
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             let url = format!("http://{}/api/v1/write", listener.local_addr().unwrap());
             let server = std::thread::spawn(move || {
                 let mut heads = Vec::new();
-                // The first connection is the check of [`Collector::new`].
+                // The first connection is the check of [`SeriesCollector::new`].
                 for stream in listener.incoming().take(4) {
                     let mut stream = stream.unwrap();
                     let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
@@ -260,7 +260,7 @@ mod tests {
                 }
                 heads
             });
-            let mut sender = Sender::new(Collector::new(&url).unwrap());
+            let mut sender = Sender::new(SeriesCollector::new(&url).unwrap());
             (0..3).for_each(|i| sender.send(&[sample("x", f64::from(i))], 1000));
             let said = sender.finish();
             assert_eq!(said.is_some(), words.is_some());
@@ -271,13 +271,16 @@ mod tests {
                 heads[1..].iter().all(|head| head.contains("Content-Encoding: snappy") && head.contains("__name__"))
             );
         }
-        assert!(Collector::new("https://127.0.0.1:1/").is_err() && Collector::new("http://127.0.0.1:1/").is_err());
+        assert!(
+            SeriesCollector::new("https://127.0.0.1:1/").is_err()
+                && SeriesCollector::new("http://127.0.0.1:1/").is_err()
+        );
     }
 
     #[test]
     fn a_collector_that_never_answers_holds_the_ends_of_all_runs_back_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut collector = Collector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let mut collector = SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         collector.allowance = Arc::new(Mutex::new(Duration::from_millis(30)));
         for _ in 0..5 {
             let mut sender = Sender::new(collector.clone());
@@ -291,7 +294,7 @@ mod tests {
     #[test]
     fn an_answer_that_drips_has_one_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let collector = Collector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let collector = SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
         let server = std::thread::spawn(move || {
             let mut stream = listener.incoming().nth(1).unwrap().unwrap();
             while stream.write_all(b"H").is_ok() {

@@ -50,16 +50,16 @@ impl Log {
 ///
 /// # Errors
 /// The file is unreadable, the format lacks the time or the request, or no line matches the format.
-pub fn read(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, String> {
-    let text = super::requests::read(path)?;
+pub fn read_log(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, String> {
+    let text = super::requests::read_text(path)?;
     if !(speed > 0.0 && speed.is_finite()) {
         return Err("--speed must be positive".into());
     }
-    parse(&text, format.unwrap_or(COMBINED), speed).map_err(|e| format!("{}: {e}", path.display()))
+    parse_log(&text, format.unwrap_or(COMBINED), speed).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Reads a log from its text; see [`read`].
-pub fn parse(text: &str, format: &str, speed: f64) -> Result<Log, String> {
+pub fn parse_log(text: &str, format: &str, speed: f64) -> Result<Log, String> {
     let format = Format::compile(format)?;
     let mut numbers: BTreeMap<(String, String, u16), u32> = BTreeMap::new();
     let mut log = Log {
@@ -237,23 +237,23 @@ mod tests {
 
     #[test]
     fn combined_logs_keep_their_timing_and_statuses() {
-        let log = parse(LOG, COMBINED, 1.0).unwrap();
+        let log = parse_log(LOG, COMBINED, 1.0).unwrap();
         assert_eq!(log.at, [(0.0, 0), (0.5, 1), (2.0, 0)]);
         assert_eq!(log.requests[1].expect.status, [404]);
         assert_eq!((log.requests.len(), log.methods["POST"], log.broken), (2, 1, 1));
         let said = log.left_out().unwrap();
         assert!(said.starts_with("2 of 5 lines") && said.contains("1 POST, 1 in another format"), "{said}");
-        assert_eq!(parse(LOG.lines().next().unwrap(), COMBINED, 1.0).unwrap().left_out(), None);
-        assert_eq!(parse(LOG, COMBINED, 4.0).unwrap().at[2].0, 0.5);
+        assert_eq!(parse_log(LOG.lines().next().unwrap(), COMBINED, 1.0).unwrap().left_out(), None);
+        assert_eq!(parse_log(LOG, COMBINED, 4.0).unwrap().at[2].0, 0.5);
     }
 
     #[test]
     fn own_formats() {
-        let log = parse("17.25|/x|GET\n17.75|/y|GET\n", "$msec|$request_uri|$request_method", 1.0).unwrap();
+        let log = parse_log("17.25|/x|GET\n17.75|/y|GET\n", "$msec|$request_uri|$request_method", 1.0).unwrap();
         assert_eq!(log.at, [(0.0, 0), (0.5, 1)]);
-        assert!(parse(LOG, "$request", 1.0).is_err());
-        assert!(parse(LOG, "$msec", 1.0).is_err());
-        assert!(parse("nonsense\n", COMBINED, 1.0).is_err());
+        assert!(parse_log(LOG, "$request", 1.0).is_err());
+        assert!(parse_log(LOG, "$msec", 1.0).is_err());
+        assert!(parse_log("nonsense\n", COMBINED, 1.0).is_err());
     }
 
     #[test]

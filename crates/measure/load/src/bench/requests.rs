@@ -8,20 +8,20 @@ use serde::Deserialize;
 
 use super::cli::Options;
 use crate::engine::job::{Target, Tls};
-use crate::engine::request::{Expect, Prepared, RequestSpec};
+use crate::engine::request::{Expect, PreparedRequest, RequestSpec};
 use crate::engine::tls;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Url {
+pub struct RequestUrl {
     pub tls: bool,
     pub host: String,
     pub port: u16,
     pub path: String,
 }
 
-impl Url {
+impl RequestUrl {
     /// Reads `http[s]://host[:port]/path?query`; the default scheme is http.
-    pub fn parse(text: &str) -> Result<Url, String> {
+    pub fn parse(text: &str) -> Result<RequestUrl, String> {
         let wrong = |why: &str| format!("URL `{text}`: {why}");
         let (tls, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
@@ -57,23 +57,23 @@ impl Url {
         if host.is_empty() {
             return Err(wrong("there is no host"));
         }
-        Ok(Url { tls, host: host.into(), port, path })
+        Ok(RequestUrl { tls, host: host.into(), port, path })
     }
 }
 
 /// Target of all URLs, which must agree in scheme, host and port.
-pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
-    let urls: Vec<Url> = options.urls.iter().map(|u| Url::parse(u)).collect::<Result<_, _>>()?;
+pub fn request_target(options: &Options) -> Result<(Target, Vec<RequestUrl>), String> {
+    let urls: Vec<RequestUrl> = options.urls.iter().map(|u| RequestUrl::parse(u)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL")?;
     if let Some(other) = urls.iter().find(|u| (u.tls, &u.host, u.port) != (first.tls, &first.host, first.port)) {
-        let name = |u: &Url| format!("{}://{}:{}", if u.tls { "https" } else { "http" }, u.host, u.port);
+        let name = |u: &RequestUrl| format!("{}://{}:{}", if u.tls { "https" } else { "http" }, u.host, u.port);
         return Err(format!("all URLs must have the same server: {} differs from {}", name(other), name(first)));
     }
     let address = match options.connect_to {
         Some(address) => address,
         // With a unix socket, nothing is resolved, and no process is found by port.
         None if options.unix.is_some() => SocketAddr::from(([127, 0, 0, 1], 0)),
-        None => resolve(&first.host, first.port)?,
+        None => resolve_name(&first.host, first.port)?,
     };
     let tls = match first.tls {
         false => None,
@@ -97,13 +97,13 @@ pub fn target(options: &Options) -> Result<(Target, Vec<Url>), String> {
 
 /// Reads a file of CA certificates. Fails if it has none that can be used.
 fn authorities(path: &Path) -> Result<String, String> {
-    let pem = read(path)?;
-    tls::authorities(&pem).map_err(|e| format!("{}: {e}", path.display()))?;
+    let pem = read_text(path)?;
+    tls::read_authorities(&pem).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(pem)
 }
 
 /// Resolves a name; prefers IPv4, where test servers listen.
-pub fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
+pub fn resolve_name(host: &str, port: u16) -> Result<SocketAddr, String> {
     let all: Vec<SocketAddr> =
         (host, port).to_socket_addrs().map_err(|e| format!("`{host}` does not resolve: {e}"))?.collect();
     let preferred = all.iter().find(|a| a.is_ipv4()).or(all.first());
@@ -124,10 +124,10 @@ struct SessionFile {
 
 /// Steps of a session. Every variable must be set before its use.
 fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
-    let parsed: SessionFile = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
+    let parsed: SessionFile = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
     let mut known: Vec<&str> = Vec::new();
     for (i, step) in parsed.step.iter().enumerate() {
-        let prepared = Prepared::new(step, "h", &[], false)?;
+        let prepared = PreparedRequest::new(step, "h", &[], false)?;
         if let Some(name) = prepared.variables().find(|name| !known.contains(name)) {
             return Err(format!("step {} uses {{{{var:{name}}}}}, which no step before it extracts", i + 1));
         }
@@ -136,7 +136,7 @@ fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
     if parsed.step.is_empty() { Err("the file has no step".into()) } else { Ok(parsed.step) }
 }
 
-pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, String> {
+pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<RequestSpec>, String> {
     let expect = Expect {
         status: options.expect_status.iter().cloned().flatten().collect(),
         length: options.expect_length,
@@ -160,11 +160,11 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         ..RequestSpec::get("")
     };
     if let Some(file) = &options.session {
-        return session(&read(file)?).map_err(|e| format!("{}: {e}", file.display()));
+        return session(&read_text(file)?).map_err(|e| format!("{}: {e}", file.display()));
     }
     if let Some(file) = &options.request_file {
-        let parsed: RequestFile = toml::from_str(&read(file)?)
-            .map_err(|e| format!("{}: {}", file.display(), figures::errors::plain(&e.to_string())))?;
+        let parsed: RequestFile = toml::from_str(&read_text(file)?)
+            .map_err(|e| format!("{}: {}", file.display(), figures::errors::plain_message(&e.to_string())))?;
         if let Some(request) = parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty()) {
             let (file, path) = (file.display(), &request.path);
             return Err(format!("{file}: extract and think of {path} belong to the steps of a --session"));
@@ -175,7 +175,7 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
         return Ok(parsed.request);
     }
     if let Some(file) = &options.paths {
-        let text = read(file)?;
+        let text = read_text(file)?;
         let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
         let list: Vec<RequestSpec> = lines
             .map(|line| match line.split_once(char::is_whitespace) {
@@ -193,8 +193,8 @@ pub fn requests(options: &Options, urls: &[Url]) -> Result<Vec<RequestSpec>, Str
     Ok(urls.iter().map(|u| plain(&u.path, 1.0)).collect())
 }
 
-pub fn read(path: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable(path, &e))?;
+pub fn read_text(path: &Path) -> Result<String, String> {
+    let text = fs::read_to_string(path).map_err(|e| figures::errors::unreadable_file(path, &e))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text))
 }
 
@@ -204,19 +204,19 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let url = |t: &str| Url::parse(t).unwrap();
-        let all = |u: Url| (u.tls, u.host, u.port, u.path);
+        let url = |t: &str| RequestUrl::parse(t).unwrap();
+        let all = |u: RequestUrl| (u.tls, u.host, u.port, u.path);
         assert_eq!(all(url("http://h:8080/a?b#c")), (false, "h".into(), 8080, "/a?b".into()));
         assert_eq!(all(url("https://[::1]")), (true, "::1".into(), 443, "/".into()));
         assert_eq!(all(url("h?x")), (false, "h".into(), 80, "/?x".into()));
-        let upper = Url::parse("HTTPS://h/A").unwrap();
+        let upper = RequestUrl::parse("HTTPS://h/A").unwrap();
         assert!(upper.tls && upper.port == 443 && upper.path == "/A");
-        let bare = Url::parse("http://::1/").unwrap_err();
+        let bare = RequestUrl::parse("http://::1/").unwrap_err();
         assert!(bare.contains("`[::1]`"), "{bare}");
         for bad in ["ftp://h/", "http://", "http://h:x/", "http://u:p@h/", "http://[::1/"] {
-            assert!(Url::parse(bad).is_err(), "{bad}");
+            assert!(RequestUrl::parse(bad).is_err(), "{bad}");
         }
-        let large = Url::parse("http://h:99999/").err();
+        let large = RequestUrl::parse("http://h:99999/").err();
         assert_eq!(large.as_deref(), Some("URL `http://h:99999/`: the port is not a number from 1 to 65535"));
     }
 

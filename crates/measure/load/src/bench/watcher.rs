@@ -7,20 +7,20 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::gate::{Condition, conditions};
-use super::remote_write::{Collector, Sample, Sender};
-use crate::engine::record::Record;
+use super::gate::{GateCondition, parse_conditions};
+use super::remote_write::{Sender, SeriesCollector, SeriesSample};
+use crate::engine::record::LoadRecord;
 use crate::engine::run::Moment;
-use crate::report::build::times;
+use crate::report::build::latency_times;
 use crate::report::model::Round;
 
 /// Requests before a condition may end a run.
 const ENOUGH: u64 = 100;
 
-pub fn abort_on(rules: &[String]) -> Result<Vec<(String, Condition)>, String> {
+pub fn abort_on(rules: &[String]) -> Result<Vec<(String, GateCondition)>, String> {
     let mut out = Vec::new();
     for rule in rules {
-        out.extend(conditions(rule)?.into_iter().map(|c| (rule.clone(), c)));
+        out.extend(parse_conditions(rule)?.into_iter().map(|c| (rule.clone(), c)));
     }
     Ok(out)
 }
@@ -31,20 +31,20 @@ pub fn is_url(path: &Path) -> bool {
 }
 
 pub struct Watcher<'a> {
-    abort_on: &'a [(String, Condition)],
+    abort_on: &'a [(String, GateCondition)],
     metrics: Option<&'a PathBuf>,
     collector: Option<Sender>,
     label: &'a str,
-    total: Record,
+    total: LoadRecord,
     seconds: f64,
 }
 
 impl<'a> Watcher<'a> {
-    pub fn new(abort_on: &'a [(String, Condition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
-        Watcher { abort_on, metrics, collector: None, label, total: Record::default(), seconds: 0.0 }
+    pub fn new(abort_on: &'a [(String, GateCondition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
+        Watcher { abort_on, metrics, collector: None, label, total: LoadRecord::default(), seconds: 0.0 }
     }
 
-    pub fn with_collector(self, collector: Option<Collector>) -> Watcher<'a> {
+    pub fn with_collector(self, collector: Option<SeriesCollector>) -> Watcher<'a> {
         Watcher { collector: collector.map(Sender::new), ..self }
     }
 
@@ -85,7 +85,7 @@ impl<'a> Watcher<'a> {
         // Requests in transit are due without a result yet.
         let due = (t.in_time + t.failures.total()).max(1);
         let good_rps = t.good as f64 / self.seconds.max(1e-9);
-        Round { due, failures, good_rps, latency: times(&t.corrected), ..Round::default() }
+        Round { due, failures, good_rps, latency: latency_times(&t.corrected), ..Round::default() }
     }
 
     fn stream(&self, path: &Path, moment: &Moment) -> std::io::Result<()> {
@@ -151,7 +151,7 @@ impl<'a> Watcher<'a> {
         out
     }
 
-    fn samples(&self, moment: &Moment) -> Vec<Sample> {
+    fn samples(&self, moment: &Moment) -> Vec<SeriesSample> {
         let of = |metric: Metric| {
             let name = format!("tidegate_bench_{}", metric.name);
             let labels = move |label: Option<(&str, String)>| {
@@ -159,7 +159,7 @@ impl<'a> Watcher<'a> {
                     [("__name__", name.clone()), ("job", "tidegate-bench".into()), ("run", self.label.to_string())];
                 all.into_iter().chain(label).map(|(n, v)| (n.to_string(), v)).collect()
             };
-            metric.values.into_iter().map(move |(label, value)| Sample { labels: labels(label), value })
+            metric.values.into_iter().map(move |(label, value)| SeriesSample { labels: labels(label), value })
         };
         self.metrics(moment).into_iter().flat_map(of).collect()
     }
@@ -175,14 +175,14 @@ struct Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::failure::Failure;
+    use crate::engine::failure::LoadFailure;
 
     fn moment(answers: u64, failed: u64) -> Moment {
-        let mut record = Record::default();
+        let mut record = LoadRecord::default();
         (record.answers, record.good, record.in_time, record.due) = (answers, answers, answers, answers + failed);
         (0..answers).for_each(|_| record.both(2_000_000));
         record.settle();
-        record.failures.add_many(Failure::Reset, failed);
+        record.failures.add_many(LoadFailure::Reset, failed);
         (0..answers).for_each(|_| record.statuses.add(200));
         Moment { at: 1.0, seconds: 1.0, record, open: 3, pending: 0 }
     }

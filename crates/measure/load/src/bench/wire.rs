@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::failure::{Failure, Failures};
+use crate::engine::failure::{Failures, LoadFailure};
 use crate::engine::latency::Latency;
-use crate::engine::record::{Record, Statuses};
-use crate::engine::run::{Moment, Outcome};
+use crate::engine::record::{LoadRecord, Statuses};
+use crate::engine::run::{Moment, RunOutcome};
 use crate::engine::timeline::{Kinds, Timeline};
 use crate::engine::transport::Cost;
 
@@ -48,25 +48,25 @@ struct WireRecord {
     /// Answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time,
     /// local addresses, in time, late, sent again.
     counts: [u64; 14],
-    failures: BTreeMap<Failure, u64>,
+    failures: BTreeMap<LoadFailure, u64>,
     statuses: Statuses,
     resets: Statuses,
 }
 
-impl PartialOrd for Failure {
+impl PartialOrd for LoadFailure {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Failure {
+impl Ord for LoadFailure {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (*self as u8).cmp(&(*other as u8))
     }
 }
 
 impl WireRecord {
-    fn pack(r: &Record) -> WireRecord {
+    fn pack(r: &LoadRecord) -> WireRecord {
         let text = |l: &Latency| if l.count() == 0 { String::new() } else { l.encode() };
         WireRecord {
             histograms: [&r.corrected, r.raw(), &r.lag, &r.first_byte, &r.connect, &r.handshake].map(text),
@@ -92,7 +92,7 @@ impl WireRecord {
         }
     }
 
-    fn unpack(&self) -> Result<Record, String> {
+    fn unpack(&self) -> Result<LoadRecord, String> {
         let read = |t: &String| if t.is_empty() { Ok(Latency::default()) } else { Latency::decode(t) };
         let [corrected, raw, lag, first_byte, connect, handshake] = &self.histograms;
         let [
@@ -113,7 +113,7 @@ impl WireRecord {
         ] = self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
-        let mut record = Record::default();
+        let mut record = LoadRecord::default();
         record.set_raw(read(raw)?);
         record.corrected = read(corrected)?;
         record.lag = read(lag)?;
@@ -133,7 +133,7 @@ impl WireRecord {
 }
 
 impl WireOutcome {
-    pub fn pack(o: &Outcome) -> WireOutcome {
+    pub fn pack(o: &RunOutcome) -> WireOutcome {
         let moment = |m: &Moment| WireMoment {
             at: m.at,
             seconds: m.seconds,
@@ -161,12 +161,12 @@ impl WireOutcome {
     }
 
     /// Restores the outcome. Fails on an invalid histogram.
-    pub fn unpack(&self) -> Result<Outcome, String> {
+    pub fn unpack(&self) -> Result<RunOutcome, String> {
         let moment = |m: &WireMoment| {
             let record = m.record.unpack()?;
             Ok(Moment { at: m.at, seconds: m.seconds, record, open: m.open, pending: m.pending })
         };
-        Ok(Outcome {
+        Ok(RunOutcome {
             total: self.total.unpack()?,
             moments: self.moments.iter().map(moment).collect::<Result<_, String>>()?,
             seconds: self.seconds,
@@ -193,15 +193,15 @@ mod tests {
 
     #[test]
     fn outcomes_survive_the_wire() {
-        let mut record = Record::default();
+        let mut record = LoadRecord::default();
         (record.answers, record.due) = (5, 7);
         record.both(1_000_000);
         record.apart(9_000_000, 2_000_000);
-        record.failures.add(Failure::Reset);
+        record.failures.add(LoadFailure::Reset);
         record.statuses.add(404);
         record.settle();
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             waited: vec![0.25],
             interval: 0.5,
             timeline: Timeline(vec![Coarse::default()]),
@@ -226,21 +226,21 @@ mod tests {
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));
         assert_eq!(back.total.raw().count(), 2);
         assert_eq!((back.waited, back.interval, back.timeline.0.len()), (vec![0.25], 0.5, 1));
-        assert_eq!(back.total.failures.of(Failure::Reset), 1);
+        assert_eq!(back.total.failures.of(LoadFailure::Reset), 1);
         assert_eq!(back.total.statuses.sorted(), [(404, 1)]);
     }
 
     #[test]
     fn machines_add_up_by_interval_number() {
         let of = |n: u64| {
-            let mut record = Record::default();
+            let mut record = LoadRecord::default();
             record.answers = n;
             let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 1, pending: 0 };
             let busy = vec![0.1];
             let (total, moments) = (record, vec![moment]);
-            Outcome { total, moments, seconds: 1.0, busy, client_cpu: 0.1, ports: 9, ..Outcome::default() }
+            RunOutcome { total, moments, seconds: 1.0, busy, client_cpu: 0.1, ports: 9, ..RunOutcome::default() }
         };
-        let mut sum = Outcome::default();
+        let mut sum = RunOutcome::default();
         sum.merge(of(3));
         sum.merge(of(4));
         assert_eq!((sum.total.answers, sum.moments[0].record.answers, sum.moments[0].open), (7, 7, 2));

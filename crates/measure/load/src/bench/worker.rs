@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::WireOutcome;
 use super::{FAILED, OK, USAGE};
 use crate::engine::job::Job;
-use crate::engine::run::{Control, Outcome, prepare, run};
+use crate::engine::run::{RunControl, RunOutcome, prepare_requests, run_job};
 
 /// Longest message in bytes; an hour's outcome fits.
 const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
@@ -32,13 +32,13 @@ struct Hello {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Order {
+struct WorkerOrder {
     job: String,
     proof: String,
 }
 
 #[derive(Serialize, Deserialize)]
-enum Reply {
+enum WorkerReply {
     Ready,
     Refused(String),
     Done(Box<WireOutcome>),
@@ -52,24 +52,24 @@ const PROTOCOL: &str = "tidegate-bench/3";
 #[command(name = "tidegate bench worker")]
 struct Args {
     /// Address to listen on.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::cli::address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::cli::parse_address)]
     listen: SocketAddr,
     /// File with the secret shared with the coordinator.
     #[arg(long, value_name = "FILE")]
     secret: PathBuf,
     /// Exit after N jobs; 0 means never.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::cli::number::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::cli::parse_number::<usize>)]
     jobs: usize,
     /// Maximum duration of a job; longer jobs are refused.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::positive_time)]
     longest: f64,
     /// Client threads [default: one per CPU].
-    #[arg(short, long, value_name = "N", value_parser = super::cli::positive)]
+    #[arg(short, long, value_name = "N", value_parser = super::cli::parse_positive)]
     threads: Option<usize>,
 }
 
 /// The options, for help texts.
-pub fn command() -> clap::Command {
+pub fn worker_command() -> clap::Command {
     <Args as clap::CommandFactory>::command()
 }
 
@@ -80,7 +80,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Ok(args) => args,
         Err(e) => return crate::print_usage(&e),
     };
-    let secret = match super::requests::read(&args.secret) {
+    let secret = match super::requests::read_text(&args.secret) {
         Ok(text) if text.trim().len() >= 16 => text.trim().to_string(),
         Ok(_) => {
             eprintln!("tidegate bench worker: the secret must have 16 characters or more");
@@ -100,7 +100,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     eprintln!("tidegate bench worker: listening on {}", listener.local_addr().unwrap_or(args.listen));
-    match work(&listener, &secret, args.jobs, args.longest, threads) {
+    match serve_coordinators(&listener, &secret, args.jobs, args.longest, threads) {
         Ok(()) => OK,
         Err(message) => {
             eprintln!("tidegate bench worker: {message}");
@@ -111,7 +111,13 @@ pub fn main(args: Vec<OsString>) -> i32 {
 
 /// Serves coordinators in sequence until `jobs` jobs are done (0: forever). Fails when the listener fails; failures of
 /// a coordinator go to standard error.
-pub fn work(listener: &TcpListener, secret: &str, jobs: usize, longest: f64, threads: usize) -> Result<(), String> {
+pub fn serve_coordinators(
+    listener: &TcpListener,
+    secret: &str,
+    jobs: usize,
+    longest: f64,
+    threads: usize,
+) -> Result<(), String> {
     let mut done = 0;
     while jobs == 0 || done < jobs {
         let (stream, peer) = listener.accept().map_err(|e| format!("accept: {e}"))?;
@@ -124,39 +130,39 @@ pub fn work(listener: &TcpListener, secret: &str, jobs: usize, longest: f64, thr
 }
 
 fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Result<(), String> {
-    let mut link = Link::new(stream)?;
+    let mut link = WorkerLink::new(stream)?;
     let number = fresh_number()?;
     link.send(&Hello { protocol: PROTOCOL.into(), number: number.clone(), threads })?;
-    let order: Order = link.receive()?;
+    let order: WorkerOrder = link.receive()?;
     let proof = unhex(&order.proof).unwrap_or_default();
     if hmac::verify(&key(secret), message(&number, &order.job).as_bytes(), &proof).is_err() {
         // Tells a guessing client nothing more.
-        let _ = link.send(&Reply::Refused("the secret is wrong".into()));
+        let _ = link.send(&WorkerReply::Refused("the secret is wrong".into()));
         return Err("wrong secret".into());
     }
     let job: Job = serde_json::from_str(&order.job).map_err(|e| format!("job: {e}"))?;
-    let refuse = |link: &mut Link, why: String| {
-        let _ = link.send(&Reply::Refused(why.clone()));
+    let refuse = |link: &mut WorkerLink, why: String| {
+        let _ = link.send(&WorkerReply::Refused(why.clone()));
         Err(why)
     };
     let length = job.profile.seconds() + job.warmup;
     if length > longest || length.is_nan() {
         return refuse(&mut link, format!("the job lasts {length:.0} s, longer than the {longest:.0} s allowed here"));
     }
-    if let Err(why) = prepare(&job) {
+    if let Err(why) = prepare_requests(&job) {
         return refuse(&mut link, why);
     }
-    link.send(&Reply::Ready)?;
+    link.send(&WorkerReply::Ready)?;
     let _go: String = link.receive()?;
-    let control = Control::default();
+    let control = RunControl::default();
     let watch = link.watch(&control.stop)?;
-    let outcome = run(&job, &control, |_| ());
+    let outcome = run_job(&job, &control, |_| ());
     if watch.end() {
         return Err("the coordinator disconnected during a run; the run was stopped".into());
     }
     link.patience(PATIENCE)?;
     match outcome {
-        Ok(outcome) => link.send(&Reply::Done(Box::new(WireOutcome::pack(&outcome)))),
+        Ok(outcome) => link.send(&WorkerReply::Done(Box::new(WireOutcome::pack(&outcome)))),
         Err(why) => refuse(&mut link, why),
     }
 }
@@ -176,11 +182,16 @@ impl LinkWatch {
 
 /// Distributes a job's shares to all workers, starts them together, and merges their reports; passes on a stop.
 /// Fails when any worker is unreachable, refuses, fails or is lost: the load would not be the requested one.
-pub fn coordinate(workers: &[String], secret: &str, job: &Job, control: &Control) -> Result<Outcome, String> {
+pub fn coordinate_workers(
+    workers: &[String],
+    secret: &str,
+    job: &Job,
+    control: &RunControl,
+) -> Result<RunOutcome, String> {
     let mut links = Vec::new();
     let mut hellos = Vec::new();
     for name in workers {
-        let (link, hello) = Link::connect(name).map_err(|e| format!("worker {name}: {e}"))?;
+        let (link, hello) = WorkerLink::connect(name).map_err(|e| format!("worker {name}: {e}"))?;
         links.push(link);
         hellos.push(hello);
     }
@@ -190,11 +201,11 @@ pub fn coordinate(workers: &[String], secret: &str, job: &Job, control: &Control
         let share = Job { share: (i, workers.len()), threads, cores: Vec::new(), ..job.clone() };
         let text = serde_json::to_string(&share).map_err(|e| format!("job: {e}"))?;
         let proof = hex(hmac::sign(&key(secret), message(&hello.number, &text).as_bytes()).as_ref());
-        link.send(&Order { job: text, proof })?;
+        link.send(&WorkerOrder { job: text, proof })?;
         match link.receive()? {
-            Reply::Ready => {}
-            Reply::Refused(why) => return Err(format!("worker {}: {why}", workers[i])),
-            Reply::Done(_) => return Err(format!("worker {} answers out of turn", workers[i])),
+            WorkerReply::Ready => {}
+            WorkerReply::Refused(why) => return Err(format!("worker {}: {why}", workers[i])),
+            WorkerReply::Done(_) => return Err(format!("worker {} answers out of turn", workers[i])),
         }
     }
     let begin = Instant::now();
@@ -216,7 +227,7 @@ pub fn coordinate(workers: &[String], secret: &str, job: &Job, control: &Control
     std::thread::scope(|scope| {
         for (mut link, name) in links.into_iter().zip(workers) {
             let sender = sender.clone();
-            scope.spawn(move || drop(sender.send((name, link.receive::<Reply>()))));
+            scope.spawn(move || drop(sender.send((name, link.receive::<WorkerReply>()))));
         }
         drop(sender);
         scope.spawn(|| pass_on(&control.stop, &over, &closers));
@@ -239,14 +250,17 @@ fn pass_on(stop: &AtomicBool, over: &AtomicBool, links: &[TcpStream]) {
 }
 
 /// Merges the workers' reports until all are in or one fails.
-fn collect(replies: &mpsc::Receiver<(&String, Result<Reply, String>)>, begin: Instant) -> Result<Outcome, String> {
-    let mut merged = Outcome::default();
+fn collect(
+    replies: &mpsc::Receiver<(&String, Result<WorkerReply, String>)>,
+    begin: Instant,
+) -> Result<RunOutcome, String> {
+    let mut merged = RunOutcome::default();
     for (name, reply) in replies {
         let after = begin.elapsed().as_secs_f64();
         match reply {
-            Ok(Reply::Done(outcome)) => merged.merge(outcome.unpack()?),
-            Ok(Reply::Refused(why)) => return Err(format!("worker {name}: {why}")),
-            Ok(Reply::Ready) => return Err(format!("worker {name} answers out of turn")),
+            Ok(WorkerReply::Done(outcome)) => merged.merge(outcome.unpack()?),
+            Ok(WorkerReply::Refused(why)) => return Err(format!("worker {name}: {why}")),
+            Ok(WorkerReply::Ready) => return Err(format!("worker {name} answers out of turn")),
             Err(why) => {
                 return Err(format!(
                     "worker {name} was lost {after:.1} s after the start ({why}): its share of the load was missing from then on, \
@@ -258,27 +272,27 @@ fn collect(replies: &mpsc::Receiver<(&String, Result<Reply, String>)>, begin: In
     Ok(merged)
 }
 
-struct Link {
+struct WorkerLink {
     reader: BufReader<TcpStream>,
     writer: TcpStream,
 }
 
-impl Link {
-    fn new(stream: TcpStream) -> Result<Link, String> {
+impl WorkerLink {
+    fn new(stream: TcpStream) -> Result<WorkerLink, String> {
         let writer = stream.try_clone().map_err(|e| e.to_string())?;
-        let link = Link { reader: BufReader::new(stream), writer };
+        let link = WorkerLink { reader: BufReader::new(stream), writer };
         let _ = link.writer.set_nodelay(true);
         link.patience(PATIENCE)?;
         Ok(link)
     }
 
-    fn connect(name: &str) -> Result<(Link, Hello), String> {
+    fn connect(name: &str) -> Result<(WorkerLink, Hello), String> {
         let addresses = name.to_socket_addrs().map_err(|e| e.to_string())?;
         let mut last = "has no address".to_string();
         for address in addresses {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => {
-                    let mut link = Link::new(stream)?;
+                    let mut link = WorkerLink::new(stream)?;
                     let hello: Hello = link.receive()?;
                     if hello.protocol != PROTOCOL {
                         return Err(format!("speaks {}, not {PROTOCOL}", hello.protocol));

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use figures::rng::Rng;
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 use super::job::{Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::RequestSpec;
-use super::sim::{Act, Sim, job, ok, play, play_until, status};
+use super::sim::{Act, Sim, job, ok, play_until, play_world, status};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -149,9 +149,9 @@ fn sessions_carry_what_answers_gave() {
             (job.profile, job.calls) = (Profile::constant(50.0, 3.0), 3);
         }
         job.model = model;
-        let (r, done) = play(shop(log.clone()), &job);
-        assert_eq!(r.failures.of(Failure::Status), 0, "every step brought what it needs: {:?}", r.failures);
-        assert!(r.failures.of(Failure::Extract) > 5, "a login without token ends its session");
+        let (r, done) = play_world(shop(log.clone()), &job);
+        assert_eq!(r.failures.of(LoadFailure::Status), 0, "every step brought what it needs: {:?}", r.failures);
+        assert!(r.failures.of(LoadFailure::Extract) > 5, "a login without token ends its session");
         assert_eq!(r.due, r.in_time + r.late + r.failures.total());
         let answered: u64 = done.kinds.0.iter().map(|k| k.latency.count).sum();
         let failed: u64 = done.kinds.0.iter().map(|k| k.failed).sum();
@@ -170,9 +170,9 @@ fn a_closed_loop_ends_although_no_connection_can_be_made() {
     for ports in [0, 7] {
         let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())]));
         sim.ports = ports;
-        let (r, done) = play(sim, &job(30, 1.0));
+        let (r, done) = play_world(sim, &job(30, 1.0));
         assert_eq!(done.measured, S);
-        let failed = r.failures.of(Failure::PortsExhausted);
+        let failed = r.failures.of(LoadFailure::PortsExhausted);
         // Users without a connection retry every 50 ms at most.
         assert!((500..2000).contains(&failed), "{failed}");
         assert_eq!(r.good > 1000, ports > 0, "{}", r.good);
@@ -187,7 +187,7 @@ fn a_budget_is_of_the_measured_part() {
             job.profile = Profile::constant(100.0, 1000.0);
         }
         (job.model, job.warmup, job.budget) = (model, 0.5, Some(50));
-        let (r, done) = play(Sim::new(Box::new(|now, _, _| vec![(now + 10 * MS, ok())])), &job);
+        let (r, done) = play_world(Sim::new(Box::new(|now, _, _| vec![(now + 10 * MS, ok())])), &job);
         assert_eq!((r.due, r.in_time, r.failures.total()), (50, 50, 0));
         assert!(done.measured < 2 * S);
     }
@@ -197,8 +197,8 @@ fn a_budget_is_of_the_measured_part() {
 fn a_timeout_counts_as_what_it_is() {
     let mut job = job(3, 2.0);
     (job.timeout, job.requests) = (0.5, vec![RequestSpec::get("/")]);
-    let (r, _) = play(Sim::new(Box::new(|_, _, _| vec![])), &job);
-    assert!(r.failures.of(Failure::Timeout) >= 9);
+    let (r, _) = play_world(Sim::new(Box::new(|_, _, _| vec![])), &job);
+    assert!(r.failures.of(LoadFailure::Timeout) >= 9);
     let (low, high) = r.raw().range();
     assert!(low > 0.4995 && high < 0.5005, "{low} to {high}");
 }
@@ -207,7 +207,7 @@ fn a_timeout_counts_as_what_it_is() {
 fn connections_stand_before_a_closed_loop_is_timed() {
     let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())]));
     sim.connect_delay = 50 * MS;
-    let (r, done) = play(sim, &job(3000, 1.0));
+    let (r, done) = play_world(sim, &job(3000, 1.0));
     assert_eq!((done.measured, r.failures.total()), (S, 0));
     assert!(r.corrected.range().1 < 0.002, "no request waited for a connection: {}", r.corrected.range().1);
     assert_eq!((r.connections, r.connect.count()), (0, 3000), "but what they took is known");
@@ -221,17 +221,17 @@ fn the_first_byte_has_a_time_of_its_own() {
             (now + 9 * MS, Act::Bytes(b"ok".into())),
         ]
     }));
-    let (r, _) = play(sim, &job(1, 1.0));
+    let (r, _) = play_world(sim, &job(1, 1.0));
     assert!((r.first_byte.quantile(0.5) - 0.002).abs() < 1e-5 && (r.corrected.quantile(0.5) - 0.009).abs() < 1e-5);
-    let whole = play(Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())])), &job(1, 1.0)).0;
+    let whole = play_world(Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())])), &job(1, 1.0)).0;
     assert_eq!(whole.first_byte.count(), whole.corrected.count(), "answers in one piece have one too");
 }
 
 #[test]
 fn a_flat_slow_server_is_no_queue() {
-    use crate::engine::run::Outcome;
-    use crate::report::build::{Watch, round};
-    use crate::report::verdict::judge;
+    use crate::engine::run::RunOutcome;
+    use crate::report::build::{Watch, build_round};
+    use crate::report::verdict::judge_rounds;
     let judged = |rate: f64, delay: u64, service: u64, budget: Option<u64>| {
         let mut free_at = 0;
         let sim = Sim::new(Box::new(move |now, _, _| {
@@ -242,12 +242,13 @@ fn a_flat_slow_server_is_no_queue() {
         job.model = Model::Open { arrivals: Arrivals::Poisson };
         job.profile = Profile::constant(rate, 10.0);
         (job.budget, job.timeout) = (budget, 60.0);
-        let (total, done) = play(sim, &job);
+        let (total, done) = play_world(sim, &job);
         let (seconds, timeline) = (done.measured as f64 * 1e-9, done.timeline);
         let scheduled = budget.map(|_| done.last_due as f64 * 1e-9);
-        let outcome = Outcome { total, seconds, timeline, interval: job.interval, scheduled, ..Outcome::default() };
-        let round = round(&outcome, true, &Watch::default(), Default::default());
-        (judge(std::slice::from_ref(&round), true), round)
+        let outcome =
+            RunOutcome { total, seconds, timeline, interval: job.interval, scheduled, ..RunOutcome::default() };
+        let round = build_round(&outcome, true, &Watch::default(), Default::default());
+        (judge_rounds(std::slice::from_ref(&round), true), round)
     };
     let word = |rate, delay, service| judged(rate, delay, service, None).0.word;
     assert_eq!(word(100.0, 3 * S, 0), "valid", "three seconds for each, whatever the load");
@@ -257,11 +258,11 @@ fn a_flat_slow_server_is_no_queue() {
     let (verdict, round) = judged(100.0, 0, 26 * MS, Some(100));
     assert_eq!((verdict.word.as_str(), verdict.failed), ("overloaded", true), "{verdict:?}");
     assert!(verdict.reasons[0].contains("100 due = 100 answered in 2."), "{verdict:?}");
-    super::truth::near(round.offered, 100.0, 30.0);
-    super::truth::near(round.rps, 38.0, 1.5);
+    super::truth::assert_near(round.offered, 100.0, 30.0);
+    super::truth::assert_near(round.rps, 38.0, 1.5);
     for (delay, service) in [(0, MS), (3 * S, 0)] {
         let (verdict, round) = judged(100.0, delay, service, Some(400));
         assert_eq!((verdict.word.as_str(), verdict.failed), ("valid", false), "{verdict:?}");
-        super::truth::near(round.offered, 100.0, 15.0);
+        super::truth::assert_near(round.offered, 100.0, 15.0);
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use net::packets::{Outgoing, PacketSocket};
+use net::packets::{OutgoingPackets, PacketSocket};
 use net::socket::set_bind_address_no_port;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
@@ -17,10 +17,10 @@ use rustix::net::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 use super::job::Job;
 use super::ports::Ports;
-use super::transport::{Cost, Io, Ready, Slot, Transport};
+use super::transport::{Cost, Io, Ready, Transport, TransportSlot};
 
 const BATCH: usize = 256;
 /// Nanoseconds from which `epoll_wait`'s steps of a millisecond are fine enough.
@@ -151,7 +151,7 @@ impl Epoll {
         self.skip = self.skipped;
     }
 
-    fn open(&mut self, slot: Slot) -> Result<(), Errno> {
+    fn open(&mut self, slot: TransportSlot) -> Result<(), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         if let Some(path) = &self.unix {
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -194,16 +194,16 @@ impl Epoll {
         self.register(slot, socket, number)
     }
 
-    fn connect_failed(&mut self, error: Errno) -> Failure {
+    fn connect_failed(&mut self, error: Errno) -> LoadFailure {
         let class = connect_class(error);
-        if matches!(class, Failure::ConnectRefused | Failure::Connect) && error != Errno::AGAIN {
+        if matches!(class, LoadFailure::ConnectRefused | LoadFailure::Connect) && error != Errno::AGAIN {
             self.refusal.get_or_insert(error);
         }
         class
     }
 
     /// Puts a socket that connects from address `number` into a slot.
-    fn register(&mut self, slot: Slot, socket: Socket, number: usize) -> Result<(), Errno> {
+    fn register(&mut self, slot: TransportSlot, socket: Socket, number: usize) -> Result<(), Errno> {
         if self.sockets.len() <= slot {
             self.sockets.resize_with(slot + 1, || None);
             self.epochs.resize(slot + 1, 0);
@@ -230,13 +230,13 @@ fn nanoseconds(t: Timespec) -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-fn connect_class(error: Errno) -> Failure {
+fn connect_class(error: Errno) -> LoadFailure {
     match error {
-        Errno::CONNREFUSED | Errno::AGAIN => Failure::ConnectRefused,
-        Errno::TIMEDOUT => Failure::ConnectTimeout,
-        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => Failure::PortsExhausted,
-        Errno::MFILE | Errno::NFILE => Failure::DescriptorsExhausted,
-        _ => Failure::Connect,
+        Errno::CONNREFUSED | Errno::AGAIN => LoadFailure::ConnectRefused,
+        Errno::TIMEDOUT => LoadFailure::ConnectTimeout,
+        Errno::ADDRNOTAVAIL | Errno::ADDRINUSE => LoadFailure::PortsExhausted,
+        Errno::MFILE | Errno::NFILE => LoadFailure::DescriptorsExhausted,
+        _ => LoadFailure::Connect,
     }
 }
 
@@ -259,22 +259,22 @@ impl Transport for Epoll {
     }
 
     fn waited(&self) -> u64 {
-        crate::observe::processes::schedule(std::path::Path::new("/proc/thread-self")).1
+        crate::observe::processes::thread_schedule(std::path::Path::new("/proc/thread-self")).1
     }
 
-    fn connect(&mut self, slot: Slot) -> Result<(), Failure> {
+    fn connect(&mut self, slot: TransportSlot) -> Result<(), LoadFailure> {
         if self.portless > 0 && self.now() < self.portless {
-            return Err(Failure::PortsExhausted);
+            return Err(LoadFailure::PortsExhausted);
         }
         let result = self.open(slot).map_err(|error| self.connect_failed(error));
-        if result == Err(Failure::PortsExhausted) {
+        if result == Err(LoadFailure::PortsExhausted) {
             self.portless = self.now() + PORTLESS;
         }
         result
     }
 
-    fn established(&mut self, slot: Slot) -> Result<(), Failure> {
-        let Some(Some(socket)) = self.sockets.get(slot) else { return Err(Failure::Connect) };
+    fn established(&mut self, slot: TransportSlot) -> Result<(), LoadFailure> {
+        let Some(Some(socket)) = self.sockets.get(slot) else { return Err(LoadFailure::Connect) };
         match sockopt::socket_error(socket) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) | Err(error) => Err(self.connect_failed(error)),
@@ -292,18 +292,18 @@ impl Transport for Epoll {
     }
 
     #[inline]
-    fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+    fn receive(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io {
         let Some(Some(Socket::Stream(socket))) = self.sockets.get(slot) else { return Io::Wait };
         outcome(recv(socket, buffer, RecvFlags::empty()).map(|(n, _)| n))
     }
 
-    fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+    fn discard(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io {
         let Some(Some(socket)) = self.sockets.get(slot) else { return Io::Wait };
         // On TCP, MSG_TRUNC drops the bytes in the kernel instead of copying them (tcp(7)).
         outcome(recv(socket, buffer, RecvFlags::TRUNC).map(|(_, n)| n))
     }
 
-    fn receive_datagrams(&mut self, slot: Slot, take: &mut dyn FnMut(&[u8])) -> Io {
+    fn receive_datagrams(&mut self, slot: TransportSlot, take: &mut dyn FnMut(&[u8])) -> Io {
         let Some(Some(Socket::Datagrams(socket))) = self.sockets.get(slot) else { return Io::Wait };
         match socket.receive(|packet| take(packet.bytes)) {
             Ok(true) => Io::Done(1),
@@ -311,29 +311,29 @@ impl Transport for Epoll {
             Err(e) => match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted => Io::Wait,
                 ErrorKind::ConnectionRefused => Io::Failed(self.connect_failed(Errno::CONNREFUSED)),
-                _ => Io::Failed(Failure::Reset),
+                _ => Io::Failed(LoadFailure::Reset),
             },
         }
     }
 
-    fn send_datagrams(&mut self, slot: Slot, bytes: &[u8], segment: usize) -> Io {
+    fn send_datagrams(&mut self, slot: TransportSlot, bytes: &[u8], segment: usize) -> Io {
         let Some(Some(Socket::Datagrams(socket))) = self.sockets.get(slot) else { return Io::Wait };
         // One call takes no more datagrams than the kernel segments.
         let bytes = bytes.get(..segment * socket.segments_max()).unwrap_or(bytes);
         let segment = (bytes.len() > segment).then_some(segment);
-        match socket.send(&Outgoing { bytes, to: self.address, from: None, ecn: 0, segment }) {
+        match socket.send(&OutgoingPackets { bytes, to: self.address, from: None, ecn: 0, segment }) {
             Ok(()) => Io::Done(bytes.len()),
             Err(_) => Io::Wait,
         }
     }
 
     #[inline]
-    fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io {
+    fn send(&mut self, slot: TransportSlot, bytes: &[u8]) -> Io {
         let Some(Some(socket)) = self.sockets.get(slot) else { return Io::Wait };
         outcome(send(socket, bytes, SendFlags::NOSIGNAL))
     }
 
-    fn close(&mut self, slot: Slot, reset: bool) {
+    fn close(&mut self, slot: TransportSlot, reset: bool) {
         let Some(entry) = self.sockets.get_mut(slot) else { return };
         if let Some(socket) = entry.take() {
             if let Some(live) = self.live.get_mut(self.from[slot]) {
@@ -390,6 +390,6 @@ fn outcome(result: Result<usize, Errno>) -> Io {
     match result {
         Ok(n) => Io::Done(n),
         Err(Errno::AGAIN | Errno::INTR) => Io::Wait,
-        Err(_) => Io::Failed(Failure::Reset),
+        Err(_) => Io::Failed(LoadFailure::Reset),
     }
 }

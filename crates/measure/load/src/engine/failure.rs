@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[repr(u8)]
-pub enum Failure {
+pub enum LoadFailure {
     ConnectRefused,
     /// Connect timeout; also caused by a full backlog.
     ConnectTimeout,
@@ -34,69 +34,69 @@ pub enum Failure {
     Unsent,
 }
 
-impl Failure {
+impl LoadFailure {
     /// In the order of reports.
-    pub const ALL: [Failure; 18] = [
-        Failure::ConnectRefused,
-        Failure::ConnectTimeout,
-        Failure::Connect,
-        Failure::PortsExhausted,
-        Failure::DescriptorsExhausted,
-        Failure::Tls,
-        Failure::Reset,
-        Failure::ClosedEarly,
-        Failure::Truncated,
-        Failure::StreamReset,
-        Failure::Refused,
-        Failure::Timeout,
-        Failure::Protocol,
-        Failure::Status,
-        Failure::Body,
-        Failure::Extract,
-        Failure::Unfinished,
-        Failure::Unsent,
+    pub const ALL: [LoadFailure; 18] = [
+        LoadFailure::ConnectRefused,
+        LoadFailure::ConnectTimeout,
+        LoadFailure::Connect,
+        LoadFailure::PortsExhausted,
+        LoadFailure::DescriptorsExhausted,
+        LoadFailure::Tls,
+        LoadFailure::Reset,
+        LoadFailure::ClosedEarly,
+        LoadFailure::Truncated,
+        LoadFailure::StreamReset,
+        LoadFailure::Refused,
+        LoadFailure::Timeout,
+        LoadFailure::Protocol,
+        LoadFailure::Status,
+        LoadFailure::Body,
+        LoadFailure::Extract,
+        LoadFailure::Unfinished,
+        LoadFailure::Unsent,
     ];
 
     pub fn word(self) -> &'static str {
         match self {
-            Failure::ConnectRefused => "connection refused",
-            Failure::ConnectTimeout => "connect timeout",
-            Failure::Connect => "connect failed",
-            Failure::PortsExhausted => "no local port left",
-            Failure::DescriptorsExhausted => "no descriptor left",
-            Failure::Tls => "TLS",
-            Failure::Reset => "reset",
-            Failure::ClosedEarly => "closed before the response",
-            Failure::Truncated => "closed within the response",
-            Failure::StreamReset => "stream reset",
-            Failure::Refused => "stream refused",
-            Failure::Timeout => "timeout",
-            Failure::Protocol => "malformed response",
-            Failure::Status => "unexpected status",
-            Failure::Body => "unexpected body",
-            Failure::Extract => "nothing to extract",
-            Failure::Unfinished => "unfinished at the end",
-            Failure::Unsent => "due but never sent",
+            LoadFailure::ConnectRefused => "connection refused",
+            LoadFailure::ConnectTimeout => "connect timeout",
+            LoadFailure::Connect => "connect failed",
+            LoadFailure::PortsExhausted => "no local port left",
+            LoadFailure::DescriptorsExhausted => "no descriptor left",
+            LoadFailure::Tls => "TLS",
+            LoadFailure::Reset => "reset",
+            LoadFailure::ClosedEarly => "closed before the response",
+            LoadFailure::Truncated => "closed within the response",
+            LoadFailure::StreamReset => "stream reset",
+            LoadFailure::Refused => "stream refused",
+            LoadFailure::Timeout => "timeout",
+            LoadFailure::Protocol => "malformed response",
+            LoadFailure::Status => "unexpected status",
+            LoadFailure::Body => "unexpected body",
+            LoadFailure::Extract => "nothing to extract",
+            LoadFailure::Unfinished => "unfinished at the end",
+            LoadFailure::Unsent => "due but never sent",
         }
     }
 
     pub fn is_client_limit(self) -> bool {
-        matches!(self, Failure::PortsExhausted | Failure::DescriptorsExhausted)
+        matches!(self, LoadFailure::PortsExhausted | LoadFailure::DescriptorsExhausted)
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failures([u64; Failure::ALL.len()]);
+pub struct Failures([u64; LoadFailure::ALL.len()]);
 
 impl Failures {
     #[inline]
-    pub fn add(&mut self, class: Failure) {
+    pub fn add(&mut self, class: LoadFailure) {
         self.0[class as usize] += 1;
     }
-    pub fn add_many(&mut self, class: Failure, count: u64) {
+    pub fn add_many(&mut self, class: LoadFailure, count: u64) {
         self.0[class as usize] += count;
     }
-    pub fn of(&self, class: Failure) -> u64 {
+    pub fn of(&self, class: LoadFailure) -> u64 {
         self.0[class as usize]
     }
     pub fn total(&self) -> u64 {
@@ -105,8 +105,8 @@ impl Failures {
     pub fn merge(&mut self, other: &Failures) {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a += b);
     }
-    pub fn seen(&self) -> impl Iterator<Item = (Failure, u64)> + '_ {
-        Failure::ALL.into_iter().map(|c| (c, self.of(c))).filter(|(_, n)| *n > 0)
+    pub fn seen(&self) -> impl Iterator<Item = (LoadFailure, u64)> + '_ {
+        LoadFailure::ALL.into_iter().map(|c| (c, self.of(c))).filter(|(_, n)| *n > 0)
     }
 }
 
@@ -117,15 +117,15 @@ mod tests {
     #[test]
     fn every_class_has_its_own_count() {
         let mut f = Failures::default();
-        for (i, class) in Failure::ALL.into_iter().enumerate() {
+        for (i, class) in LoadFailure::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
         assert_eq!(f.total(), (1..=18).sum::<u64>());
-        assert_eq!(f.of(Failure::Unsent), 18);
+        assert_eq!(f.of(LoadFailure::Unsent), 18);
         let mut g = f;
         g.merge(&f);
-        assert_eq!(g.of(Failure::Tls), 12);
+        assert_eq!(g.of(LoadFailure::Tls), 12);
         assert_eq!(f.seen().count(), 18);
     }
 }

@@ -7,10 +7,10 @@ use super::latency::Latency;
 use super::transport::Cost;
 
 #[derive(Clone, Debug, Default)]
-pub struct Record {
+pub struct LoadRecord {
     /// Times from the schedule to the last byte, which is the wait of a user.
     pub corrected: Latency,
-    /// Times from the send to the last byte that differ from `corrected`; see [`Record::raw`].
+    /// Times from the send to the last byte that differ from `corrected`; see [`LoadRecord::raw`].
     raw_apart: Latency,
     same: Latency,
     /// Times from the schedule until the engine takes up the request: the generator's lateness.
@@ -41,7 +41,7 @@ pub struct Record {
     pub idle_closed: u64,
 }
 
-impl Record {
+impl LoadRecord {
     /// Records a time that is equal from plan, send and first byte (closed loop, one-piece answer).
     #[inline]
     pub fn both(&mut self, nanoseconds: u64) {
@@ -55,7 +55,7 @@ impl Record {
         self.raw_apart.record(from_send);
     }
 
-    /// Completes `corrected` and [`Record::raw`] from the hot path's shortcuts.
+    /// Completes `corrected` and [`LoadRecord::raw`] from the hot path's shortcuts.
     pub fn settle(&mut self) {
         self.corrected.merge(&self.same);
         self.raw_apart.merge(&self.same);
@@ -65,7 +65,7 @@ impl Record {
 
     /// Drops distributions that a time series does not show, once they are in the total.
     pub fn slim(&mut self) {
-        let empty = Record::default();
+        let empty = LoadRecord::default();
         self.corrected = empty.corrected;
         self.raw_apart = empty.raw_apart;
         self.lag = empty.lag;
@@ -74,7 +74,7 @@ impl Record {
         self.handshake = empty.handshake;
     }
 
-    /// Returns the times from the send to the last byte; complete after [`Record::settle`].
+    /// Returns the times from the send to the last byte; complete after [`LoadRecord::settle`].
     pub fn raw(&self) -> &Latency {
         &self.raw_apart
     }
@@ -83,7 +83,7 @@ impl Record {
         self.raw_apart = raw;
     }
 
-    pub fn merge(&mut self, other: &Record) {
+    pub fn merge(&mut self, other: &LoadRecord) {
         self.corrected.merge(&other.corrected);
         self.raw_apart.merge(&other.raw_apart);
         self.same.merge(&other.same);
@@ -140,7 +140,7 @@ pub struct Interval {
     pub world: usize,
     /// Index from the start of the measured part; late answers count into the last one.
     pub index: usize,
-    pub record: Record,
+    pub record: LoadRecord,
     /// Open connections at its end, and waiting requests.
     pub open: usize,
     pub pending: usize,
@@ -152,10 +152,10 @@ mod tests {
 
     #[test]
     fn shortcuts_end_up_in_both_histograms() {
-        let mut r = Record::default();
+        let mut r = LoadRecord::default();
         r.both(1000);
         r.apart(5000, 2000);
-        let mut sum = Record::default();
+        let mut sum = LoadRecord::default();
         sum.merge(&r);
         sum.settle();
         assert_eq!((sum.corrected.count(), sum.raw().count()), (2, 2));

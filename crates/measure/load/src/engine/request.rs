@@ -7,8 +7,8 @@ use http_types::Method;
 use serde::{Deserialize, Serialize};
 use wire_h1::RequestWriter;
 
-use super::session::{Extractor, Variables};
-use super::template::Template;
+use super::session::{Extractor, SessionVariables};
+use super::template::RequestTemplate;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,7 +104,7 @@ impl Fnv {
 }
 
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct PreparedRequest {
     pub method: Method,
     pub expect: Expect,
     pub expect_hash: Option<u64>,
@@ -117,20 +117,20 @@ pub struct Prepared {
     /// Header blocks are QPACK's.
     is_http3: bool,
     constant_streamed: Option<(Vec<u8>, Vec<u8>)>,
-    target: Template,
-    headers: Vec<(Vec<u8>, Template)>,
-    body: Template,
+    target: RequestTemplate,
+    headers: Vec<(Vec<u8>, RequestTemplate)>,
+    body: RequestTemplate,
     method_name: Vec<u8>,
 }
 
-impl Prepared {
+impl PreparedRequest {
     /// Compiles a description; `host` is the default Host field, `close` asks the server to close. Fails on invalid
     /// templates, headers and methods.
-    pub fn new(spec: &RequestSpec, host: &str, common: &[String], close: bool) -> Result<Prepared, String> {
-        let mut headers: Vec<(Vec<u8>, Template)> = Vec::new();
-        let split = |line: &String| -> Result<(Vec<u8>, Template), String> {
+    pub fn new(spec: &RequestSpec, host: &str, common: &[String], close: bool) -> Result<PreparedRequest, String> {
+        let mut headers: Vec<(Vec<u8>, RequestTemplate)> = Vec::new();
+        let split = |line: &String| -> Result<(Vec<u8>, RequestTemplate), String> {
             let (name, value) = line.split_once(':').ok_or_else(|| format!("header `{line}` has no colon"))?;
-            Ok((name.trim().into(), Template::parse(value.trim())?))
+            Ok((name.trim().into(), RequestTemplate::parse(value.trim())?))
         };
         let own: Vec<_> = spec.headers.iter().map(split).collect::<Result<_, _>>()?;
         // A request's own fields replace common ones of their name; a repeated field is sent as often as it is given.
@@ -142,12 +142,12 @@ impl Prepared {
         }
         headers.extend(own);
         let has = |name: &[u8]| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        let mut first: Vec<(Vec<u8>, Template)> = Vec::new();
+        let mut first: Vec<(Vec<u8>, RequestTemplate)> = Vec::new();
         if !has(b"host") {
-            first.push((b"Host".to_vec(), Template::parse(host)?));
+            first.push((b"Host".to_vec(), RequestTemplate::parse(host)?));
         }
         if close && !has(b"connection") {
-            first.push((b"Connection".to_vec(), Template::parse("close")?));
+            first.push((b"Connection".to_vec(), RequestTemplate::parse("close")?));
         }
         first.extend(headers);
         let expect_hash = match &spec.expect.hash {
@@ -160,7 +160,7 @@ impl Prepared {
             "" => 0.0,
             text => figures::units::parse_seconds(text).ok_or_else(|| format!("think = \"{text}\" is not a time"))?,
         };
-        let mut prepared = Prepared {
+        let mut prepared = PreparedRequest {
             extract,
             think,
             method: method(&spec.method),
@@ -170,13 +170,17 @@ impl Prepared {
             scheme: "http",
             is_http3: false,
             constant_streamed: None,
-            target: Template::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
+            target: RequestTemplate::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
             headers: first,
-            body: if spec.binary.is_empty() { Template::parse(&spec.body)? } else { Template::verbatim(&spec.binary) },
+            body: if spec.binary.is_empty() {
+                RequestTemplate::parse(&spec.body)?
+            } else {
+                RequestTemplate::verbatim(&spec.binary)
+            },
             method_name: spec.method.as_bytes().to_vec(),
         };
         let mut bytes = Vec::new();
-        let mut some = Variables::default();
+        let mut some = SessionVariables::default();
         prepared.variables().for_each(|name| some.set(name, b"x".to_vec()));
         if !prepared.write(0, &some, &mut Rng::new(0), &mut bytes) {
             return Err(format!("the request `{} {}` cannot be written as given", spec.method, spec.path));
@@ -188,20 +192,20 @@ impl Prepared {
         Ok(prepared)
     }
 
-    pub fn for_http2(mut self, tls: bool) -> Prepared {
+    pub fn for_http2(mut self, tls: bool) -> PreparedRequest {
         self.scheme = if tls { "https" } else { "http" };
         self.streamed()
     }
 
-    pub fn for_http3(mut self) -> Prepared {
+    pub fn for_http3(mut self) -> PreparedRequest {
         (self.scheme, self.is_http3) = ("https", true);
         self.streamed()
     }
 
-    fn streamed(mut self) -> Prepared {
+    fn streamed(mut self) -> PreparedRequest {
         if self.constant.is_some() {
             let (mut block, mut body) = (Vec::new(), Vec::new());
-            self.write_streamed(0, &Variables::default(), &mut Rng::new(0), &mut block, &mut body);
+            self.write_streamed(0, &SessionVariables::default(), &mut Rng::new(0), &mut block, &mut body);
             self.constant_streamed = Some((block, body));
         }
         self
@@ -218,7 +222,7 @@ impl Prepared {
     pub fn write_streamed(
         &self,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         block: &mut Vec<u8>,
         body: &mut Vec<u8>,
@@ -241,7 +245,7 @@ impl Prepared {
     fn each_field(
         &self,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         length: usize,
         take: &mut dyn FnMut(&[u8], &[u8]),
@@ -274,7 +278,7 @@ impl Prepared {
 
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         let values = self.headers.iter().map(|(_, value)| value);
-        values.chain([&self.target, &self.body]).flat_map(Template::variables)
+        values.chain([&self.target, &self.body]).flat_map(RequestTemplate::variables)
     }
 
     pub fn wants_body(&self) -> bool {
@@ -290,7 +294,7 @@ impl Prepared {
     }
 
     /// Appends one filled request. False when a filling made it unsendable (a constant part was checked).
-    pub fn write(&self, sequence: u64, variables: &Variables, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
+    pub fn write(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) -> bool {
         let mut body = Vec::new();
         self.body.fill(sequence, variables, rng, &mut body);
         let mut text = Vec::new();
@@ -360,9 +364,9 @@ mod tests {
 
     #[test]
     fn a_plain_get_is_one_ready_buffer() {
-        let p = Prepared::new(&RequestSpec::get("/index.html"), "h:80", &[], false).unwrap();
+        let p = PreparedRequest::new(&RequestSpec::get("/index.html"), "h:80", &[], false).unwrap();
         assert_eq!(p.constant().unwrap(), b"GET /index.html HTTP/1.1\r\nHost: h:80\r\n\r\n");
-        let close = Prepared::new(&RequestSpec::get(""), "h", &["host: other".into()], true).unwrap();
+        let close = PreparedRequest::new(&RequestSpec::get(""), "h", &["host: other".into()], true).unwrap();
         assert_eq!(close.constant().unwrap(), b"GET / HTTP/1.1\r\nConnection: close\r\nhost: other\r\n\r\n");
     }
 
@@ -371,17 +375,17 @@ mod tests {
         let mut spec = RequestSpec::get("/a/{{seq}}");
         spec.method = "POST".into();
         spec.body = "n={{seq}}".into();
-        let p = Prepared::new(&spec, "h", &[], false).unwrap();
+        let p = PreparedRequest::new(&spec, "h", &[], false).unwrap();
         assert!(p.constant().is_none());
         let mut out = Vec::new();
-        assert!(p.write(123, &Variables::default(), &mut Rng::new(1), &mut out));
+        assert!(p.write(123, &SessionVariables::default(), &mut Rng::new(1), &mut out));
         assert_eq!(out, b"POST /a/123 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nn=123");
     }
 
     #[test]
     fn a_binary_body_has_no_templates() {
         let spec = RequestSpec { method: "POST".into(), binary: b"\xff{{seq}}".to_vec(), ..RequestSpec::get("/") };
-        let p = Prepared::new(&spec, "h", &[], false).unwrap();
+        let p = PreparedRequest::new(&spec, "h", &[], false).unwrap();
         assert_eq!(p.constant().unwrap(), b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\n\xff{{seq}}");
     }
 
@@ -389,7 +393,7 @@ mod tests {
     fn repeated_fields_are_all_sent_and_a_requests_own_replace_common_ones() {
         let common = ["X-A: 1".to_string(), "X-A: 2".into(), "X-B: common".into()];
         let spec = RequestSpec { headers: vec!["x-b: 3".into(), "x-b: 4".into()], ..RequestSpec::get("/") };
-        let prepared = Prepared::new(&spec, "h:80", &common, false).unwrap();
+        let prepared = PreparedRequest::new(&spec, "h:80", &common, false).unwrap();
         let names: Vec<_> = prepared.headers.iter().map(|(name, _)| String::from_utf8_lossy(name)).collect();
         assert_eq!(names, ["Host", "X-A", "X-A", "x-b", "x-b"]);
     }
@@ -400,7 +404,7 @@ mod tests {
         spec.method = "POST".into();
         spec.body = "12345".into();
         let headers = ["X-Upper: V".to_string(), "Connection: x".into(), "Transfer-Encoding: chunked".into()];
-        let p = Prepared::new(&spec, "h:80", &headers, true).unwrap().for_http2(true);
+        let p = PreparedRequest::new(&spec, "h:80", &headers, true).unwrap().for_http2(true);
         let (block, body) = p.constant_streamed().unwrap();
         let limits = http_types::ListLimits { bytes_max: 1000, fields_max: 20, field_max: 100 };
         let list = wire_h2::hpack::Decoder::default().decode(block, &limits).unwrap();
@@ -415,9 +419,9 @@ mod tests {
 
     #[test]
     fn nothing_gets_smuggled() {
-        assert!(Prepared::new(&RequestSpec::get("/a b"), "h", &[], false).is_err());
-        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["X: a\r\nY: b".into()], false).is_err());
-        assert!(Prepared::new(&RequestSpec::get("/"), "h", &["no colon".into()], false).is_err());
+        assert!(PreparedRequest::new(&RequestSpec::get("/a b"), "h", &[], false).is_err());
+        assert!(PreparedRequest::new(&RequestSpec::get("/"), "h", &["X: a\r\nY: b".into()], false).is_err());
+        assert!(PreparedRequest::new(&RequestSpec::get("/"), "h", &["no colon".into()], false).is_err());
     }
 
     #[test]

@@ -9,27 +9,27 @@ use std::time::Instant;
 use super::epoll::Epoll;
 use super::job::Job;
 use super::ports::Ports;
-use super::record::{Interval, Record};
-use super::request::Prepared;
+use super::record::{Interval, LoadRecord};
+use super::request::PreparedRequest;
 use super::timeline::{Kinds, Timeline};
-use super::world::{Done, First, World};
-use crate::protocol::Protocol;
+use super::world::{First, LoadWorld, WorldResult};
+use crate::protocol::ClientProtocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 use crate::protocol::h3::H3;
 
 /// Start and stop signals between the caller and a run.
 #[derive(Clone, Debug, Default)]
-pub struct Control {
+pub struct RunControl {
     /// Set by the caller to end early, in good order.
     pub stop: Arc<AtomicBool>,
     /// Set by the run when its warm-up begins, after a closed loop has connected.
     pub began: Arc<OnceLock<Instant>>,
 }
 
-impl Control {
-    pub fn until(stop: Arc<AtomicBool>) -> Control {
-        Control { stop, began: Arc::default() }
+impl RunControl {
+    pub fn until(stop: Arc<AtomicBool>) -> RunControl {
+        RunControl { stop, began: Arc::default() }
     }
 }
 
@@ -39,14 +39,14 @@ pub struct Moment {
     pub at: f64,
     pub seconds: f64,
     /// Settled; after the run only the counts remain.
-    pub record: Record,
+    pub record: LoadRecord,
     pub open: usize,
     pub pending: usize,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    pub total: Record,
+pub struct RunOutcome {
+    pub total: LoadRecord,
     pub moments: Vec<Moment>,
     pub seconds: f64,
     /// Share of the measured time that each client thread was on a processor.
@@ -70,7 +70,7 @@ pub struct Outcome {
     pub refused: Option<String>,
 }
 
-impl Outcome {
+impl RunOutcome {
     pub fn rps(&self) -> f64 {
         self.total.answers as f64 / self.seconds.max(1e-9)
     }
@@ -79,7 +79,7 @@ impl Outcome {
     }
 
     /// Adds a simultaneous outcome of another machine. Intervals match by number, not by clock.
-    pub fn merge(&mut self, other: Outcome) {
+    pub fn merge(&mut self, other: RunOutcome) {
         self.total.merge(&other.total);
         for (i, moment) in other.moments.into_iter().enumerate() {
             match self.moments.get_mut(i) {
@@ -107,14 +107,14 @@ impl Outcome {
     }
 }
 
-pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
+pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
     if job.requests.is_empty() {
         return Err("there is no request to send".into());
     }
     let authority = job.target.authority();
     let close = job.calls == 1;
     let prepared = job.requests.iter().map(|r| {
-        let prepared = Prepared::new(r, &authority, &job.headers, close)?;
+        let prepared = PreparedRequest::new(r, &authority, &job.headers, close)?;
         Ok(match (&job.http2, &job.http3) {
             (_, Some(_)) => prepared.for_http3(),
             (Some(_), _) => prepared.for_http2(job.target.tls.is_some()),
@@ -126,8 +126,8 @@ pub fn prepare(job: &Job) -> Result<Arc<[Prepared]>, String> {
 
 /// Runs a job; calls `live` with each interval once all worlds have reported it. Fails on invalid requests or TLS
 /// settings and on system limits.
-pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Result<Outcome, String> {
-    let requests = prepare(job)?;
+pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -> Result<RunOutcome, String> {
+    let requests = prepare_requests(job)?;
     let job = Arc::new(job.clone());
     let threads = job.threads.max(1);
     let (sender, intervals) = mpsc::channel::<Interval>();
@@ -149,7 +149,7 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
     }
     drop(sender);
     ready.wait();
-    let mut collector = Collector::new(threads, job.interval);
+    let mut collector = IntervalCollector::new(threads, job.interval);
     for interval in intervals {
         collector.add(interval, &mut live);
     }
@@ -184,9 +184,9 @@ pub fn run(job: &Job, control: &Control, mut live: impl FnMut(&Moment)) -> Resul
 
 struct WorldThread {
     job: Arc<Job>,
-    requests: Arc<[Prepared]>,
+    requests: Arc<[PreparedRequest]>,
     sender: mpsc::Sender<Interval>,
-    control: Control,
+    control: RunControl,
     ready: Arc<Barrier>,
     go: Arc<AtomicBool>,
     first: First,
@@ -194,12 +194,12 @@ struct WorldThread {
 }
 
 impl WorldThread {
-    fn run<P: Protocol>(self) -> Result<Done, String> {
+    fn run<P: ClientProtocol>(self) -> Result<WorldResult, String> {
         let WorldThread { job, requests, sender, control, ready, go, first, world } = self;
         pin(&job, world);
         let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
             let sink = Box::new(move |interval| drop(sender.send(interval)));
-            World::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
+            LoadWorld::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
         });
         let made = made.map(|mut world| {
             world.share_first(first);
@@ -212,7 +212,7 @@ impl WorldThread {
         ready.wait();
         let world = made?;
         control.began.get_or_init(Instant::now);
-        if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(Done::default()) }
+        if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(WorldResult::default()) }
     }
 }
 
@@ -225,21 +225,21 @@ fn pin(job: &Job, world: usize) {
     }
 }
 
-struct Collector {
+struct IntervalCollector {
     worlds: usize,
     seconds: f64,
     parts: BTreeMap<usize, (usize, Moment)>,
-    outcome: Outcome,
+    outcome: RunOutcome,
 }
 
-impl Collector {
+impl IntervalCollector {
     fn new(worlds: usize, seconds: f64) -> Self {
-        Collector { worlds, seconds, parts: BTreeMap::new(), outcome: Outcome::default() }
+        IntervalCollector { worlds, seconds, parts: BTreeMap::new(), outcome: RunOutcome::default() }
     }
 
     fn add(&mut self, interval: Interval, live: &mut impl FnMut(&Moment)) {
         let at = (interval.index + 1) as f64 * self.seconds;
-        let empty = || Moment { at, seconds: self.seconds, record: Record::default(), open: 0, pending: 0 };
+        let empty = || Moment { at, seconds: self.seconds, record: LoadRecord::default(), open: 0, pending: 0 };
         let (count, moment) = self.parts.entry(interval.index).or_insert_with(|| (0, empty()));
         *count += 1;
         moment.record.merge(&interval.record);
@@ -261,7 +261,7 @@ impl Collector {
         self.outcome.moments.push(moment);
     }
 
-    fn finish(mut self, live: &mut impl FnMut(&Moment)) -> Outcome {
+    fn finish(mut self, live: &mut impl FnMut(&Moment)) -> RunOutcome {
         for (_, (_, moment)) in std::mem::take(&mut self.parts) {
             self.take(moment, live);
         }

@@ -6,9 +6,9 @@ use pcre2::bytes::Regex;
 const VALUE_MAX: usize = 64 * 1024;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Variables(Vec<(String, Vec<u8>)>);
+pub struct SessionVariables(Vec<(String, Vec<u8>)>);
 
-impl Variables {
+impl SessionVariables {
     pub fn get(&self, name: &str) -> &[u8] {
         self.0.iter().find(|(n, _)| n == name).map_or(&[], |(_, value)| value)
     }
@@ -124,11 +124,11 @@ mod tests {
 
     #[test]
     fn variables_are_set_and_forgotten() {
-        let mut v = Variables::default();
+        let mut v = SessionVariables::default();
         v.set("a", b"1".to_vec());
         v.set("a", vec![b'x'; VALUE_MAX + 5]);
         assert_eq!((v.get("a").len(), v.get("b")), (VALUE_MAX, &b""[..]));
         v.clear();
-        assert_eq!(v, Variables::default());
+        assert_eq!(v, SessionVariables::default());
     }
 }

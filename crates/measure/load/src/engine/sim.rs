@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 use super::job::{Job, Target};
-use super::record::{Interval, Record};
-use super::run::prepare;
-use super::transport::{Cost, Io, Ready, Slot, Transport};
-use super::world::{Done, World};
-use crate::protocol::Protocol;
+use super::record::{Interval, LoadRecord};
+use super::run::prepare_requests;
+use super::transport::{Cost, Io, Ready, Transport, TransportSlot};
+use super::world::{LoadWorld, WorldResult};
+use crate::protocol::ClientProtocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 
@@ -28,7 +28,7 @@ pub enum Act {
 }
 
 /// Answers a request (time, slot, head) with timed actions.
-pub type Script = Box<dyn FnMut(u64, Slot, &str) -> Vec<(u64, Act)>>;
+pub type Script = Box<dyn FnMut(u64, TransportSlot, &str) -> Vec<(u64, Act)>>;
 
 pub struct Sim {
     clock: u64,
@@ -40,12 +40,12 @@ pub struct Sim {
     pub refuse: bool,
     pub ports: usize,
     connections: Vec<SimConnection>,
-    events: BinaryHeap<Reverse<(u64, u64, Slot, u32, Act)>>,
+    events: BinaryHeap<Reverse<(u64, u64, TransportSlot, u32, Act)>>,
     order: u64,
     /// HTTP/2: the server's first bytes; the script then gets each HEADERS frame by its stream's number.
     pub settings: Option<Vec<u8>>,
     /// (time, slot) of every arrived request.
-    pub arrivals: Rc<RefCell<Vec<(u64, Slot)>>>,
+    pub arrivals: Rc<RefCell<Vec<(u64, TransportSlot)>>>,
     /// Number of waits for events.
     pub waits: Rc<Cell<u64>>,
 }
@@ -78,7 +78,7 @@ impl Sim {
         }
     }
 
-    fn requests(&mut self, slot: Slot) -> Vec<String> {
+    fn requests(&mut self, slot: TransportSlot) -> Vec<String> {
         let mut requests = Vec::new();
         let request = &mut self.connections[slot].request;
         if self.settings.is_none() {
@@ -107,7 +107,7 @@ impl Sim {
         requests
     }
 
-    fn schedule(&mut self, at: u64, slot: Slot, act: Act) {
+    fn schedule(&mut self, at: u64, slot: TransportSlot, act: Act) {
         self.order += 1;
         let epoch = self.connections[slot].epoch;
         self.events.push(Reverse((at.max(self.clock), self.order, slot, epoch, act)));
@@ -131,12 +131,12 @@ impl Transport for Sim {
     fn waited(&self) -> u64 {
         0
     }
-    fn connect(&mut self, slot: Slot) -> Result<(), Failure> {
+    fn connect(&mut self, slot: TransportSlot) -> Result<(), LoadFailure> {
         if self.connections.len() <= slot {
             self.connections.resize_with(slot + 1, SimConnection::default);
         }
         if self.ports == 0 {
-            return Err(Failure::PortsExhausted);
+            return Err(LoadFailure::PortsExhausted);
         }
         self.ports -= 1;
         let epoch = self.connections[slot].epoch + 1;
@@ -145,13 +145,13 @@ impl Transport for Sim {
         self.schedule(self.clock + self.connect_delay, slot, act);
         Ok(())
     }
-    fn established(&mut self, slot: Slot) -> Result<(), Failure> {
-        if self.connections[slot].refused { Err(Failure::ConnectRefused) } else { Ok(()) }
+    fn established(&mut self, slot: TransportSlot) -> Result<(), LoadFailure> {
+        if self.connections[slot].refused { Err(LoadFailure::ConnectRefused) } else { Ok(()) }
     }
-    fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+    fn receive(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io {
         let c = &mut self.connections[slot];
         if c.reset {
-            return Io::Failed(Failure::Reset);
+            return Io::Failed(LoadFailure::Reset);
         }
         if c.inbox.is_empty() {
             return if c.ended { Io::Done(0) } else { Io::Wait };
@@ -161,10 +161,10 @@ impl Transport for Sim {
         c.inbox.drain(..n);
         Io::Done(n)
     }
-    fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io {
+    fn discard(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io {
         self.receive(slot, buffer)
     }
-    fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io {
+    fn send(&mut self, slot: TransportSlot, bytes: &[u8]) -> Io {
         while let Some((from, length)) = self.hold_ups.first().copied()
             && from <= self.clock
         {
@@ -180,7 +180,7 @@ impl Transport for Sim {
         }
         Io::Done(bytes.len())
     }
-    fn close(&mut self, slot: Slot, _: bool) {
+    fn close(&mut self, slot: TransportSlot, _: bool) {
         self.connections[slot].epoch += 1;
     }
     fn wait(&mut self, deadline: u64, ready: &mut Vec<Ready>) {
@@ -235,24 +235,24 @@ pub fn job(connections: usize, seconds: f64) -> Job {
 }
 
 /// Runs one world; returns its merged, settled record and its result.
-pub fn play(sim: Sim, job: &Job) -> (Record, Done) {
+pub fn play_world(sim: Sim, job: &Job) -> (LoadRecord, WorldResult) {
     play_until(sim, job, Arc::default())
 }
 
-pub fn play_until(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record, Done) {
+pub fn play_until(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (LoadRecord, WorldResult) {
     match job.http2 {
         None => play_with::<H1>(sim, job, stop),
         Some(_) => play_with::<H2>(sim, job, stop),
     }
 }
 
-fn play_with<P: Protocol>(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record, Done) {
+fn play_with<P: ClientProtocol>(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (LoadRecord, WorldResult) {
     let intervals: Arc<Mutex<Vec<Interval>>> = Arc::default();
     let sink = intervals.clone();
-    let world = World::<Sim, P>::new(
+    let world = LoadWorld::<Sim, P>::new(
         sim,
         Arc::new(job.clone()),
-        prepare(job).unwrap(),
+        prepare_requests(job).unwrap(),
         0,
         Box::new(move |i| sink.lock().unwrap().push(i)),
         stop,
@@ -260,7 +260,7 @@ fn play_with<P: Protocol>(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (Record
     let mut world = world.unwrap();
     world.prepare();
     let done = world.run();
-    let mut record = Record::default();
+    let mut record = LoadRecord::default();
     intervals.lock().unwrap().iter().for_each(|i| record.merge(&i.record));
     record.settle();
     (record, done)

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use figures::rng::Rng;
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 use super::job::{Http2, Job, Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::{Expect, RequestSpec};
-use super::sim::{Act, Sim, job, play, play_until};
+use super::sim::{Act, Sim, job, play_until, play_world};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -150,7 +150,7 @@ fn due_streams_are_answered_late_or_failed() {
         let sum = r.in_time + r.late + r.failures.total();
         assert_eq!(r.due, sum, "seed {seed}: {} in time, {} late, {:?} {job:?}", r.in_time, r.late, r.failures);
         let resets: u64 = r.resets.sorted().iter().map(|(_, n)| n).sum();
-        assert_eq!(resets, r.failures.of(Failure::StreamReset), "seed {seed}");
+        assert_eq!(resets, r.failures.of(LoadFailure::StreamReset), "seed {seed}");
         assert!(r.corrected.count() <= r.due && r.raw().count() <= r.due, "seed {seed}");
         assert_eq!(done.timeline.0.iter().map(|c| c.count).sum::<u64>(), r.corrected.count(), "seed {seed}");
         if let (Some(budget), Model::Open { .. } | Model::Closed { .. }) = (job.budget, &job.model) {
@@ -174,7 +174,7 @@ fn as_many_streams_as_both_sides_want_are_in_flight() {
             top.set(top.get().max(count.get()));
             vec![(now + 10 * MS, head(stream, OK, true))]
         });
-        let (r, _) = play(sim, &streams(1, 2.0, wanted));
+        let (r, _) = play_world(sim, &streams(1, 2.0, wanted));
         assert_eq!(highest.get(), most);
         assert_eq!((r.good + 50) / 100, most as u64 * 2, "{} of {most} streams", r.good);
         assert_eq!(r.failures.total(), 0);
@@ -192,7 +192,7 @@ fn answers_in_any_order_have_their_own_times() {
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(20.0, 1.0);
     job.pipeline = 100;
-    let (r, _) = play(sim, &job);
+    let (r, _) = play_world(sim, &job);
     let near = |value: f64, milliseconds: f64| (value * 1e3 - milliseconds).abs() < 0.2;
     assert!(near(r.corrected.quantile(0.3), 10.0) && near(r.corrected.quantile(0.9), 100.0));
     assert!(near(r.first_byte.quantile(0.3), 4.0) && near(r.first_byte.quantile(0.9), 100.0));
@@ -209,7 +209,7 @@ fn a_stall_is_seen_from_the_plan() {
     let mut job = streams(4, 4.0, 100);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(100.0, 4.0);
-    let (r, _) = play(sim, &job);
+    let (r, _) = play_world(sim, &job);
     // A quarter of the requests waits evenly up to 1 s.
     let p = |q: f64| r.corrected.quantile(q);
     assert!(p(0.74) < 0.001 && (p(0.875) - 0.5).abs() < 0.03 && (p(0.99) - 0.96).abs() < 0.03);
@@ -221,7 +221,7 @@ fn a_connection_for_each_request_leaves_none_behind() {
         let sim = server(100, |now, stream| vec![(now + MS, head(stream, OK, true))]);
         let mut job = streams(4, 1.0, at_a_time);
         job.calls = calls;
-        let (r, _) = play(sim, &job);
+        let (r, _) = play_world(sim, &job);
         assert_eq!((r.failures.total(), r.due), (0, r.in_time + r.late), "{calls} calls");
         assert!(r.corrected.quantile(1.0) < 0.01, "nobody waits for the end: {}", r.corrected.quantile(1.0));
     }
@@ -236,7 +236,7 @@ fn a_burst_makes_as_many_connections_as_its_streams_need() {
     let mut job = streams(1000, 1.0, 50);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(20_000.0, 1.0);
-    let (r, _) = play(sim, &job);
+    let (r, _) = play_world(sim, &job);
     assert_eq!((r.due, r.failures.total()), (20_000, 0));
     // 400 become due during the first connect, 2,000 in the hold-up.
     assert!(r.connections <= 60, "{}", r.connections);
@@ -252,10 +252,10 @@ fn resets_are_told_by_their_codes() {
     });
     let mut job = streams(1, 10.0, 5);
     job.budget = Some(400);
-    let (r, done) = play(sim, &job);
+    let (r, done) = play_world(sim, &job);
     assert_eq!((r.due, r.in_time), (400, 100));
     assert!(done.measured < S, "the run ends with its last request: {}", done.measured);
-    assert_eq!((r.failures.of(Failure::StreamReset), r.failures.of(Failure::Status)), (200, 100));
+    assert_eq!((r.failures.of(LoadFailure::StreamReset), r.failures.of(LoadFailure::Status)), (200, 100));
     assert_eq!(r.resets.sorted(), [(2, 100), (8, 100)]);
     assert_eq!(r.connections, 0, "the one that was made before the run goes on");
 }
@@ -270,7 +270,7 @@ fn unprocessed_requests_are_repeated() {
     });
     let mut job = streams(2, 20.0, 4);
     job.budget = Some(1000);
-    let (r, done) = play(sim, &job);
+    let (r, done) = play_world(sim, &job);
     assert_eq!((r.due, r.in_time, r.failures.total()), (1000, 1000, 0));
     assert!(done.measured < 2 * S, "{}", done.measured);
     assert!(r.again > 100 && r.connections >= 98, "{} again, {} connections", r.again, r.connections);
@@ -278,8 +278,8 @@ fn unprocessed_requests_are_repeated() {
     let sim = server(100, |now, stream| vec![(now + MS, number(RST_STREAM, stream, 7))]);
     let mut job = streams(1, 1.0, 2);
     job.budget = Some(20);
-    let (r, _) = play(sim, &job);
-    assert_eq!((r.failures.of(Failure::Refused), r.again), (20, 60));
+    let (r, _) = play_world(sim, &job);
+    assert_eq!((r.failures.of(LoadFailure::Refused), r.again), (20, 60));
     assert_eq!(r.resets.sorted(), []);
 }
 
@@ -291,14 +291,14 @@ fn a_stream_is_given_up_and_its_connection_is_not() {
     });
     let mut job = streams(1, 1.0, 6);
     job.timeout = 0.1;
-    let (r, _) = play(sim, &job);
-    let late = r.failures.of(Failure::Timeout) + r.failures.of(Failure::Unfinished);
+    let (r, _) = play_world(sim, &job);
+    let late = r.failures.of(LoadFailure::Timeout) + r.failures.of(LoadFailure::Unfinished);
     assert_eq!(r.failures.total(), late);
     assert!(late >= 9 && r.in_time > 10, "{late} late, {} answered", r.in_time);
     let sim = server(100, |_, _| vec![]);
     let mut job = streams(1, 1.0, 6);
     job.timeout = 0.1;
-    let (r, _) = play(sim, &job);
+    let (r, _) = play_world(sim, &job);
     assert!(r.connections >= 5 && r.in_time == 0);
     assert!((r.corrected.quantile(0.5) - 0.1).abs() < 0.002, "what it waited, and no more");
 }
@@ -313,7 +313,7 @@ fn a_request_with_a_body_waits_for_the_window() {
     let mut job = streams(1, 1.0, 1);
     job.requests = vec![RequestSpec { method: "POST".into(), body: "x".repeat(200_000), ..RequestSpec::get("/") }];
     job.budget = Some(3);
-    let (r, _) = play(sim, &job);
+    let (r, _) = play_world(sim, &job);
     assert_eq!((r.due, r.in_time), (3, 3));
 }
 
@@ -326,6 +326,6 @@ fn an_answer_of_another_length_is_cut() {
     });
     let mut job = streams(1, 1.0, 3);
     job.budget = Some(9);
-    let (r, _) = play(sim, &job);
-    assert_eq!(r.failures.of(Failure::Truncated), 9);
+    let (r, _) = play_world(sim, &job);
+    assert_eq!(r.failures.of(LoadFailure::Truncated), 9);
 }

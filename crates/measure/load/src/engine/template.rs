@@ -3,7 +3,7 @@
 
 use figures::rng::Rng;
 
-use super::session::Variables;
+use super::session::SessionVariables;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
@@ -20,13 +20,13 @@ enum Piece {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub struct RequestTemplate {
     pieces: Vec<Piece>,
 }
 
-impl Template {
+impl RequestTemplate {
     /// Compiles a text. Fails on an unknown or incomplete placeholder.
-    pub fn parse(text: &str) -> Result<Template, String> {
+    pub fn parse(text: &str) -> Result<RequestTemplate, String> {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some(start) = rest.find("{{") {
             let end = rest[start..].find("}}").ok_or_else(|| format!("`{{{{` without `}}}}` in `{text}`"))? + start;
@@ -39,11 +39,11 @@ impl Template {
         if !rest.is_empty() {
             pieces.push(Piece::Text(rest.into()));
         }
-        Ok(Template { pieces })
+        Ok(RequestTemplate { pieces })
     }
 
-    pub fn verbatim(bytes: &[u8]) -> Template {
-        Template { pieces: vec![Piece::Text(bytes.to_vec())] }
+    pub fn verbatim(bytes: &[u8]) -> RequestTemplate {
+        RequestTemplate { pieces: vec![Piece::Text(bytes.to_vec())] }
     }
 
     pub fn constant(&self) -> Option<&[u8]> {
@@ -59,7 +59,7 @@ impl Template {
     }
 
     /// Appends one filling; `sequence` fills `{{seq}}`.
-    pub fn fill(&self, sequence: u64, variables: &Variables, rng: &mut Rng, out: &mut Vec<u8>) {
+    pub fn fill(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.extend_from_slice(text),
@@ -132,7 +132,7 @@ mod tests {
 
     fn fill(text: &str, sequence: u64) -> String {
         let mut out = Vec::new();
-        Template::parse(text).unwrap().fill(sequence, &Variables::default(), &mut Rng::new(1), &mut out);
+        RequestTemplate::parse(text).unwrap().fill(sequence, &SessionVariables::default(), &mut Rng::new(1), &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -143,8 +143,8 @@ mod tests {
         assert!((5..=9).contains(&n));
         assert!(["a", "bc"].contains(&fill("{{pick:a|bc}}", 0).as_str()));
         assert_eq!(fill("{{ hex:16 }}", 0).len(), 16);
-        assert_eq!(Template::parse("/plain").unwrap().constant(), Some(&b"/plain"[..]));
-        assert_eq!(Template::parse("{{seq}}").unwrap().constant(), None);
+        assert_eq!(RequestTemplate::parse("/plain").unwrap().constant(), Some(&b"/plain"[..]));
+        assert_eq!(RequestTemplate::parse("{{seq}}").unwrap().constant(), None);
     }
 
     #[test]
@@ -173,7 +173,7 @@ mod tests {
             "{{walk:0:1}}",
             "{{walk:9:2}}",
         ] {
-            assert!(Template::parse(bad).is_err(), "{bad}");
+            assert!(RequestTemplate::parse(bad).is_err(), "{bad}");
         }
     }
 }

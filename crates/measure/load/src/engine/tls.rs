@@ -20,7 +20,7 @@ pub struct ClientTls {
 }
 
 /// Builds the configuration for a host. One per world: worlds share no session cache and no lock.
-pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, String> {
+pub fn client_config(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, String> {
     let mut provider = aws_lc_rs::default_provider();
     if !spec.ciphers.is_empty() {
         let all = provider.cipher_suites.clone();
@@ -45,7 +45,7 @@ pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, Strin
         // The handshake's signature is checked: equal work, and no secrets are sent.
         None => Arc::new(::tls::verify::AnyServer),
         Some(pem) => {
-            let (roots, known) = authorities(pem).map_err(|e| format!("CA certificates: {e}"))?;
+            let (roots, known) = read_authorities(pem).map_err(|e| format!("CA certificates: {e}"))?;
             let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
                 .build()
                 .map_err(|e| format!("CA certificates: {e}"))?;
@@ -62,7 +62,7 @@ pub fn client(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls, Strin
 }
 
 /// Reads CA certificates (PEM), as roots and as they are. Fails if there is none, or an unusable one.
-pub fn authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), String> {
+pub fn read_authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), String> {
     let (mut roots, mut known) = (RootCertStore::empty(), Vec::new());
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         let certificate = certificate.map_err(|e| format!("not a certificate in PEM format ({e})"))?;
@@ -73,7 +73,7 @@ pub fn authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<'stat
 }
 
 /// Rewrites an error of rustls, or of QUIC around it, that only names its own types.
-pub fn explain(error: &str) -> String {
+pub fn explain_error(error: &str) -> String {
     let known = [
         ("InvalidContentType", "the server does not speak TLS"),
         (
@@ -158,13 +158,13 @@ mod tests {
         ] {
             let spec = Tls { ciphers: vec![name.into()], ..Tls::default() };
             let version = if name.starts_with("ECDHE") { "1.2" } else { "1.3" };
-            let made = client(&Tls { version: version.into(), ..spec }, "localhost", &[]);
+            let made = client_config(&Tls { version: version.into(), ..spec }, "localhost", &[]);
             assert!(made.is_ok(), "{name}: {:?}", made.err());
         }
-        assert!(client(&Tls { ciphers: vec!["RC4-MD5".into()], ..Tls::default() }, "h", &[]).is_err());
-        assert!(client(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
-        assert!(client(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
-        assert_eq!(authorities("").unwrap_err(), "no certificate in PEM format");
+        assert!(client_config(&Tls { ciphers: vec!["RC4-MD5".into()], ..Tls::default() }, "h", &[]).is_err());
+        assert!(client_config(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
+        assert!(client_config(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
+        assert_eq!(read_authorities("").unwrap_err(), "no certificate in PEM format");
     }
 
     /// Certificate of X.509 version 1, as `openssl x509 -req` makes it without extensions, and its key.
@@ -200,7 +200,7 @@ kUEhC01bLw==
             .with_cert_resolver(Arc::new(resolver));
         let config = Arc::new(config);
         let shake = |spec: Tls| {
-            let made = client(&spec, "localhost", &[]).unwrap();
+            let made = client_config(&spec, "localhost", &[]).unwrap();
             let mut client = ClientConnection::new(made.config, made.name).unwrap();
             let mut server = ServerConnection::new(config.clone()).unwrap();
             let mut bytes = Vec::new();
@@ -211,7 +211,7 @@ kUEhC01bLw==
                 bytes.clear();
                 server.write_tls(&mut bytes).unwrap();
                 client.read_tls(&mut &bytes[..]).unwrap();
-                client.process_new_packets().map_err(|e| explain(&e.to_string()))?;
+                client.process_new_packets().map_err(|e| explain_error(&e.to_string()))?;
                 bytes.clear();
             }
             Ok::<_, String>(())
@@ -226,7 +226,7 @@ kUEhC01bLw==
     #[test]
     fn errors_are_explained() {
         use rustls::{CertificateError, Error, InvalidMessage};
-        let of = |error: Error| explain(&error.to_string());
+        let of = |error: Error| explain_error(&error.to_string());
         assert_eq!(of(InvalidMessage::InvalidContentType.into()), "the server does not speak TLS");
         assert!(of(CertificateError::UnknownIssuer.into()).contains("--cacert"));
         assert_eq!(of(Error::DecryptError), Error::DecryptError.to_string());

@@ -1,15 +1,15 @@
 //! Interface to a network and a clock, with a real and a virtual implementation.
 
-use super::failure::Failure;
+use super::failure::LoadFailure;
 
-pub type Slot = usize;
+pub type TransportSlot = usize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
     /// Bytes transferred; a read of 0 is the peer's end.
     Done(usize),
     Wait,
-    Failed(Failure),
+    Failed(LoadFailure),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Cost {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    pub slot: Slot,
+    pub slot: TransportSlot,
     pub readable: bool,
     pub writable: bool,
     /// End or reset: reading must continue until it is reported.
@@ -34,27 +34,27 @@ pub struct Ready {
 pub trait Transport {
     fn now(&self) -> u64;
     /// Starts a connection in a free slot; an event reports success or failure.
-    fn connect(&mut self, slot: Slot) -> Result<(), Failure>;
+    fn connect(&mut self, slot: TransportSlot) -> Result<(), LoadFailure>;
     /// Result of connecting, after the first event.
-    fn established(&mut self, slot: Slot) -> Result<(), Failure>;
+    fn established(&mut self, slot: TransportSlot) -> Result<(), LoadFailure>;
     /// Reason why a connection was refused; `None` if none was, or only for lack of room in a queue.
     fn refusal(&self) -> Option<String> {
         None
     }
-    fn receive(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
+    fn receive(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io;
     /// Discards up to `buffer.len()` bytes; may overwrite `buffer`.
-    fn discard(&mut self, slot: Slot, buffer: &mut [u8]) -> Io;
-    fn send(&mut self, slot: Slot, bytes: &[u8]) -> Io;
+    fn discard(&mut self, slot: TransportSlot, buffer: &mut [u8]) -> Io;
+    fn send(&mut self, slot: TransportSlot, bytes: &[u8]) -> Io;
     /// Passes received datagrams to `take`; `Done` if there may be more. For protocols over datagrams only.
-    fn receive_datagrams(&mut self, _slot: Slot, _take: &mut dyn FnMut(&[u8])) -> Io {
+    fn receive_datagrams(&mut self, _slot: TransportSlot, _take: &mut dyn FnMut(&[u8])) -> Io {
         Io::Wait
     }
     /// Sends datagrams of `segment` octets each, the last of which may be shorter.
-    fn send_datagrams(&mut self, slot: Slot, bytes: &[u8], _segment: usize) -> Io {
+    fn send_datagrams(&mut self, slot: TransportSlot, bytes: &[u8], _segment: usize) -> Io {
         self.send(slot, bytes)
     }
     /// Closes; `reset` sends an RST, which leaves no port in TIME_WAIT.
-    fn close(&mut self, slot: Slot, reset: bool);
+    fn close(&mut self, slot: TransportSlot, reset: bool);
     fn connect_cost(&mut self) -> Cost;
     fn cpu(&self) -> u64;
     /// Part of [`Transport::cpu`] spent polling in vain.

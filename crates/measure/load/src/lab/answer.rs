@@ -1,13 +1,13 @@
 //! Conclusions of an experiment: a sentence and a plot per workload, and the machine's state.
 
 use figures::plot::{Axis, Mark, Plot, Series};
-use figures::units::{Unit, seconds, significant};
+use figures::units::{Unit, format_seconds, format_significant};
 
-use super::conduct::{Line, Results, WorkloadResult};
+use super::conduct::{LabLine, Results, WorkloadResult};
 use crate::report::answer::{lowest, many};
 use crate::report::model::{Point, Round};
 use crate::report::plots;
-use crate::report::text::grouped;
+use crate::report::text::grouped_rate;
 use crate::report::verdict::OTHERS_MAX;
 
 fn question(w: &WorkloadResult) -> &'static str {
@@ -15,8 +15,8 @@ fn question(w: &WorkloadResult) -> &'static str {
 }
 
 /// Names a workload's best server, as far as the pairs support it, and each server's maximum.
-pub fn sentence(w: &WorkloadResult) -> String {
-    let lines: Vec<&Line> = w.lines.iter().filter(|l| !l.points.is_empty()).collect();
+pub fn winner_sentence(w: &WorkloadResult) -> String {
+    let lines: Vec<&LabLine> = w.lines.iter().filter(|l| !l.points.is_empty()).collect();
     if lines.is_empty() {
         return "Nothing was measured.".into();
     }
@@ -28,7 +28,7 @@ pub fn sentence(w: &WorkloadResult) -> String {
     format!("{} {reached}", ranking(w, &lines))
 }
 
-fn ranking(w: &WorkloadResult, lines: &[&Line]) -> String {
+fn ranking(w: &WorkloadResult, lines: &[&LabLine]) -> String {
     let figure = question(w);
     let overall: Vec<_> = w.comparisons.iter().filter(|c| c.figure == figure && c.value.is_none()).collect();
     let beats = |a: &str, b: &str| {
@@ -46,7 +46,7 @@ fn ranking(w: &WorkloadResult, lines: &[&Line]) -> String {
         let by: Vec<String> = ahead
             .iter()
             .map(|(b, (mid, low, high))| {
-                let (mid, low, high) = (significant(*mid), significant(*low), significant(*high));
+                let (mid, low, high) = (format_significant(*mid), format_significant(*low), format_significant(*high));
                 format!("{mid} × {} ({low} to {high})", b.server)
             })
             .collect();
@@ -73,15 +73,15 @@ fn deviation(r: &Round) -> Option<f64> {
     r.latency.as_ref().map(|t| t.deviation)
 }
 
-fn reached(w: &WorkloadResult, line: &Line) -> String {
+fn reached(w: &WorkloadResult, line: &LabLine) -> String {
     if !w.open_loop {
         let best = line.points.iter().max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid));
         return best.map_or(String::new(), |p| {
             format!(
                 "up to {} requests/s (with {}, mean latency {})",
-                grouped(p.rps().mid),
+                grouped_rate(p.rps().mid),
                 many(p.value, &w.quantity),
-                seconds(figure(p, mean))
+                format_seconds(figure(p, mean))
             )
         });
     }
@@ -91,7 +91,12 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
         return "keeps up with none of the rates".into();
     };
     let at = |p: &Point| {
-        format!("{} (deviation {}) at {}", seconds(figure(p, mean)), seconds(figure(p, deviation)), grouped(p.value))
+        format!(
+            "{} (deviation {}) at {}",
+            format_seconds(figure(p, mean)),
+            format_seconds(figure(p, deviation)),
+            grouped_rate(p.value)
+        )
     };
     let per = w.quantity.replace(" offered", "");
     let mut text = format!("responds in {} {per}", at(low));
@@ -99,25 +104,25 @@ fn reached(w: &WorkloadResult, line: &Line) -> String {
         text += &format!(", in {}", at(high));
     }
     if let Some(over) = lowest(line.points.iter().filter(|p| !keeps(p))) {
-        text += &format!(", and does not keep up with {}", grouped(over.value));
+        text += &format!(", and does not keep up with {}", grouped_rate(over.value));
     }
     text
 }
 
 /// Requests/s and latency against connections, throughput against users, reply time and deviation against rates.
-pub fn picture(w: &WorkloadResult) -> Plot {
+pub fn workload_plot(w: &WorkloadResult) -> Plot {
     let axis = |label: &str, unit| {
         let values = || w.lines.iter().flat_map(|l| &l.points).map(|p| p.value);
         let (low, high) = values().fold((f64::INFINITY, 0.0f64), |(a, b), v| (a.min(v), b.max(v)));
         if low > 0.0 && high / low > 20.0 { Axis::log(label, unit) } else { Axis::linear(label, unit) }
     };
     let all: Vec<&Point> = w.lines.iter().flat_map(|l| &l.points).collect();
-    let dots = |line: &Line, of: &dyn Fn(&Round) -> Option<f64>| {
-        line.points.iter().filter_map(|p| plots::dot(p, of)).collect()
+    let dots = |line: &LabLine, of: &dyn Fn(&Round) -> Option<f64>| {
+        line.points.iter().filter_map(|p| plots::point_dot(p, of)).collect()
     };
     let x = axis(&w.quantity, Unit::Count);
     let one = w.lines.len() == 1;
-    let name = |line: &Line, what: &str| if one { what.to_string() } else { format!("{}, {what}", line.server) };
+    let name = |line: &LabLine, what: &str| if one { what.to_string() } else { format!("{}, {what}", line.server) };
     if w.open_loop {
         let title = format!("Reply time and its deviation against {}", w.quantity);
         let mut plot = Plot::new(&title, x, plots::time_axis("time", &all));
@@ -151,7 +156,7 @@ pub fn picture(w: &WorkloadResult) -> Plot {
 }
 
 /// Describes disturbances over all workloads; `None` on a quiet machine.
-pub fn machine(results: &Results) -> Option<String> {
+pub fn machine_sentence(results: &Results) -> Option<String> {
     let rounds = || results.workloads.iter().flat_map(|w| &w.lines).flat_map(|l| &l.points).flat_map(|p| &p.rounds);
     let others: Vec<f64> = rounds().filter_map(|r| r.others).filter(|o| *o > OTHERS_MAX).collect();
     let count = rounds().count();
@@ -175,8 +180,8 @@ mod tests {
     fn loads_that_fall_are_no_failures() {
         let says = |points: &[(f64, &str)]| {
             let points = points.iter().map(|(value, word)| point(*value, *value, 0.001, word)).collect();
-            let line = Line { server: "tidegate".into(), seen: None, points, bottleneck: String::new() };
-            sentence(&WorkloadResult {
+            let line = LabLine { server: "tidegate".into(), seen: None, points, bottleneck: String::new() };
+            winner_sentence(&WorkloadResult {
                 name: String::new(),
                 quantity: "requests/s offered".into(),
                 open_loop: true,

@@ -1,18 +1,18 @@
 //! Comparisons of paired results, and a server's bottleneck.
 
-use figures::paired::{Verdict, compare};
+use figures::paired::{PairVerdict, compare_pairs};
 use figures::stats::median;
-use figures::units::{Unit, bytes, grouped, significant};
+use figures::units::{Unit, format_bytes, format_grouped, format_significant};
 use serde::{Deserialize, Serialize};
 
-use super::conduct::{Line, WorkloadResult};
-use crate::observe::machine::Machine;
+use super::conduct::{LabLine, WorkloadResult};
+use crate::observe::machine::ObservedMachine;
 use crate::report::model::{Bounds, Point, Round};
 use crate::report::verdict::{BUSY_MAX, OTHERS_MAX};
 
 /// One figure of a server against another (`base`), over pairs of neighbouring turns.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Comparison {
+pub struct FigureComparison {
     pub server: String,
     pub base: String,
     pub figure: String,
@@ -26,7 +26,7 @@ pub struct Comparison {
     pub so: String,
 }
 
-impl Comparison {
+impl FigureComparison {
     pub fn has_interval(&self) -> bool {
         self.pairs >= 3
     }
@@ -42,8 +42,8 @@ const CPU: Figure = ("server CPU time per request", false, |r| r.server.as_ref()
 const MEMORY: Figure = ("server memory", false, |r| r.server.as_ref().map(|s| s.memory_peak));
 
 /// Compares every pair of lines, those with the base server first: per level, and over all levels.
-pub fn pairs(lines: &[Line], base: &str, open_loop: bool) -> Vec<Comparison> {
-    let mut order: Vec<&Line> = lines.iter().filter(|l| l.server == base).collect();
+pub fn compare_lines(lines: &[LabLine], base: &str, open_loop: bool) -> Vec<FigureComparison> {
+    let mut order: Vec<&LabLine> = lines.iter().filter(|l| l.server == base).collect();
     order.extend(lines.iter().filter(|l| l.server != base));
     let figures: Vec<Figure> = if open_loop { vec![MEAN, TAIL, CPU, MEMORY] } else { vec![RATE, TAIL, CPU, MEMORY] };
     let mut out = Vec::new();
@@ -98,33 +98,38 @@ fn by_round(levels: &[Vec<Option<(f64, f64)>>]) -> Vec<Option<(f64, f64)>> {
 }
 
 fn one(
-    line: &Line,
+    line: &LabLine,
     base: &str,
     figure: &Figure,
     value: Option<f64>,
     pairs: &[Option<(f64, f64)>],
     doubt: Option<&str>,
-) -> Option<Comparison> {
+) -> Option<FigureComparison> {
     let (name, more_is_better, _) = figure;
     let (a, b): (Vec<f64>, Vec<f64>) = pairs.iter().flatten().copied().unzip();
-    let c = compare(&a, &b);
+    let c = compare_pairs(&a, &b);
     if !c.ratio.mid.is_finite() {
         return None;
     }
-    let at = value.map_or("over all levels".into(), |v| format!("at {}", grouped(v as i64)));
+    let at = value.map_or("over all levels".into(), |v| format!("at {}", format_grouped(v as i64)));
     let so = match (doubt, c.verdict) {
-        (_, Verdict::TooFew) => "fewer than three pairs".to_string(),
+        (_, PairVerdict::TooFew) => "fewer than three pairs".to_string(),
         (Some(word), _) => format!("{word}: no ranking"),
-        (None, Verdict::Undecided) => "no ranking".into(),
-        (None, verdict) if (verdict == Verdict::Greater) == *more_is_better => "better".into(),
+        (None, PairVerdict::Undecided) => "no ranking".into(),
+        (None, verdict) if (verdict == PairVerdict::Greater) == *more_is_better => "better".into(),
         (None, _) => "worse".into(),
     };
     // An interval of two pairs is meaningless.
     let interval = match c.verdict {
-        Verdict::TooFew => significant(c.ratio.mid),
-        _ => format!("{} ({} to {})", significant(c.ratio.mid), significant(c.ratio.low), significant(c.ratio.high)),
+        PairVerdict::TooFew => format_significant(c.ratio.mid),
+        _ => format!(
+            "{} ({} to {})",
+            format_significant(c.ratio.mid),
+            format_significant(c.ratio.low),
+            format_significant(c.ratio.high)
+        ),
     };
-    Some(Comparison {
+    Some(FigureComparison {
         server: line.server.clone(),
         base: base.into(),
         figure: (*name).into(),
@@ -138,7 +143,7 @@ fn one(
 }
 
 /// Answers that differ from the base server's in status, length or content.
-pub fn differences(workloads: &[WorkloadResult], base: &str) -> Vec<String> {
+pub fn answer_differences(workloads: &[WorkloadResult], base: &str) -> Vec<String> {
     let mut out = Vec::new();
     for w in workloads {
         let Some(first) = w.lines.iter().find(|l| l.server == base).and_then(|l| l.seen.as_ref()) else { continue };
@@ -163,7 +168,7 @@ pub fn differences(workloads: &[WorkloadResult], base: &str) -> Vec<String> {
 }
 
 /// Describes a server's bottleneck at its highest rate, from measurements only.
-pub fn bottleneck(points: &[Point], cpus: usize, machine: &Machine) -> String {
+pub fn describe_bottleneck(points: &[Point], cpus: usize, machine: &ObservedMachine) -> String {
     let Some(point) = points.iter().max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid)) else {
         return "nothing was measured".into();
     };
@@ -171,7 +176,7 @@ pub fn bottleneck(points: &[Point], cpus: usize, machine: &Machine) -> String {
     let at = format!(
         "At its highest rate ({}, level {})",
         Unit::PerSecond.write(point.rps().mid),
-        grouped(point.value as i64)
+        format_grouped(point.value as i64)
     );
     let server = of(&|r| r.server.as_ref().map_or(f64::NAN, |s| s.processors));
     let client = of(&|r| r.client_busy.iter().copied().fold(0.0, f64::max));
@@ -188,7 +193,7 @@ pub fn bottleneck(points: &[Point], cpus: usize, machine: &Machine) -> String {
         return format!("{at} {} of the requests fail ({worst}){overflow}.", Unit::Share.write(failed));
     }
     if memory > machine.memory * 0.8 {
-        return format!("{at} the server uses all memory ({}).", bytes(memory));
+        return format!("{at} the server uses all memory ({}).", format_bytes(memory));
     }
     if server >= 0.9 * allowed {
         let both = if client > BUSY_MAX {
@@ -256,8 +261,8 @@ mod tests {
         Point { value, rounds: rounds.collect(), verdict: Default::default() }
     }
 
-    fn line(server: &str, points: Vec<Point>) -> Line {
-        Line { server: server.into(), seen: None, points, bottleneck: String::new() }
+    fn line(server: &str, points: Vec<Point>) -> LabLine {
+        LabLine { server: server.into(), seen: None, points, bottleneck: String::new() }
     }
 
     #[test]
@@ -270,7 +275,7 @@ mod tests {
             "b",
             vec![point(1.0, &[110.0, 99.5, 87.9, 77.0], 1.0, 0.5), point(2.0, &[220.0, 198.0, 176.5, 154.0], 1.0, 0.5)],
         );
-        let c = pairs(&[a, b], "a", false);
+        let c = compare_lines(&[a, b], "a", false);
         let overall = c.iter().find(|c| c.figure == "requests/s" && c.value.is_none()).unwrap();
         assert!(
             (overall.ratio.mid - 1.1).abs() < 0.005 && overall.sentence.ends_with("better"),
@@ -288,7 +293,7 @@ mod tests {
             line(name, vec![point(1.0, &[100.0 * factor, 101.0 * factor, 99.0 * factor], 1.0, 0.5)])
         };
         let lines = [of("a", 1.0), of("b", 1.2), of("c", 1.5)];
-        let c = pairs(&lines, "b", false);
+        let c = compare_lines(&lines, "b", false);
         let named: Vec<(&str, &str)> = c
             .iter()
             .filter(|c| c.figure == "requests/s" && c.value.is_none())
@@ -297,7 +302,7 @@ mod tests {
         assert_eq!(named, [("a", "b"), ("c", "b"), ("c", "a")], "the base first, and the others with each other");
         let mut disturbed = lines.clone();
         disturbed[2].points[0].verdict.word = "disturbed".into();
-        let c = pairs(&disturbed, "a", false);
+        let c = compare_lines(&disturbed, "a", false);
         let rate = c.iter().find(|c| c.server == "c" && c.base == "a" && c.figure == "requests/s").unwrap();
         assert_eq!(rate.so, "disturbed: no ranking");
         assert!(!c.iter().any(|c| c.server == "c" && c.figure == "requests/s" && c.value.is_none()));
@@ -307,7 +312,7 @@ mod tests {
             l.points[0].rounds.truncate(2);
             l
         });
-        let c = pairs(&few, "a", false);
+        let c = compare_lines(&few, "a", false);
         assert!(c.iter().all(|c| !c.has_interval() && !c.sentence.contains(" to ")), "{:?}", c[0]);
     }
 
@@ -321,7 +326,7 @@ mod tests {
             "b",
             vec![point(1.0, &[120.0, 121.0, 119.0, 120.0], 1.0, 0.5), point(2.0, &[12.0, 12.0, 12.0, 12.0], 1.0, 0.5)],
         );
-        let c = pairs(&[a, b], "a", false);
+        let c = compare_lines(&[a, b], "a", false);
         let rate = |value| c.iter().find(|c| c.figure == "requests/s" && c.value == value).unwrap();
         assert_eq!((rate(Some(2.0)).pairs, rate(None).pairs), (3, 4));
         assert!((rate(None).ratio.mid - 1.2).abs() < 0.01 && rate(None).sentence.ends_with("better"));
@@ -329,15 +334,15 @@ mod tests {
 
     #[test]
     fn bottlenecks_are_named_from_evidence() {
-        let machine = Machine { memory: 1e9, ..Machine::default() };
+        let machine = ObservedMachine { memory: 1e9, ..ObservedMachine::default() };
         let says = |p: Point, words: &str| {
-            let sentence = bottleneck(&[p], 1, &machine);
+            let sentence = describe_bottleneck(&[p], 1, &machine);
             assert!(sentence.contains(words), "{sentence}");
         };
         says(point(10.0, &[100.0], 0.97, 0.4), "server's CPUs are the limit");
         says(point(10.0, &[100.0], 0.5, 0.95), "client is the limit");
         says(point(10.0, &[100.0], 0.5, 0.5), "a higher level");
-        let idle = bottleneck(&[point(10.0, &[100.0], 0.3, 0.3), point(20.0, &[90.0], 0.3, 0.3)], 1, &machine);
+        let idle = describe_bottleneck(&[point(10.0, &[100.0], 0.3, 0.3), point(20.0, &[90.0], 0.3, 0.3)], 1, &machine);
         assert!(idle.contains("wait for something else"), "{idle}");
         let mut failing = point(10.0, &[100.0], 0.97, 0.4);
         failing.rounds[0].failures.insert("timeout".into(), 50);

@@ -11,30 +11,30 @@ use figures::rng::Rng;
 use figures::units::parse_seconds;
 use serde::{Deserialize, Serialize};
 
-use super::compare::{self, Comparison};
+use super::compare::{self, FigureComparison};
 use super::dry;
-use super::file::{Lab, Server, Workload};
+use super::file::{Lab, LabServer, Workload};
 use super::probe::{self, ProbeResponse};
-use super::scale::Scaled;
-use super::servers::{self, RunningServer, Testbed, installed, split};
-use super::{Failed, Options};
-use crate::bench::execute::watched;
+use super::scale::ScaledValue;
+use super::servers::{self, RunningServer, TestMachine, is_installed, split_command};
+use super::{LabFailure, LabOptions};
+use crate::bench::execute::run_watched;
 use crate::engine::job::{Http2, Http3, Job, Model, Target, Think, Tls};
 use crate::engine::profile::{Arrivals, Profile};
-use crate::engine::run::{Control, run};
+use crate::engine::run::{RunControl, run_job};
 use crate::interrupt;
-use crate::observe::machine::Machine;
-use crate::observe::processes::Group;
+use crate::observe::machine::ObservedMachine;
+use crate::observe::processes::ProcessGroup;
 use crate::report::build;
-use crate::report::model::{Capacity, Point, Round, Verdict};
-use crate::report::verdict::judge;
+use crate::report::model::{Capacity, Point, RateVerdict, Round};
+use crate::report::verdict::judge_rounds;
 
 /// `report.json`
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Results {
     pub title: String,
     pub about: String,
-    pub machine: Machine,
+    pub machine: ObservedMachine,
     pub server_cpus: Vec<usize>,
     pub client_cpus: Vec<usize>,
     pub rounds: usize,
@@ -64,15 +64,15 @@ pub struct WorkloadResult {
     pub open_loop: bool,
     pub requests: Vec<String>,
     /// One line per server, in the order of [`Results::servers`].
-    pub lines: Vec<Line>,
-    pub comparisons: Vec<Comparison>,
+    pub lines: Vec<LabLine>,
+    pub comparisons: Vec<FigureComparison>,
     /// Machines of each level, where the workload has `scale`.
     #[serde(default)]
-    pub scale: Vec<Scaled>,
+    pub scale: Vec<ScaledValue>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct LabLine {
     pub server: String,
     pub seen: Option<ProbeResponse>,
     pub points: Vec<Point>,
@@ -80,7 +80,7 @@ pub struct Line {
 }
 
 /// Processors of servers and client: by option, or the two halves of the machine.
-fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) {
+fn processors(options: &LabOptions, machine: &ObservedMachine) -> (Vec<usize>, Vec<usize>) {
     let half = machine.cpus.div_ceil(2);
     let or = |given: &[usize], other: Vec<usize>| if given.is_empty() { other } else { given.to_vec() };
     let client: Vec<usize> = if machine.cpus > 1 { (half..machine.cpus).collect() } else { vec![0] };
@@ -88,25 +88,30 @@ fn processors(options: &Options, machine: &Machine) -> (Vec<usize>, Vec<usize>) 
 }
 
 /// Runs or (dry run) describes an experiment; writes to `out`, resolves files from `base`. Fails when it cannot start.
-pub fn conduct(lab: &Lab, options: &Options, out: &Path, base: &Path) -> Result<Option<Results>, Failed> {
-    let machine = Machine::read();
+pub fn conduct_experiment(
+    lab: &Lab,
+    options: &LabOptions,
+    out: &Path,
+    base: &Path,
+) -> Result<Option<Results>, LabFailure> {
+    let machine = ObservedMachine::read();
     let (server_cpus, client_cpus) = processors(options, &machine);
     let clash = server_cpus.iter().any(|a| client_cpus.iter().any(|b| machine.share_a_core(*a, *b)));
     if clash {
         eprintln!("tidegate lab: servers and client are on threads of the same cores; they will disturb each other");
     }
-    let testbed = Testbed::prepare(lab, &out.join("work"), base, &server_cpus).map_err(Failed::usage)?;
+    let testbed = TestMachine::prepare(lab, &out.join("work"), base, &server_cpus).map_err(LabFailure::usage)?;
     if options.dry_run {
-        base::out!("{}", dry::plan(lab, &testbed, &server_cpus, &client_cpus));
+        base::out!("{}", dry::describe_plan(lab, &testbed, &server_cpus, &client_cpus));
         return Ok(None);
     }
-    let unwritable = |e: std::io::Error| Failed::usage(format!("{}: {e}", testbed.directory.display()));
+    let unwritable = |e: std::io::Error| LabFailure::usage(format!("{}: {e}", testbed.directory.display()));
     fs::create_dir_all(&testbed.directory).map_err(unwritable)?;
     testbed.build(lab)?;
     let mut missing = Vec::new();
-    let mut present: Vec<&Server> = Vec::new();
+    let mut present: Vec<&LabServer> = Vec::new();
     for server in &lab.servers {
-        if !server.backend.is_empty() || installed(&testbed.fill(&server.command, &server.name)) {
+        if !server.backend.is_empty() || is_installed(&testbed.fill(&server.command, &server.name)) {
             present.push(server);
         } else {
             missing.push(format!("{}: its program is not installed", server.name));
@@ -158,7 +163,7 @@ type Rounds = Vec<Vec<Vec<(f64, Vec<Round>)>>>;
 
 struct Bench<'a> {
     lab: &'a Lab,
-    testbed: &'a Testbed,
+    testbed: &'a TestMachine,
     client_cpus: Vec<usize>,
     backends: &'a [RunningServer],
     rng: Rng,
@@ -166,14 +171,14 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn start(&self, server: &Server) -> Result<RunningServer, String> {
+    fn start(&self, server: &LabServer) -> Result<RunningServer, String> {
         match self.backends.iter().find(|b| b.name == server.backend) {
             Some(backend) => Ok(RunningServer::backend(&server.name, backend)),
             None => self.testbed.start(server),
         }
     }
 
-    fn target(&self, server: &Server, workload: &Workload) -> Target {
+    fn target(&self, server: &LabServer, workload: &Workload) -> Target {
         let port = self.testbed.port(&server.name);
         Target {
             host: "localhost".into(),
@@ -185,7 +190,7 @@ impl Bench<'_> {
         }
     }
 
-    fn job(&self, server: &Server, workload: &Workload, value: f64, seconds: f64, round: usize) -> Job {
+    fn job(&self, server: &LabServer, workload: &Workload, value: f64, seconds: f64, round: usize) -> Job {
         let arrivals = if workload.arrivals == "fixed" { Arrivals::Fixed } else { Arrivals::Poisson };
         let think = workload.think.split_once(',').map_or((workload.think.as_str(), false), |(t, _)| (t, true));
         let think = Think { mean: parse_seconds(think.0).unwrap_or(0.0), random: think.1 };
@@ -220,7 +225,7 @@ impl Bench<'_> {
     }
 
     /// Starts a server, sends each workload's first request once, and stops it.
-    fn look(&self, server: &Server) -> Result<Vec<Option<ProbeResponse>>, String> {
+    fn look(&self, server: &LabServer) -> Result<Vec<Option<ProbeResponse>>, String> {
         let running = self.start(server)?;
         let mut answers = Vec::new();
         for workload in &self.lab.workloads {
@@ -229,7 +234,7 @@ impl Bench<'_> {
                 continue;
             }
             let spec = workload.specs().remove(0);
-            let seen = probe::ask(&self.job(server, workload, 1.0, 1.0, 0), &spec);
+            let seen = probe::probe_once(&self.job(server, workload, 1.0, 1.0, 0), &spec);
             let seen = seen.map_err(|e| format!("workload `{}`: {e}", workload.name))?;
             if !spec.expect.allows(seen.status) {
                 return Err(format!("workload `{}`: unexpected status {}", workload.name, seen.status));
@@ -241,7 +246,7 @@ impl Bench<'_> {
     }
 
     /// For levels in per cent: the greatest rate of any server in a short closed loop.
-    fn greatest(&self, present: &[&Server]) -> Result<Vec<f64>, String> {
+    fn greatest(&self, present: &[&LabServer]) -> Result<Vec<f64>, String> {
         let mut out = Vec::new();
         for workload in &self.lab.workloads {
             let mut most: f64 = 0.0;
@@ -257,7 +262,7 @@ impl Bench<'_> {
                     };
                     let mut job = self.job(server, workload, 64.0, 0.7, 0);
                     job.model = Model::Closed { think: Think::default() };
-                    let outcome = run(&job, &Control::until(interrupt::flag()), |_| ())?;
+                    let outcome = run_job(&job, &RunControl::until(interrupt::flag()), |_| ())?;
                     let per_second = if workload.load == "connection-rate" {
                         outcome.total.connections as f64 / outcome.seconds.max(1e-9)
                     } else {
@@ -271,7 +276,7 @@ impl Bench<'_> {
         Ok(out)
     }
 
-    fn rounds(&mut self, present: &[&Server], greatest: &[f64]) -> Result<Rounds, String> {
+    fn rounds(&mut self, present: &[&LabServer], greatest: &[f64]) -> Result<Rounds, String> {
         let levels: Vec<Vec<f64>> = self
             .lab
             .workloads
@@ -330,18 +335,18 @@ impl Bench<'_> {
     }
 
     /// Has as many machines behind a server as the level needs, while the load runs.
-    fn scale(&self, server: &Server, workload: &Workload, value: f64, job: &Job) -> Result<(), String> {
+    fn scale(&self, server: &LabServer, workload: &Workload, value: f64, job: &Job) -> Result<(), String> {
         let Some(scale) = &workload.scale else { return Ok(()) };
         std::thread::sleep(Duration::from_secs_f64(job.warmup));
         let port = |name: &String| format!("127.0.0.1:{}", self.testbed.port(name));
         let wanted: Vec<String> = scale.machines.iter().take(scale.wanted(value)).map(port).collect();
         let plain = Job { headers: Vec::new(), http2: None, http3: None, ..self.job(server, workload, 1.0, 1.0, 0) };
-        scale.synchronize(&wanted, &|spec| probe::fetch(&plain, spec))
+        scale.synchronize(&wanted, &|spec| probe::fetch_body(&plain, spec))
     }
 
     fn measure(
         &self,
-        server: &Server,
+        server: &LabServer,
         workload: &Workload,
         value: f64,
         round: usize,
@@ -349,22 +354,22 @@ impl Bench<'_> {
     ) -> Result<Round, String> {
         let (seconds, _) = self.lab.times();
         let job = self.job(server, workload, value, seconds, round);
-        let group = Group::by_pids(&[pid]);
+        let group = ProcessGroup::by_pids(&[pid]);
         // A directly addressed backend counts as the server.
         let pids: Vec<u32> = self.backends.iter().map(RunningServer::pid).filter(|backend| *backend != pid).collect();
-        let mut behind = Group::by_pids(&pids);
+        let mut behind = ProcessGroup::by_pids(&pids);
         let before = behind.look(false).cpu;
-        let control = Control::until(interrupt::flag());
+        let control = RunControl::until(interrupt::flag());
         let seen = std::thread::scope(|scope| {
             let scaling = scope.spawn(|| self.scale(server, workload, value, &job));
-            let seen = watched(Some(group), None, &job, &control.began, || run(&job, &control, |_| ()))?;
+            let seen = run_watched(Some(group), None, &job, &control.began, || run_job(&job, &control, |_| ()))?;
             match scaling.join() {
                 Ok(result) => result.map(|()| seen),
                 Err(_) => Err("scale: the client failed".into()),
             }
         })?;
         let used = (behind.look(false).cpu - before) / (seconds + job.warmup).max(1e-9);
-        let mut round = build::round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
+        let mut round = build::build_round(&seen.outcome, workload.is_open(), &seen.watch, seen.kernel);
         round.backend_processors = (!pids.is_empty()).then_some(used);
         round.settle_others(seen.wall);
         round.interrupted = interrupt::told();
@@ -384,22 +389,22 @@ fn progress(turn: usize, turns: usize, what: &str) {
     }
 }
 
-fn version(server: &Server) -> String {
-    let words = split(&server.version);
+fn version(server: &LabServer) -> String {
+    let words = split_command(&server.version);
     let Some((program, args)) = words.split_first() else { return String::new() };
-    let Ok(output) = servers::program(program, args).output() else { return String::new() };
+    let Ok(output) = servers::program_command(program, args).output() else { return String::new() };
     let text = [output.stdout, output.stderr].concat();
     String::from_utf8_lossy(&text).lines().next().unwrap_or("").trim().to_string()
 }
 
 fn assemble(
     lab: &Lab,
-    testbed: &Testbed,
-    present: &[&Server],
+    testbed: &TestMachine,
+    present: &[&LabServer],
     seen: &[Vec<Option<ProbeResponse>>],
     rounds: Rounds,
     missing: Vec<String>,
-    machine: Machine,
+    machine: ObservedMachine,
     server_cpus: Vec<usize>,
     client_cpus: Vec<usize>,
 ) -> Results {
@@ -407,17 +412,17 @@ fn assemble(
     let base = if present.iter().any(|s| s.name == lab.base) { lab.base.clone() } else { first };
     let mut workloads = Vec::new();
     for (w, (workload, by_server)) in lab.workloads.iter().zip(rounds).enumerate() {
-        let mut lines: Vec<Line> = Vec::new();
+        let mut lines: Vec<LabLine> = Vec::new();
         for (s, levels) in by_server.into_iter().enumerate().filter(|(s, _)| workload.includes(&present[*s].name)) {
             let points: Vec<Point> = levels
                 .into_iter()
                 .filter(|(_, rounds)| !rounds.is_empty())
-                .map(|(value, rounds)| Point { value, verdict: judge(&rounds, workload.is_open()), rounds })
+                .map(|(value, rounds)| Point { value, verdict: judge_rounds(&rounds, workload.is_open()), rounds })
                 .collect();
-            let bottleneck = compare::bottleneck(&points, server_cpus.len(), &machine);
-            lines.push(Line { server: present[s].name.clone(), seen: seen[s][w].clone(), points, bottleneck });
+            let bottleneck = compare::describe_bottleneck(&points, server_cpus.len(), &machine);
+            lines.push(LabLine { server: present[s].name.clone(), seen: seen[s][w].clone(), points, bottleneck });
         }
-        let comparisons = compare::pairs(&lines, &base, workload.is_open());
+        let comparisons = compare::compare_lines(&lines, &base, workload.is_open());
         workloads.push(WorkloadResult {
             name: workload.name.clone(),
             quantity: workload.quantity().into(),
@@ -433,8 +438,8 @@ fn assemble(
         });
     }
     let capacity = |name: &str| {
-        let line = workloads.first()?.lines.iter().find(|l: &&Line| l.server == name)?;
-        build::greatest(&line.points)
+        let line = workloads.first()?.lines.iter().find(|l: &&LabLine| l.server == name)?;
+        build::greatest_capacity(&line.points)
     };
     Results {
         title: lab.title.clone(),
@@ -456,7 +461,7 @@ fn assemble(
                 capacity: capacity(&s.name),
             })
             .collect(),
-        differences: compare::differences(&workloads, &base),
+        differences: compare::answer_differences(&workloads, &base),
         base,
         workloads,
         missing,
@@ -467,6 +472,6 @@ fn assemble(
     }
 }
 
-pub fn line_verdict(line: &Line) -> Option<&Verdict> {
+pub fn line_verdict(line: &LabLine) -> Option<&RateVerdict> {
     line.points.iter().map(|p| &p.verdict).find(|v| v.word != "valid").or(line.points.first().map(|p| &p.verdict))
 }

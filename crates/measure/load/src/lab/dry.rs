@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use figures::units::{counted, seconds};
+use figures::units::{format_counted, format_seconds};
 
-use super::file::{Lab, Server};
-use super::servers::{Testbed, installed};
-use crate::report::text::grouped;
+use super::file::{Lab, LabServer};
+use super::servers::{TestMachine, is_installed};
+use crate::report::text::grouped_rate;
 
 /// Estimated seconds of a server's start and end.
 const START: f64 = 0.3;
 const GREATEST: f64 = 1.2;
 
-pub fn plan(lab: &Lab, testbed: &Testbed, server_cpus: &[usize], client_cpus: &[usize]) -> String {
+pub fn describe_plan(lab: &Lab, testbed: &TestMachine, server_cpus: &[usize], client_cpus: &[usize]) -> String {
     let mut out = format!("{}\n\nservers on CPUs {server_cpus:?}, client on {client_cpus:?}\n", lab.title);
     let _ = writeln!(out, "directory {}", testbed.directory.display());
     for command in &lab.setup {
@@ -38,8 +38,8 @@ pub fn plan(lab: &Lab, testbed: &Testbed, server_cpus: &[usize], client_cpus: &[
             .values
             .iter()
             .map(|v| match v.value(100.0) {
-                Some(share) if v.is_share() => format!("{} % of the greatest rate", grouped(share)),
-                Some(value) => grouped(value),
+                Some(share) if v.is_share() => format!("{} % of the greatest rate", grouped_rate(share)),
+                Some(value) => grouped_rate(value),
                 None => "?".into(),
             })
             .collect();
@@ -56,24 +56,24 @@ pub fn plan(lab: &Lab, testbed: &Testbed, server_cpus: &[usize], client_cpus: &[
             requests.join(", "),
             levels.join("; "),
             w.quantity(),
-            counted(servers as u64, "server", "servers"),
-            counted(lab.rounds as u64, "round", "rounds"),
-            seconds(length),
-            counted(turns as u64, "turn", "turns")
+            format_counted(servers as u64, "server", "servers"),
+            format_counted(lab.rounds as u64, "round", "rounds"),
+            format_seconds(length),
+            format_counted(turns as u64, "turn", "turns")
         );
     }
     total += (lab.rounds * present) as f64 * START;
-    let _ = writeln!(out, "\nabout {} in total; nothing was started or written", seconds(total));
+    let _ = writeln!(out, "\nabout {} in total; nothing was started or written", format_seconds(total));
     out
 }
 
 /// Start command of a server, and whether its program is installed.
-fn starts(testbed: &Testbed, server: &Server) -> (String, bool) {
+fn starts(testbed: &TestMachine, server: &LabServer) -> (String, bool) {
     if !server.backend.is_empty() {
         return (format!("the backend {} itself, asked directly", server.backend), true);
     }
     let command = testbed.fill(&server.command, &server.name);
-    match installed(&command) {
+    match is_installed(&command) {
         true => (command, true),
         false => (format!("{command} (left out: its program is not installed)"), false),
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use figures::units::{parse_count, parse_seconds};
 use serde::Deserialize;
 
-use super::Options;
+use super::LabOptions;
 use super::scale::Scale;
 use crate::engine::request::{Expect, RequestSpec};
 
@@ -36,9 +36,9 @@ pub struct Lab {
     #[serde(default)]
     pub setup: Vec<String>,
     #[serde(default, rename = "backend")]
-    pub backends: Vec<Server>,
+    pub backends: Vec<LabServer>,
     #[serde(rename = "server")]
-    pub servers: Vec<Server>,
+    pub servers: Vec<LabServer>,
     #[serde(rename = "workload")]
     pub workloads: Vec<Workload>,
 }
@@ -48,7 +48,7 @@ pub struct Lab {
 /// `@FILE@` the directory of the experiment's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Server {
+pub struct LabServer {
     pub name: String,
     /// Run without a shell, split at white space; must stay in the foreground. Empty for a backend as server.
     #[serde(default)]
@@ -78,7 +78,7 @@ pub struct Workload {
     /// `connections`, `users`, `rate`, `connection-rate`.
     pub load: String,
     /// Levels: numbers, or `"80%"` of any server's greatest rate in a short closed loop.
-    pub values: Vec<Level>,
+    pub values: Vec<LoadLevel>,
     #[serde(default)]
     pub path: String,
     #[serde(default)]
@@ -117,7 +117,7 @@ pub struct Workload {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "a level is a number, or a share such as \"80%\"")]
-pub enum Level {
+pub enum LoadLevel {
     Number(f64),
     Share(String),
 }
@@ -141,20 +141,20 @@ fn default_timeout() -> String {
     "5s".into()
 }
 
-impl std::fmt::Display for Level {
+impl std::fmt::Display for LoadLevel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Level::Number(value) => write!(f, "{value}"),
-            Level::Share(text) => write!(f, "\"{text}\""),
+            LoadLevel::Number(value) => write!(f, "{value}"),
+            LoadLevel::Share(text) => write!(f, "\"{text}\""),
         }
     }
 }
 
-impl Level {
+impl LoadLevel {
     pub fn value(&self, greatest: f64) -> Option<f64> {
         match self {
-            Level::Number(v) => Some(*v),
-            Level::Share(text) => match text.strip_suffix('%') {
+            LoadLevel::Number(v) => Some(*v),
+            LoadLevel::Share(text) => match text.strip_suffix('%') {
                 Some(share) => share.trim().parse::<f64>().ok().map(|s| (greatest * s / 100.0).round().max(1.0)),
                 None => parse_count(text),
             },
@@ -162,7 +162,7 @@ impl Level {
         .filter(|v| *v > 0.0 && v.is_finite())
     }
     pub fn is_share(&self) -> bool {
-        matches!(self, Level::Share(text) if text.ends_with('%'))
+        matches!(self, LoadLevel::Share(text) if text.ends_with('%'))
     }
 }
 
@@ -204,8 +204,8 @@ impl Lab {
 }
 
 /// Reads an experiment. Fails on syntax (with line and caret), and on invalid names and values.
-pub fn read(text: &str) -> Result<Lab, String> {
-    let lab: Lab = toml::from_str(text).map_err(|e| figures::errors::plain(&e.to_string()))?;
+pub fn read_lab(text: &str) -> Result<Lab, String> {
+    let lab: Lab = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
     let time = |what: &str, text: &str| match parse_seconds(text) {
         Some(time) => Ok(time),
         None => Err(format!("{what} = \"{text}\" is not a time such as \"2s\"")),
@@ -287,7 +287,7 @@ pub fn read(text: &str) -> Result<Lab, String> {
             ));
         }
         if let Some(scale) = &w.scale {
-            if w.load != "rate" || w.values.iter().any(Level::is_share) {
+            if w.load != "rate" || w.values.iter().any(LoadLevel::is_share) {
                 return Err(format!("workload `{}`: scale needs load = \"rate\" and levels in numbers", w.name));
             }
             let greatest = w.values.iter().filter_map(|v| v.value(0.0)).fold(0.0, f64::max);
@@ -321,7 +321,7 @@ fn chosen(option: &str, words: &[String], names: Vec<String>) -> Result<Vec<Stri
 }
 
 /// Applies the command line. Fails when nothing is left to measure.
-pub fn adapt(lab: &mut Lab, options: &Options) -> Result<(), String> {
+pub fn adapt_lab(lab: &mut Lab, options: &LabOptions) -> Result<(), String> {
     let servers = chosen("--only", &options.only, lab.servers.iter().map(|s| s.name.clone()).collect())?;
     let workloads = chosen("--workloads", &options.workloads, lab.workloads.iter().map(|w| w.name.clone()).collect())?;
     lab.servers.retain(|s| servers.contains(&s.name));
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn experiments_are_read() {
-        let lab = read(SMALL).unwrap();
+        let lab = read_lab(SMALL).unwrap();
         let values: Vec<f64> = lab.workloads[0].values.iter().map(|v| v.value(1000.0).unwrap()).collect();
         assert_eq!(values, [10.0, 500.0, 2000.0]);
         assert!(lab.workloads[0].values[1].is_share() && lab.workloads[0].is_open());
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        let bad = |from: &str, to: &str| read(&SMALL.replace(from, to)).unwrap_err();
+        let bad = |from: &str, to: &str| read_lab(&SMALL.replace(from, to)).unwrap_err();
         assert!(bad("load='rate'", "load='speed'").contains("speed"));
         assert!(bad("command='a'", "comand='a'").contains("comand"));
         assert!(bad("path='/'", "").contains("neither path"));
@@ -387,7 +387,7 @@ mod tests {
 
     #[test]
     fn streams_are_of_clients_who_do_not_wait() {
-        let with = |load: &str| read(&SMALL.replace("load='rate'", load));
+        let with = |load: &str| read_lab(&SMALL.replace("load='rate'", load));
         assert_eq!(with("load='rate'\nstreams=8").unwrap().workloads[0].streams, Some(8));
         for bad in
             ["load='rate'\nstreams=0", "load='connection-rate'\nstreams=2", "load='users'\nthink='1s'\nstreams=2"]
@@ -414,9 +414,9 @@ mod tests {
         for entry in std::fs::read_dir(directory).unwrap().flatten() {
             if entry.path().extension().is_some_and(|e| e == "toml") {
                 let text = std::fs::read_to_string(entry.path()).unwrap();
-                let lab = read(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
+                let lab = read_lab(&text).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
                 let nowhere = std::path::Path::new("/nowhere");
-                let testbed = super::super::servers::Testbed::prepare(&lab, nowhere, nowhere, &[0]);
+                let testbed = super::super::servers::TestMachine::prepare(&lab, nowhere, nowhere, &[0]);
                 assert!(testbed.is_ok(), "{}: {:?}", entry.path().display(), testbed.err());
                 count += 1;
             }

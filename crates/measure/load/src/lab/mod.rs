@@ -1,5 +1,5 @@
 //! `tidegate lab FILE`: experiments with servers, workloads, sweeps and rounds from one file.
-//! [`file`] is the format, [`servers`] starts and stops processes, [`conduct`] runs the turns, [`compare`] judges
+//! [`file`] is the format, [`servers`] starts and stops processes, [`conduct_experiment`] runs the turns, [`compare`] judges
 //! pairs, [`report`] draws.
 
 pub mod answer;
@@ -35,7 +35,7 @@ so far.";
 /// See `--help`.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate lab", about = "Runs experiments: servers, workloads, sweeps, paired rounds", after_help = EXAMPLES)]
-pub struct Options {
+pub struct LabOptions {
     /// Lab file (TOML).
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -49,16 +49,16 @@ pub struct Options {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Override the file's number of rounds.
-    #[arg(long, value_name = "N", value_parser = crate::bench::cli::positive)]
+    #[arg(long, value_name = "N", value_parser = crate::bench::cli::parse_positive)]
     pub rounds: Option<usize>,
     /// Override the file's duration of a point.
     #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::positive_time)]
     pub duration: Option<f64>,
     /// CPUs of the servers, such as `0,1` [default: the first half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::cpu)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::parse_cpu)]
     pub server_cpus: Vec<usize>,
     /// CPUs of the load generator [default: the second half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::cpu)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::parse_cpu)]
     pub client_cpus: Vec<usize>,
     /// Print commands, files, ports and the estimated duration; start and write nothing.
     #[arg(long)]
@@ -67,14 +67,14 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     pub quick: bool,
     /// Random seed for the order of turns.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::bench::cli::number::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::bench::cli::parse_number::<u64>)]
     pub seed: u64,
 }
 
 /// Runs `tidegate lab` with the arguments after the subcommand's name; returns the exit status.
 pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate lab")).chain(args);
-    let options = match Options::try_parse_from(args) {
+    let options = match LabOptions::try_parse_from(args) {
         Ok(options) => options,
         Err(e) => return crate::print_usage(&e),
     };
@@ -88,7 +88,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     match run(&lab, &options) {
         Ok(()) => crate::interrupt::status().unwrap_or(OK),
-        Err(Failed { status, message }) => {
+        Err(LabFailure { status, message }) => {
             eprintln!("tidegate lab: {message}");
             status
         }
@@ -97,41 +97,42 @@ pub fn main(args: Vec<OsString>) -> i32 {
 
 /// Reason why an experiment failed, with its exit status.
 #[derive(Debug)]
-pub struct Failed {
+pub struct LabFailure {
     pub status: i32,
     pub message: String,
 }
 
-impl From<String> for Failed {
-    fn from(message: String) -> Failed {
-        Failed { status: FAILED, message }
+impl From<String> for LabFailure {
+    fn from(message: String) -> LabFailure {
+        LabFailure { status: FAILED, message }
     }
 }
 
-impl Failed {
+impl LabFailure {
     /// A mistake in the lab file, or a directory or output that cannot be written.
-    pub fn usage(message: String) -> Failed {
-        Failed { status: USAGE, message }
+    pub fn usage(message: String) -> LabFailure {
+        LabFailure { status: USAGE, message }
     }
 }
 
-fn read(options: &Options) -> Result<file::Lab, String> {
+fn read(options: &LabOptions) -> Result<file::Lab, String> {
     check_cpus("--server-cpus", &options.server_cpus)?;
     check_cpus("--client-cpus", &options.client_cpus)?;
-    let text = crate::bench::requests::read(&options.file)?;
-    let mut lab = file::read(&text).map_err(|e| format!("{}: {e}", options.file.display()))?;
-    file::adapt(&mut lab, options)?;
+    let text = crate::bench::requests::read_text(&options.file)?;
+    let mut lab = file::read_lab(&text).map_err(|e| format!("{}: {e}", options.file.display()))?;
+    file::adapt_lab(&mut lab, options)?;
     Ok(lab)
 }
 
-fn run(lab: &file::Lab, options: &Options) -> Result<(), Failed> {
+fn run(lab: &file::Lab, options: &LabOptions) -> Result<(), LabFailure> {
     let out = options.out.clone().unwrap_or_else(|| {
         let stem = options.file.file_stem().map_or("lab".into(), |s| s.to_string_lossy().into_owned());
         PathBuf::from(format!("{stem}-results"))
     });
     let base = options.file.parent().unwrap_or(Path::new("."));
-    let Some(results) = conduct::conduct(lab, options, &out, base)? else { return Ok(()) };
-    report::write(&results, &out).map_err(Failed::usage)?;
+    let Some(results) = conduct::conduct_experiment(lab, options, &out, base)? else { return Ok(()) };
+    report::write_report(&results, &out).map_err(LabFailure::usage)?;
     let page = out.join("report.html");
-    crate::bench::say(&format!("{}\n{}\n", report::text(&results), page.display())).map_err(Failed::usage)
+    crate::bench::print_text(&format!("{}\n{}\n", report::report_text(&results), page.display()))
+        .map_err(LabFailure::usage)
 }

@@ -10,13 +10,13 @@ use rustls::{ClientConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
 
 use crate::engine::job::Job;
-use crate::engine::request::{Expect, Fnv, Prepared, RequestSpec};
-use crate::engine::session::Variables;
+use crate::engine::request::{Expect, Fnv, PreparedRequest, RequestSpec};
+use crate::engine::session::SessionVariables;
 use crate::engine::tls;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 use crate::protocol::h3::H3;
-use crate::protocol::{Encoded, Event, Protocol};
+use crate::protocol::{ClientProtocol, EncodedRequest, Event};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeResponse {
@@ -28,16 +28,16 @@ pub struct ProbeResponse {
 }
 
 /// Requests once over a fresh connection in the job's protocol. Fails without a complete answer within five seconds.
-pub fn ask(job: &Job, spec: &RequestSpec) -> Result<ProbeResponse, String> {
-    fetch(job, spec).map(|(seen, _)| seen)
+pub fn probe_once(job: &Job, spec: &RequestSpec) -> Result<ProbeResponse, String> {
+    fetch_body(job, spec).map(|(seen, _)| seen)
 }
 
-/// [`ask`] with the start of the body.
-pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(ProbeResponse, Vec<u8>), String> {
+/// [`probe_once`] with the start of the body.
+pub fn fetch_body(job: &Job, spec: &RequestSpec) -> Result<(ProbeResponse, Vec<u8>), String> {
     let limit = Some(LIMIT);
     // An expectation makes the protocol show the body, for its hash.
     let shown = RequestSpec { expect: Expect { contains: Some(String::new()), ..Expect::default() }, ..spec.clone() };
-    let request = Prepared::new(&shown, &job.target.authority(), &job.headers, false)?;
+    let request = PreparedRequest::new(&shown, &job.target.authority(), &job.headers, false)?;
     if job.http3.is_some() {
         return exchange_datagrams(&request.for_http3(), job);
     }
@@ -51,26 +51,26 @@ pub fn fetch(job: &Job, spec: &RequestSpec) -> Result<(ProbeResponse, Vec<u8>), 
     limits.map_err(|e| e.to_string()).and_then(|()| speak(stream, request, job))
 }
 
-fn speak<S: Read + Write>(stream: S, request: Prepared, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
+fn speak<S: Read + Write>(stream: S, request: PreparedRequest, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
     match job.http2 {
         None => secure::<H1, S>(stream, &request, job),
         Some(_) => secure::<H2, S>(stream, &request.for_http2(job.target.tls.is_some()), job),
     }
 }
 
-fn secure<P: Protocol, S: Read + Write>(
+fn secure<P: ClientProtocol, S: Read + Write>(
     stream: S,
-    request: &Prepared,
+    request: &PreparedRequest,
     job: &Job,
 ) -> Result<(ProbeResponse, Vec<u8>), String> {
     let Some(spec) = &job.target.tls else { return exchange::<P>(stream, request, job) };
-    let client = tls::client(spec, &job.target.host, &[P::NAME])?;
+    let client = tls::client_config(spec, &job.target.host, &[P::NAME])?;
     let connection = ClientConnection::new(client.config, client.name).map_err(|e| e.to_string())?;
     exchange::<P>(StreamOwned::new(connection, stream), request, job)
 }
 
 /// Drives an HTTP/3 connection for one request.
-fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
+fn exchange_datagrams(request: &PreparedRequest, job: &Job) -> Result<(ProbeResponse, Vec<u8>), String> {
     let say = |e: std::io::Error| e.to_string();
     let local = match job.target.address.ip() {
         ip if ip.is_loopback() => ip,
@@ -85,12 +85,12 @@ fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, V
     let (mut submitted, mut fnv, mut body) = (false, Fnv::default(), Vec::new());
     let result = loop {
         if core.is_established() && !std::mem::replace(&mut submitted, true) {
-            core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut Vec::new());
+            core.submit(request, 0, &SessionVariables::default(), &mut Rng::new(1), &mut Vec::new());
         }
         send_datagrams(&mut core, &socket, now())?;
         let left = LIMIT.saturating_sub(start.elapsed());
         if left.is_zero() {
-            let why = core.complaint().map(|why| tls::explain(&why));
+            let why = core.complaint().map(|why| tls::explain_error(&why));
             break Err(why.unwrap_or_else(|| "no answer over HTTP/3 (UDP) within 5 s".into()));
         }
         let wait = core.deadline().map_or(left, |at| Duration::from_nanos(at.saturating_sub(now())).min(left));
@@ -104,7 +104,7 @@ fn exchange_datagrams(request: &Prepared, job: &Job) -> Result<(ProbeResponse, V
         while core.is_due() && answer.is_none() {
             let step = core.receive(&[], &mut shared);
             answer = match step
-                .map_err(|class| core.complaint().map_or_else(|| class.word().into(), |why| tls::explain(&why)))?
+                .map_err(|class| core.complaint().map_or_else(|| class.word().into(), |why| tls::explain_error(&why)))?
                 .event
             {
                 Event::Answer(answer) => Some(Ok(answer)),
@@ -139,20 +139,20 @@ fn send_datagrams(core: &mut H3, socket: &UdpSocket, now: u64) -> Result<(), Str
 const LIMIT: Duration = Duration::from_secs(5);
 const BODY_MAX: usize = 4 * 1024 * 1024;
 
-fn exchange<P: Protocol>(
+fn exchange<P: ClientProtocol>(
     mut stream: impl Read + Write,
-    request: &Prepared,
+    request: &PreparedRequest,
     job: &Job,
 ) -> Result<(ProbeResponse, Vec<u8>), String> {
     let mut body = Vec::new();
     let mut shared = P::shared(job, std::slice::from_ref(request))?;
     let (mut core, mut output) = (P::new(&shared), Vec::new());
-    let bytes = match core.submit(request, 0, &Variables::default(), &mut Rng::new(1), &mut output) {
-        Encoded::Ready(bytes) => bytes.to_vec(),
-        Encoded::Written => output,
-        Encoded::Kept => Vec::new(),
+    let bytes = match core.submit(request, 0, &SessionVariables::default(), &mut Rng::new(1), &mut output) {
+        EncodedRequest::Ready(bytes) => bytes.to_vec(),
+        EncodedRequest::Written => output,
+        EncodedRequest::Kept => Vec::new(),
     };
-    let words = |e: std::io::Error| tls::explain(&e.to_string());
+    let words = |e: std::io::Error| tls::explain_error(&e.to_string());
     stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(words)?;
     let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
     let seen = |a: crate::protocol::ResponseSummary, fnv: Fnv| ProbeResponse {

@@ -3,20 +3,20 @@
 use std::fs;
 use std::path::Path;
 
-use figures::page::{Page, Tone};
+use figures::page::{HtmlPage, Tone};
 use figures::plot::{Axis, Mark, Plot, Point as Dot, Series};
-use figures::table::Table;
-use figures::units::{Unit, bytes, count, seconds, significant};
+use figures::table::TextTable;
+use figures::units::{Unit, format_bytes, format_count, format_seconds, format_significant};
 
 use super::answer;
-use super::conduct::{Line, Results, WorkloadResult, line_verdict};
-use crate::report::html::tone;
+use super::conduct::{LabLine, Results, WorkloadResult, line_verdict};
+use crate::report::html::verdict_tone;
 use crate::report::model::{Point, Round, Times};
 use crate::report::plots;
-use crate::report::text::{grouped, middle};
+use crate::report::text::{grouped_rate, middle_round};
 
 /// Writes report.html, report.json, report.csv and the plots. Errors name the file.
-pub fn write(results: &Results, out: &Path) -> Result<(), String> {
+pub fn write_report(results: &Results, out: &Path) -> Result<(), String> {
     let save = |name: &str, content: String| {
         let path = out.join(name);
         fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))
@@ -25,7 +25,7 @@ pub fn write(results: &Results, out: &Path) -> Result<(), String> {
     save("report.json", serde_json::to_string(results).unwrap_or_default() + "\n")?;
     save("report.csv", csv(results))?;
     for workload in &results.workloads {
-        save(&format!("{}-answer.svg", slug(&workload.name)), answer::picture(workload).svg_file())?;
+        save(&format!("{}-answer.svg", slug(&workload.name)), answer::workload_plot(workload).svg_file())?;
         for (name, plot, _) in figures(workload, results.rounds) {
             save(&format!("{}-{name}.svg", slug(&workload.name)), plot.svg_file())?;
         }
@@ -39,15 +39,15 @@ fn slug(name: &str) -> String {
     text.split('-').filter(|p| !p.is_empty()).collect::<Vec<_>>().join("-")
 }
 
-pub fn text(results: &Results) -> String {
+pub fn report_text(results: &Results) -> String {
     let mut out = format!("{}\n", results.title);
     if results.interrupted {
         out.push_str("stopped before the end: the figures cover the time until then\n");
     }
     for w in &results.workloads {
-        out.push_str(&format!("\n{}: {}\n", w.name, answer::sentence(w)));
+        out.push_str(&format!("\n{}: {}\n", w.name, answer::winner_sentence(w)));
     }
-    if let Some(state) = answer::machine(results) {
+    if let Some(state) = answer::machine_sentence(results) {
         out.push_str(&format!("\n{state}\n"));
     }
     for w in &results.workloads {
@@ -70,8 +70,8 @@ fn interval(point: &Point, of: fn(&Round) -> Option<f64>, write: impl Fn(f64) ->
     point.interval(of).map_or("–".into(), |i| write(i.mid))
 }
 
-fn level_table(w: &WorkloadResult) -> Table {
-    let mut table = Table::new(&[
+fn level_table(w: &WorkloadResult) -> TextTable {
+    let mut table = TextTable::new(&[
         "<server",
         &w.quantity,
         "requests/s",
@@ -89,11 +89,11 @@ fn level_table(w: &WorkloadResult) -> Table {
     ]);
     for line in &w.lines {
         for p in &line.points {
-            let time = |f: fn(&Round) -> Option<f64>| interval(p, f, seconds);
+            let time = |f: fn(&Round) -> Option<f64>| interval(p, f, format_seconds);
             table.row([
                 line.server.clone(),
-                grouped(p.value),
-                grouped(p.rps().mid),
+                grouped_rate(p.value),
+                grouped_rate(p.rps().mid),
                 if p.rounds.len() > 1 { Unit::Share.write(p.rps().relative_half_width()) } else { "–".into() },
                 time(|r| r.latency.as_ref().map(|t| t.mean)),
                 time(|r| r.latency.as_ref().map(|t| t.deviation)),
@@ -103,7 +103,7 @@ fn level_table(w: &WorkloadResult) -> Table {
                 interval(p, |r| Some(r.error_share()), |v| Unit::Share.write(v)),
                 time(|r| r.server.as_ref()?.cpu_per_request),
                 interval(p, |r| r.server.as_ref().map(|s| s.processors), |v| format!("{v:.2}")),
-                interval(p, |r| r.server.as_ref().map(|s| s.memory_peak), bytes),
+                interval(p, |r| r.server.as_ref().map(|s| s.memory_peak), format_bytes),
                 p.verdict.word.clone(),
             ]);
         }
@@ -112,7 +112,7 @@ fn level_table(w: &WorkloadResult) -> Table {
 }
 
 fn page(results: &Results) -> String {
-    let mut page = Page::new(&results.title);
+    let mut page = HtmlPage::new(&results.title);
     if results.interrupted {
         page.note(Tone::Warning, "Stopped before the end.", "The figures cover the time until then.");
     }
@@ -121,15 +121,15 @@ fn page(results: &Results) -> String {
         if many {
             page.subheading(&w.name);
         }
-        page.answer(&answer::sentence(w));
+        page.answer(&answer::winner_sentence(w));
         if is_line(w) {
-            let plot = answer::picture(w);
-            page.picture(&plot.first_figure(), &plots::caption(&plot, results.rounds));
+            let plot = answer::workload_plot(w);
+            page.picture(&plot.first_figure(), &plots::plot_caption(&plot, results.rounds));
         } else if let Some((_, plot, caption)) = figures(w, results.rounds).into_iter().next() {
             page.picture(&plot.first_figure(), &caption);
         }
     }
-    if let Some(state) = answer::machine(results) {
+    if let Some(state) = answer::machine_sentence(results) {
         page.note(Tone::Warning, "The machine was not quiet.", &state);
     }
     for paragraph in results.about.split("\n\n").filter(|p| !p.trim().is_empty()) {
@@ -148,7 +148,7 @@ fn page(results: &Results) -> String {
         let table = level_table(w);
         let words: Vec<&Point> = w.lines.iter().flat_map(|l| &l.points).collect();
         let last = table.heads.len() - 1;
-        page.table_with(&table, |r, c| (c == last).then(|| tone(&words[r].verdict)));
+        page.table_with(&table, |r, c| (c == last).then(|| verdict_tone(&words[r].verdict)));
         if !w.scale.is_empty() {
             page.subheading("Machines and their price");
             page.table(&machines(w));
@@ -171,7 +171,7 @@ fn page(results: &Results) -> String {
             page.subheading(&w.name);
         }
         for line in &w.lines {
-            let tone = line_verdict(line).map_or(Tone::Neutral, tone);
+            let tone = line_verdict(line).map_or(Tone::Neutral, verdict_tone);
             page.note(tone, &format!("{}.", line.server), &line.bottleneck);
         }
         reasons(&mut page, w);
@@ -198,11 +198,11 @@ fn ranked(word: &str) -> Option<Tone> {
     }
 }
 
-fn reasons(page: &mut Page, w: &WorkloadResult) {
+fn reasons(page: &mut HtmlPage, w: &WorkloadResult) {
     let mut text = String::new();
     for line in &w.lines {
         for p in line.points.iter().filter(|p| p.verdict.word != "valid") {
-            text.push_str(&format!("{} at {}: {}\n", line.server, grouped(p.value), p.verdict.reasons.join("; ")));
+            text.push_str(&format!("{} at {}: {}\n", line.server, grouped_rate(p.value), p.verdict.reasons.join("; ")));
         }
     }
     if !text.is_empty() {
@@ -210,8 +210,8 @@ fn reasons(page: &mut Page, w: &WorkloadResult) {
     }
 }
 
-fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
-    let mut table = Table::new(&[
+fn comparison_table(w: &WorkloadResult, levels: bool) -> TextTable {
+    let mut table = TextTable::new(&[
         "<server",
         "<against",
         "<figure",
@@ -224,16 +224,16 @@ fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
         "<so",
     ]);
     for c in w.comparisons.iter().filter(|c| levels == c.value.is_some()) {
-        let end = |value: f64| if c.has_interval() { significant(value) } else { "–".into() };
+        let end = |value: f64| if c.has_interval() { format_significant(value) } else { "–".into() };
         table.row([
             c.server.clone(),
             c.base.clone(),
             c.figure.clone(),
-            c.value.map_or("all".into(), grouped),
-            significant(c.ratio.mid),
+            c.value.map_or("all".into(), grouped_rate),
+            format_significant(c.ratio.mid),
             end(c.ratio.low),
             end(c.ratio.high),
-            significant(c.robust),
+            format_significant(c.robust),
             c.pairs.to_string(),
             c.so.clone(),
         ]);
@@ -241,7 +241,7 @@ fn comparison_table(w: &WorkloadResult, levels: bool) -> Table {
     table
 }
 
-fn environment(page: &mut Page, results: &Results) {
+fn environment(page: &mut HtmlPage, results: &Results) {
     page.heading("How it was measured");
     page.paragraph(&format!(
         "{}. Servers on CPUs {:?}, client on CPUs {:?}, over the loopback interface: no network card, no interrupts, segments of \
@@ -253,15 +253,15 @@ fn environment(page: &mut Page, results: &Results) {
     page.paragraph(&format!(
         "{} of {} per point. Every round restarted the servers; at each level they were measured in random order. \
          Intervals are over rounds, ratios over pairs of adjacent turns. Responses were compared before the first round.",
-        figures::units::counted(results.rounds as u64, "round", "rounds"),
-        seconds(results.seconds)
+        figures::units::format_counted(results.rounds as u64, "round", "rounds"),
+        format_seconds(results.seconds)
     ));
-    let mut table = Table::new(&["<server", "<version", "<command", "<note"]);
+    let mut table = TextTable::new(&["<server", "<version", "<command", "<note"]);
     for s in &results.servers {
         table.row([s.name.clone(), s.version.clone(), s.command.clone(), s.note.clone()]);
     }
     page.table(&table);
-    let mut table = Table::new(&["<workload", "<server", "status", "body bytes", "<hash", "head bytes"]);
+    let mut table = TextTable::new(&["<workload", "<server", "status", "body bytes", "<hash", "head bytes"]);
     for w in &results.workloads {
         for l in &w.lines {
             if let Some(s) = &l.seen {
@@ -281,8 +281,8 @@ fn environment(page: &mut Page, results: &Results) {
 }
 
 /// Machines of each level, and a fleet that is sized for the highest one.
-fn machines(w: &WorkloadResult) -> Table {
-    let mut table = Table::new(&["load, requests/s", "machines", "dollars per hour"]);
+fn machines(w: &WorkloadResult) -> TextTable {
+    let mut table = TextTable::new(&["load, requests/s", "machines", "dollars per hour"]);
     for one in &w.scale {
         table.row(vec![one.value.to_string(), one.machines.to_string(), format!("{:.3}", one.dollars_per_hour)]);
     }
@@ -295,7 +295,7 @@ fn machines(w: &WorkloadResult) -> Table {
 }
 
 fn csv(results: &Results) -> String {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "<workload",
         "<server",
         "value",
@@ -331,7 +331,7 @@ fn csv(results: &Results) -> String {
     table.csv()
 }
 
-fn csv_row(w: &WorkloadResult, l: &Line, p: &Point, i: usize, r: &Round) -> Vec<String> {
+fn csv_row(w: &WorkloadResult, l: &LabLine, p: &Point, i: usize, r: &Round) -> Vec<String> {
     let time = |f: fn(&Times) -> f64| r.latency.as_ref().map_or(String::new(), |t| format!("{:.9}", f(t)));
     let server = |f: fn(&crate::report::model::ServerUse) -> f64| {
         r.server.as_ref().map_or(String::new(), |s| format!("{:.9}", f(s)))
@@ -426,7 +426,7 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
             .sum();
         let caption = format!(
             "Standard deviation of the reply time; it grows with saturation. {} samples in total.",
-            count(samples as f64)
+            format_count(samples as f64)
         );
         out.push((
             "deviation",
@@ -475,14 +475,14 @@ fn figures(w: &WorkloadResult, rounds: usize) -> Vec<(&'static str, Plot, String
         .iter()
         .filter_map(|l| {
             let point = l.points.get(l.points.len() / 2)?;
-            Some((l.server.clone(), middle(point)?.latency.as_ref()?))
+            Some((l.server.clone(), middle_round(point)?.latency.as_ref()?))
         })
         .collect();
     let at = w.lines.first().and_then(|l| l.points.get(l.points.len() / 2)).map_or(0.0, |p| p.value);
     out.push((
         "percentiles",
-        plots::percentiles(&curves),
-        format!("At {} {}, the round of the median rate.", grouped(at), w.quantity),
+        plots::percentile_plot(&curves),
+        format!("At {} {}, the round of the median rate.", grouped_rate(at), w.quantity),
     ));
     out
 }
@@ -499,7 +499,7 @@ fn bar_figures(w: &WorkloadResult, caption: &str) -> Vec<(&'static str, Plot, St
         .into_iter()
         .map(|(name, title, unit, of)| {
             let names = w.lines.iter().map(|l| l.server.clone()).collect();
-            let title = format!("{title} at {} {}", grouped(level), w.quantity);
+            let title = format!("{title} at {} {}", grouped_rate(level), w.quantity);
             let mut plot = Plot::new(&title, Axis::names("", names), Axis::linear(unit_word(unit), unit));
             plot.height = 300.0;
             let bar = |(i, line)| dots(line, of).into_iter().map(move |d| Dot { x: i as f64, ..d });
@@ -517,8 +517,8 @@ fn unit_word(unit: Unit) -> &'static str {
     }
 }
 
-fn dots(line: &Line, of: impl Fn(&Round) -> Option<f64>) -> Vec<Dot> {
-    line.points.iter().filter_map(|p| plots::dot(p, &of)).collect()
+fn dots(line: &LabLine, of: impl Fn(&Round) -> Option<f64>) -> Vec<Dot> {
+    line.points.iter().filter_map(|p| plots::point_dot(p, &of)).collect()
 }
 
 /// Tells whether the figure spans more than `factor` and needs a logarithmic axis.

@@ -39,7 +39,7 @@ fn default_nodes() -> usize {
 
 /// Scaling result of one level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scaled {
+pub struct ScaledValue {
     pub value: f64,
     pub machines: usize,
     pub dollars_per_hour: f64,
@@ -82,9 +82,9 @@ impl Scale {
         ((load / usable - 1e-9).ceil() as usize).max(self.nodes_min)
     }
 
-    pub fn scaled(&self, value: f64) -> Scaled {
+    pub fn scaled(&self, value: f64) -> ScaledValue {
         let machines = self.wanted(value);
-        Scaled { value, machines, dollars_per_hour: machines as f64 * self.price }
+        ScaledValue { value, machines, dollars_per_hour: machines as f64 * self.price }
     }
 
     /// Has the server use these addresses: adds those that are missing, then removes the others.
@@ -146,7 +146,7 @@ mod tests {
     fn machines_follow_the_load() {
         let loads = [1.0, 330.0, 331.0, 660.0, 990.0];
         assert_eq!(loads.map(|load| scale().wanted(load)), [1, 1, 2, 2, 3]);
-        assert_eq!(scale().scaled(400.0), Scaled { value: 400.0, machines: 2, dollars_per_hour: 1.0 });
+        assert_eq!(scale().scaled(400.0), ScaledValue { value: 400.0, machines: 2, dollars_per_hour: 1.0 });
         assert!(scale().check(&["a", "b", "c"], 990.0).is_ok());
         for (change, greatest) in [
             (Scale { utilisation: "x".into(), ..scale() }, 1.0),

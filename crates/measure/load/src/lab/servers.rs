@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 
 use figures::rng::Rng;
 
-use super::file::{Lab, Server};
+use super::file::{Lab, LabServer};
 use crate::interrupt;
 
 /// Longest start, and longest end, of a server.
 const START: Duration = Duration::from_secs(10);
 const STOP: Duration = Duration::from_secs(5);
 
-pub struct Testbed {
+pub struct TestMachine {
     pub directory: PathBuf,
     cpus: Vec<usize>,
     values: BTreeMap<String, String>,
     ports: BTreeMap<String, u16>,
 }
 
-impl Testbed {
+impl TestMachine {
     /// Chooses ports and resolves `@NAMES@`; writes nothing. Fails without a free port or on an unknown name.
-    pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<Testbed, String> {
+    pub fn prepare(lab: &Lab, directory: &Path, base: &Path, cpus: &[usize]) -> Result<TestMachine, String> {
         let absolute = |p: &Path| std::path::absolute(p).unwrap_or_else(|_| p.to_path_buf());
         let directory = absolute(directory);
-        let mut testbed = Testbed {
+        let mut testbed = TestMachine {
             directory: directory.clone(),
             cpus: cpus.to_vec(),
             values: BTreeMap::new(),
@@ -76,11 +76,11 @@ impl Testbed {
             }
         }
         for command in &lab.setup {
-            let words: Vec<String> = split(&testbed.fill(command, ""));
+            let words: Vec<String> = split_command(&testbed.fill(command, ""));
             let Some((program, args)) = words.split_first() else { continue };
             let said = self.directory.join("setup.log");
             let file = fs::File::create(&said).map_err(|e| format!("{}: {e}", said.display()))?;
-            let mut setup = self::program(program, args);
+            let mut setup = self::program_command(program, args);
             setup.current_dir(&self.directory).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
             setup.process_group(0);
             let mut child = spawn_on(&[], setup).map_err(|e| format!("setup `{command}`: {e}"))?;
@@ -110,7 +110,7 @@ impl Testbed {
 
     /// Fails on an unknown upper-case `@NAMES@`, which would otherwise reach the server.
     fn check(&self, lab: &Lab) -> Result<(), String> {
-        let texts = |s: &Server| -> Vec<String> {
+        let texts = |s: &LabServer| -> Vec<String> {
             s.files.iter().flat_map(|(name, text)| [name.clone(), text.clone()]).chain([s.command.clone()]).collect()
         };
         let own = lab.backends.iter().chain(&lab.servers).map(|s| (s.name.as_str(), texts(s)));
@@ -208,13 +208,13 @@ impl Testbed {
     }
 
     /// Starts a server on its processors and waits until it listens. Errors quote its standard error.
-    pub fn start(&self, server: &Server) -> Result<RunningServer, String> {
-        let words = split(&self.fill(&server.command, &server.name));
+    pub fn start(&self, server: &LabServer) -> Result<RunningServer, String> {
+        let words = split_command(&self.fill(&server.command, &server.name));
         let (program, args) = words.split_first().ok_or_else(|| format!("{}: no command", server.name))?;
         let log = self.directory.join(format!("{}.log", server.name));
         let file = fs::File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
         let errors = file.try_clone().map_err(|e| e.to_string())?;
-        let mut command = self::program(program, args);
+        let mut command = self::program_command(program, args);
         command.current_dir(&self.directory).stdin(Stdio::null()).stdout(file).stderr(errors);
         // A separate process group, so that children which outlive it end with it.
         command.process_group(0);
@@ -262,7 +262,7 @@ fn spawn_on(cpus: &[usize], mut command: Command) -> std::io::Result<Child> {
 }
 
 /// Splits a command; quotes keep white space.
-pub fn split(text: &str) -> Vec<String> {
+pub fn split_command(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote, mut open) = (Vec::new(), String::new(), None, false);
     for c in text.chars() {
         match (c, quote) {
@@ -284,8 +284,8 @@ pub fn split(text: &str) -> Vec<String> {
     words
 }
 
-pub fn installed(command: &str) -> bool {
-    let Some(program) = split(command).into_iter().next() else { return false };
+pub fn is_installed(command: &str) -> bool {
+    let Some(program) = split_command(command).into_iter().next() else { return false };
     if program.contains('/') {
         return program.starts_with('@') || Path::new(&program).exists();
     }
@@ -301,7 +301,7 @@ fn find(program: &str) -> Option<PathBuf> {
     own.or_else(|| places.into_iter().map(|p| p.join(program)).find(|p| p.is_file()))
 }
 
-pub fn program(name: &str, args: &[String]) -> Command {
+pub fn program_command(name: &str, args: &[String]) -> Command {
     let file = if name.contains('/') { None } else { find(name) };
     let mut command = Command::new(file.unwrap_or_else(|| name.into()));
     command.args(args);
@@ -352,24 +352,24 @@ impl Drop for RunningServer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::file::read;
+    use crate::lab::file::read_lab;
 
     #[test]
     fn commands_are_split_like_a_shell_would() {
-        assert_eq!(split("a  b 'c d' \"e'f\" ''"), ["a", "b", "c d", "e'f", ""]);
-        assert!(installed("sh -c x") && !installed("no-such-program-here") && !installed(""));
+        assert_eq!(split_command("a  b 'c d' \"e'f\" ''"), ["a", "b", "c d", "e'f", ""]);
+        assert!(is_installed("sh -c x") && !is_installed("no-such-program-here") && !is_installed(""));
     }
 
     #[test]
     fn substitutions_and_files() {
         let directory = std::env::temp_dir().join(format!("lab-test-{}", std::process::id()));
-        let lab = read(
+        let lab = read_lab(
             "title='t'\nfiles={'html/5kb'='size:5120','x.txt'='at @DIR@ mail@example'}\nsetup=['mkdir made']\n\
              [[backend]]\nname='b'\ncommand='b'\n[[server]]\nname='a'\ncommand='a'\n\
              [[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[1]\n",
         )
         .unwrap();
-        let testbed = Testbed::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
+        let testbed = TestMachine::prepare(&lab, &directory, Path::new("."), &[0]).unwrap();
         assert!(!directory.exists(), "nothing is written yet");
         testbed.build(&lab).unwrap();
         assert_eq!(fs::metadata(directory.join("html/5kb")).unwrap().len(), 5120);
@@ -385,14 +385,14 @@ mod tests {
     #[test]
     fn names_that_stand_for_nothing_are_no_riddle_for_a_server() {
         let lab = |command: &str| {
-            read(&format!(
+            read_lab(&format!(
                 "title='t'\n[[backend]]\nname='b'\ncommand='b'\n[[server]]\nname='a'\ncommand='{command}'\n\
                  [[server]]\nname='direct'\nbackend='b'\n\
                  [[workload]]\nname='w'\nload='rate'\npath='/'\nvalues=[1]\n"
             ))
             .unwrap()
         };
-        let prepare = |command: &str| Testbed::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
+        let prepare = |command: &str| TestMachine::prepare(&lab(command), Path::new("/nowhere"), Path::new("."), &[0]);
         for bad in ["a @PORT:c@", "a @PORT10@", "a @PORT:@"] {
             assert!(prepare(bad).is_err_and(|why| why.contains("server `a`: @PORT")), "{bad}");
         }
@@ -402,7 +402,7 @@ mod tests {
         }
         let mut common = lab("a");
         common.files.insert("x".into(), "@NOPE@".into());
-        let why = Testbed::prepare(&common, Path::new("/nowhere"), Path::new("."), &[0]).err().unwrap();
+        let why = TestMachine::prepare(&common, Path::new("/nowhere"), Path::new("."), &[0]).err().unwrap();
         assert!(why.starts_with("files or setup: @NOPE@"), "{why}");
         for good in ["a me@HOST you@HOST", "a me@HOST:25 you@x", "a @fallback@", "a 1@A,2@B"] {
             assert!(prepare(good).is_ok(), "{good}");

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct ObservedMachine {
     pub kernel: String,
     pub processor: String,
     pub cpus: usize,
@@ -26,8 +26,8 @@ pub fn check_cpus(option: &str, cpus: &[usize]) -> Result<(), String> {
     }
 }
 
-impl Machine {
-    pub fn read() -> Machine {
+impl ObservedMachine {
+    pub fn read() -> ObservedMachine {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
         let processor = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")?.split_once(':').map(|x| x.1.trim()));
@@ -44,7 +44,7 @@ impl Machine {
             .find_map(|l| l.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<f64>().ok());
         let range: Vec<usize> =
             read("/proc/sys/net/ipv4/ip_local_port_range").split_whitespace().filter_map(|t| t.parse().ok()).collect();
-        Machine {
+        ObservedMachine {
             kernel: read("/proc/sys/kernel/osrelease").trim().into(),
             processor: processor.unwrap_or("unknown processor").into(),
             cpus: cpus.max(1),
@@ -64,7 +64,7 @@ impl Machine {
             "{} × {}{smt}, {} of memory, Linux {}",
             self.cpus,
             self.processor,
-            figures::units::bytes(self.memory),
+            figures::units::format_bytes(self.memory),
             self.kernel
         )
     }
@@ -88,14 +88,14 @@ mod tests {
 
     #[test]
     fn the_machine_has_processors() {
-        let m = Machine::read();
+        let m = ObservedMachine::read();
         assert!(m.cpus >= 1 && m.memory > 1e6 && m.ports > 100);
         assert!(m.sentence().contains("Linux"));
     }
 
     #[test]
     fn siblings_are_parsed() {
-        let m = Machine { siblings: vec!["0,4".into(), "1-2".into()], ..Machine::default() };
+        let m = ObservedMachine { siblings: vec!["0,4".into(), "1-2".into()], ..ObservedMachine::default() };
         assert!(m.share_a_core(0, 4) && m.share_a_core(1, 2));
         assert!(!m.share_a_core(0, 1) && !m.share_a_core(0, 0));
     }

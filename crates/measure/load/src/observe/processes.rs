@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Processes of a server; re-read on every look, since workers change.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ProcessGroup {
     port: Option<u16>,
     roots: Vec<u32>,
     /// Highest CPU and run-queue nanoseconds per process, so that ended ones still count.
@@ -28,13 +28,13 @@ pub struct ProcessSample {
     pub threads: usize,
 }
 
-impl Group {
-    pub fn by_port(port: u16) -> Group {
-        Group { port: Some(port), roots: Vec::new(), seen: BTreeMap::new() }
+impl ProcessGroup {
+    pub fn by_port(port: u16) -> ProcessGroup {
+        ProcessGroup { port: Some(port), roots: Vec::new(), seen: BTreeMap::new() }
     }
 
-    pub fn by_pids(pids: &[u32]) -> Group {
-        Group { port: None, roots: pids.to_vec(), seen: BTreeMap::new() }
+    pub fn by_pids(pids: &[u32]) -> ProcessGroup {
+        ProcessGroup { port: None, roots: pids.to_vec(), seen: BTreeMap::new() }
     }
 
     /// Current processes. After the port's holder is found, only descendants are searched: scanning all descriptors
@@ -46,7 +46,7 @@ impl Group {
         let mut pids = self.roots.clone();
         let mut at = 0;
         while let Some(pid) = pids.get(at).copied() {
-            for child in children(pid) {
+            for child in child_processes(pid) {
                 if !pids.contains(&child) {
                     pids.push(child);
                 }
@@ -79,7 +79,7 @@ impl Group {
 fn cpu(pid: u32) -> Option<(u64, u64, usize)> {
     let (mut sum, mut waited, mut threads) = (0, 0, 0);
     for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
-        let (on, off) = schedule(&task.path());
+        let (on, off) = thread_schedule(&task.path());
         (sum, waited, threads) = (sum + on, waited + off, threads + 1);
     }
     Some((sum, waited, threads))
@@ -87,7 +87,7 @@ fn cpu(pid: u32) -> Option<(u64, u64, usize)> {
 
 /// Nanoseconds of a thread (its /proc directory) on a processor and in a run queue. From schedstat, since stat has
 /// steps of 10 ms; zero where the kernel does not count.
-pub fn schedule(task: &Path) -> (u64, u64) {
+pub fn thread_schedule(task: &Path) -> (u64, u64) {
     let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
     let mut words = text.split_whitespace().map(|t| t.parse().unwrap_or(0));
     (words.next().unwrap_or(0), words.next().unwrap_or(0))
@@ -147,7 +147,7 @@ fn all_pids() -> impl Iterator<Item = u32> {
 }
 
 /// Returns the child processes of all threads of a process.
-pub fn children(pid: u32) -> Vec<u32> {
+pub fn child_processes(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks
         .flat_map(|task| {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_process_sees_itself() {
-        let mut group = Group::by_pids(&[std::process::id()]);
+        let mut group = ProcessGroup::by_pids(&[std::process::id()]);
         let look = group.look(true);
         assert!(look.processes >= 1 && look.threads >= 1 && look.memory > 100_000.0, "{look:?}");
         // The time of other tests' threads leaves the sum when they end: one of many looks is enough.

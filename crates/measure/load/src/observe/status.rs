@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bench::requests::Url;
+use crate::bench::requests::RequestUrl;
 use crate::engine::job::{Job, Target, Tls};
 use crate::engine::request::RequestSpec;
 use crate::lab::probe;
@@ -109,27 +109,27 @@ impl Status {
 }
 
 #[derive(Clone, Debug)]
-pub struct Page {
-    url: Url,
+pub struct StatusText {
+    url: RequestUrl,
     address: std::net::SocketAddr,
     tls: Option<Tls>,
     begin: Instant,
 }
 
-impl Page {
+impl StatusText {
     /// Fails when the URL is invalid or its host does not resolve.
-    pub fn new(url: &str) -> Result<Page, String> {
-        let url = Url::parse(url)?;
-        let address = crate::bench::requests::resolve(&url.host, url.port)?;
+    pub fn new(url: &str) -> Result<StatusText, String> {
+        let url = RequestUrl::parse(url)?;
+        let address = crate::bench::requests::resolve_name(&url.host, url.port)?;
         let tls = url.tls.then(Tls::default);
-        Ok(Page { url, address, tls, begin: Instant::now() })
+        Ok(StatusText { url, address, tls, begin: Instant::now() })
     }
 
     pub fn address(&self) -> std::net::SocketAddr {
         self.address
     }
 
-    pub fn url(&self) -> &Url {
+    pub fn url(&self) -> &RequestUrl {
         &self.url
     }
 
@@ -145,7 +145,7 @@ impl Page {
         };
         let host = target.authority();
         let request = RequestSpec::get(&self.url.path);
-        let fetched = probe::fetch(&Job::closed(target, 1, 1.0), &request);
+        let fetched = probe::fetch_body(&Job::closed(target, 1, 1.0), &request);
         let (seen, body) = fetched.map_err(|why| format!("{host}{}: {why}", self.url.path))?;
         if seen.status != 200 {
             return Err(format!("{}{} answers {}", host, self.url.path, seen.status));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use figures::rng::Rng;
 use http_types::{BodyLength, Known, Method, ResponseHead};
-use wire_h1::{ChunkedDecoder, HeadLimits, Progress, ResponseParser, Role, response_body, response_keep_alive};
+use wire_h1::{ChunkedDecoder, HeadLimits, ParseProgress, ResponseParser, Role, response_body, response_keep_alive};
 
 /// Limits of a response's head. A server under test may send more than a server accepts.
 const LIMITS: HeadLimits = HeadLimits {
@@ -17,16 +17,16 @@ const LIMITS: HeadLimits = HeadLimits {
     ignore_invalid: true,
 };
 
-use super::{Encoded, Event, Protocol, ResponseSummary, Step};
-use crate::engine::failure::Failure;
+use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
-use crate::engine::request::Prepared;
-use crate::engine::session::Variables;
+use crate::engine::request::PreparedRequest;
+use crate::engine::session::SessionVariables;
 
 #[derive(Debug)]
 pub struct H1 {
     /// Unanswered requests, oldest first.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingRequest>,
     state: H1ReadState,
     partial: Vec<u8>,
     /// Head kept for inspection.
@@ -37,7 +37,7 @@ pub struct H1 {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct WaitingRequest {
     method: Method,
     wants_body: bool,
     wants_head: bool,
@@ -107,25 +107,29 @@ impl H1 {
     }
 
     /// Parses a head: its length and meaning, or `None` when incomplete.
-    fn parse(bytes: &[u8], method: Method, cache: &mut HeadCache) -> Result<Option<(usize, ResponseFacts)>, Failure> {
+    fn parse(
+        bytes: &[u8],
+        method: Method,
+        cache: &mut HeadCache,
+    ) -> Result<Option<(usize, ResponseFacts)>, LoadFailure> {
         if let Some(found) = cache.find(bytes, method) {
             return Ok(Some(found));
         }
         let mut head = std::mem::take(&mut cache.head);
         let parsed = ResponseParser::default().parse(bytes, &LIMITS, &mut head);
         let result = match parsed {
-            Ok(Progress::Done { consumed }) => response_body(&head, bytes, method).map(|length| {
+            Ok(ParseProgress::Done { consumed }) => response_body(&head, bytes, method).map(|length| {
                 let reusable = response_keep_alive(&head, bytes) && length != BodyLength::UntilClose;
                 Some((consumed, ResponseFacts { status: head.status, length, reusable }))
             }),
-            Ok(Progress::Partial) => Ok(None),
+            Ok(ParseProgress::Partial) => Ok(None),
             Err(_) => {
                 cache.head = head;
-                return Err(Failure::Protocol);
+                return Err(LoadFailure::Protocol);
             }
         };
         cache.head = head;
-        let result = result.map_err(|_| Failure::Protocol)?;
+        let result = result.map_err(|_| LoadFailure::Protocol)?;
         if let Some((consumed, meaning)) = result {
             cache.remember(&bytes[..consumed], method, meaning);
         }
@@ -171,13 +175,13 @@ impl H1 {
     }
 }
 
-impl Protocol for H1 {
+impl ClientProtocol for H1 {
     type Shared = HeadCache;
 
     const NAME: &'static [u8] = b"http/1.1";
     const MULTIPLEXED: bool = false;
 
-    fn shared(_: &Job, _: &[Prepared]) -> Result<HeadCache, String> {
+    fn shared(_: &Job, _: &[PreparedRequest]) -> Result<HeadCache, String> {
         Ok(HeadCache::default())
     }
 
@@ -196,19 +200,19 @@ impl Protocol for H1 {
     #[inline]
     fn submit<'a>(
         &mut self,
-        request: &'a Prepared,
+        request: &'a PreparedRequest,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         output: &mut Vec<u8>,
-    ) -> Encoded<'a> {
+    ) -> EncodedRequest<'a> {
         let (wants_body, wants_head) = (request.wants_body(), request.wants_head());
-        self.waiting.push_back(Waiting { method: request.method, wants_body, wants_head });
+        self.waiting.push_back(WaitingRequest { method: request.method, wants_body, wants_head });
         match request.constant() {
-            Some(bytes) => Encoded::Ready(bytes),
+            Some(bytes) => EncodedRequest::Ready(bytes),
             None => {
                 request.write(sequence, variables, rng, output);
-                Encoded::Written
+                EncodedRequest::Written
             }
         }
     }
@@ -217,11 +221,11 @@ impl Protocol for H1 {
         &self.head
     }
 
-    fn receive(&mut self, input: &[u8], cache: &mut HeadCache) -> Result<Step, Failure> {
+    fn receive(&mut self, input: &[u8], cache: &mut HeadCache) -> Result<ProtocolStep, LoadFailure> {
         let mut at = 0;
         if let H1ReadState::Head = self.state {
             if self.waiting.is_empty() {
-                return Err(Failure::Protocol);
+                return Err(LoadFailure::Protocol);
             }
             let method = self.method();
             if self.partial.is_empty() {
@@ -230,12 +234,12 @@ impl Protocol for H1 {
                         at = length;
                         self.keep_head(&input[..length]);
                         if let Some(event) = self.begin(meaning, length) {
-                            return Ok(Step { consumed: at, event });
+                            return Ok(ProtocolStep { consumed: at, event });
                         }
                     }
                     None => {
                         self.partial.extend_from_slice(input);
-                        return Ok(Step { consumed: input.len(), event: Event::More });
+                        return Ok(ProtocolStep { consumed: input.len(), event: Event::More });
                     }
                 }
             } else {
@@ -248,25 +252,25 @@ impl Protocol for H1 {
                         let head = std::mem::take(&mut self.partial);
                         self.keep_head(&head[..length]);
                         if let Some(event) = self.begin(meaning, length) {
-                            return Ok(Step { consumed: at, event });
+                            return Ok(ProtocolStep { consumed: at, event });
                         }
                     }
-                    None => return Ok(Step { consumed: input.len(), event: Event::More }),
+                    None => return Ok(ProtocolStep { consumed: input.len(), event: Event::More }),
                 }
             }
         }
         self.body(&input[at..], at)
     }
 
-    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, LoadFailure> {
         match self.state {
             H1ReadState::UntilClose => match self.answer() {
                 Event::Answer(answer) => Ok(Some(ResponseSummary { reusable: false, ..answer })),
                 _ => Ok(None),
             },
             H1ReadState::Head if self.waiting.is_empty() => Ok(None),
-            H1ReadState::Head if self.partial.is_empty() => Err(Failure::ClosedEarly),
-            _ => Err(Failure::Truncated),
+            H1ReadState::Head if self.partial.is_empty() => Err(LoadFailure::ClosedEarly),
+            _ => Err(LoadFailure::Truncated),
         }
     }
 
@@ -294,10 +298,10 @@ impl Protocol for H1 {
 
 impl H1 {
     /// Consumes body bytes; `offset` is the position of `rest` in the caller's input.
-    fn body(&mut self, rest: &[u8], offset: usize) -> Result<Step, Failure> {
+    fn body(&mut self, rest: &[u8], offset: usize) -> Result<ProtocolStep, LoadFailure> {
         let wants = self.wants_body();
         match &mut self.state {
-            H1ReadState::Head => Ok(Step { consumed: offset, event: Event::More }),
+            H1ReadState::Head => Ok(ProtocolStep { consumed: offset, event: Event::More }),
             H1ReadState::Exact(left) => {
                 let take = (*left).min(rest.len() as u64) as usize;
                 *left -= take as u64;
@@ -310,10 +314,10 @@ impl H1 {
                     true => self.answer(),
                     false => Event::More,
                 };
-                Ok(Step { consumed: offset + take, event })
+                Ok(ProtocolStep { consumed: offset + take, event })
             }
             H1ReadState::Chunked(decoder) => {
-                let decoded = decoder.decode(rest).map_err(|_| Failure::Protocol)?;
+                let decoded = decoder.decode(rest).map_err(|_| LoadFailure::Protocol)?;
                 let length = decoded.data.len();
                 self.body += length as u64;
                 self.overhead += (decoded.consumed - length) as u64;
@@ -324,13 +328,13 @@ impl H1 {
                     false if wants && length > 0 => Event::Body { lane: 0, range },
                     false => Event::More,
                 };
-                Ok(Step { consumed, event })
+                Ok(ProtocolStep { consumed, event })
             }
             H1ReadState::UntilClose => {
                 self.body += rest.len() as u64;
                 let event =
                     if wants { Event::Body { lane: 0, range: offset..offset + rest.len() } } else { Event::More };
-                Ok(Step { consumed: offset + rest.len(), event })
+                Ok(ProtocolStep { consumed: offset + rest.len(), event })
             }
         }
     }
@@ -346,11 +350,11 @@ mod tests {
     }
     use crate::engine::request::{Expect, RequestSpec};
 
-    fn request(method: &str, wants_body: bool) -> Prepared {
+    fn request(method: &str, wants_body: bool) -> PreparedRequest {
         let mut spec = RequestSpec::get("/");
         spec.method = method.into();
         spec.expect = Expect { contains: wants_body.then(|| "x".into()), ..Expect::default() };
-        Prepared::new(&spec, "h", &[], false).unwrap()
+        PreparedRequest::new(&spec, "h", &[], false).unwrap()
     }
 
     fn feed(
@@ -358,7 +362,7 @@ mod tests {
         cache: &mut HeadCache,
         input: &[u8],
         size: usize,
-    ) -> Result<(Vec<ResponseSummary>, Vec<u8>), Failure> {
+    ) -> Result<(Vec<ResponseSummary>, Vec<u8>), LoadFailure> {
         let (mut answers, mut shown) = (Vec::new(), Vec::new());
         for piece in input.chunks(size) {
             let mut at = 0;
@@ -377,7 +381,7 @@ mod tests {
     }
 
     fn submit(h1: &mut H1, method: &str, wants_body: bool) {
-        h1.submit(&request(method, wants_body), 0, &Variables::default(), &mut Rng::new(1), &mut Vec::new());
+        h1.submit(&request(method, wants_body), 0, &SessionVariables::default(), &mut Rng::new(1), &mut Vec::new());
     }
 
     const TWO: &[u8] = b"HTTP/1.1 200 OK\r\nDate: Mon, 01 Jan 2024 00:00:00 GMT\r\nContent-Length: 5\r\n\r\nhello\
@@ -436,9 +440,9 @@ mod tests {
             feed(&mut h1, &mut cache, bytes, 7).unwrap();
             h1.end_of_input()
         };
-        assert_eq!(end(b""), Err(Failure::ClosedEarly));
-        assert_eq!(end(b"HTTP/1.1 200 O"), Err(Failure::Truncated));
-        assert_eq!(end(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"), Err(Failure::Truncated));
+        assert_eq!(end(b""), Err(LoadFailure::ClosedEarly));
+        assert_eq!(end(b"HTTP/1.1 200 O"), Err(LoadFailure::Truncated));
+        assert_eq!(end(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"), Err(LoadFailure::Truncated));
         let answer = end(b"HTTP/1.0 200 OK\r\n\r\nall of it").unwrap().unwrap();
         assert_eq!((answer.body, answer.reusable), (9, false));
     }
@@ -446,9 +450,9 @@ mod tests {
     #[test]
     fn unasked_bytes_and_nonsense_are_failures() {
         let (mut h1, mut cache) = fresh();
-        assert_eq!(h1.receive(b"HTTP/1.1 200 OK\r\n\r\n", &mut cache), Err(Failure::Protocol));
+        assert_eq!(h1.receive(b"HTTP/1.1 200 OK\r\n\r\n", &mut cache), Err(LoadFailure::Protocol));
         submit(&mut h1, "GET", false);
-        assert_eq!(h1.receive(b"SSH-2.0-nope\r\n", &mut cache), Err(Failure::Protocol));
+        assert_eq!(h1.receive(b"SSH-2.0-nope\r\n", &mut cache), Err(LoadFailure::Protocol));
     }
 
     #[test]

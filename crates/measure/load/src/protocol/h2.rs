@@ -6,11 +6,11 @@ use figures::rng::Rng;
 use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
-use super::{Encoded, Event, Protocol, ResponseSummary, Step};
-use crate::engine::failure::Failure;
+use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
-use crate::engine::request::Prepared;
-use crate::engine::session::Variables;
+use crate::engine::request::PreparedRequest;
+use crate::engine::session::SessionVariables;
 
 /// Streams before the server's SETTINGS (RFC 9113, 6.5.2 recommends at least 100).
 const UNSETTLED_MAX: usize = 100;
@@ -22,7 +22,7 @@ pub struct H2 {
     /// Unanswered requests, oldest first.
     lanes: VecDeque<Lane>,
     /// Failure of the connection, reported after earlier events.
-    broken: Option<Failure>,
+    broken: Option<LoadFailure>,
     more: bool,
     streams_max: usize,
     head: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct H2 {
 }
 
 #[derive(Debug)]
-pub struct Settings {
+pub struct H2Settings {
     limits: ClientLimits,
     /// The server's limit of streams on earlier connections, so that new ones need not wait for SETTINGS.
     learned: Option<usize>,
@@ -64,11 +64,11 @@ impl H2 {
         }
     }
 
-    fn begin(&mut self, lane: usize, list: &List, octets: usize) -> Result<bool, Failure> {
+    fn begin(&mut self, lane: usize, list: &List, octets: usize) -> Result<bool, LoadFailure> {
         let Some(request) = self.lanes.get_mut(lane) else { return Ok(false) };
         request.overhead += octets as u64;
         let first = list.iter().next().filter(|(name, _)| *name == b":status");
-        let code = first.and_then(|(_, value)| status(value)).ok_or(Failure::Protocol)?;
+        let code = first.and_then(|(_, value)| status(value)).ok_or(LoadFailure::Protocol)?;
         if (100..200).contains(&code) {
             return Ok(false);
         }
@@ -76,7 +76,7 @@ impl H2 {
         for (name, value) in list.iter() {
             if name == b"content-length" {
                 let length = std::str::from_utf8(value).ok().and_then(|v| v.parse().ok());
-                request.promised = Some(length.ok_or(Failure::Protocol)?);
+                request.promised = Some(length.ok_or(LoadFailure::Protocol)?);
             }
         }
         if request.method == Method::Head || code == 304 {
@@ -95,7 +95,7 @@ impl H2 {
         let Some(request) = self.lanes.remove(lane) else { return Event::More };
         self.client.forget(request.stream);
         if request.promised.is_some_and(|length| length != request.body) {
-            return Event::Failed { lane, class: Failure::Truncated, code: None };
+            return Event::Failed { lane, class: LoadFailure::Truncated, code: None };
         }
         self.head = request.head;
         self.body = request.kept.unwrap_or_default();
@@ -116,7 +116,7 @@ impl H2 {
 
     fn malformed(&mut self, lane: usize) -> Event {
         self.drop_lane(lane);
-        Event::Failed { lane, class: Failure::Protocol, code: None }
+        Event::Failed { lane, class: LoadFailure::Protocol, code: None }
     }
 
     fn send_rest(&mut self, lane: usize) {
@@ -164,7 +164,7 @@ impl H2 {
                     true => Event::Unprocessed { lane },
                     false => {
                         let code = Some(u16::try_from(code).unwrap_or(u16::MAX));
-                        Event::Failed { lane, class: Failure::StreamReset, code }
+                        Event::Failed { lane, class: LoadFailure::StreamReset, code }
                     }
                 })
             }
@@ -185,26 +185,26 @@ impl H2 {
     }
 }
 
-impl Protocol for H2 {
-    type Shared = Settings;
+impl ClientProtocol for H2 {
+    type Shared = H2Settings;
 
     const NAME: &'static [u8] = b"h2";
     const MULTIPLEXED: bool = true;
 
-    fn shared(job: &Job, requests: &[Prepared]) -> Result<Settings, String> {
+    fn shared(job: &Job, requests: &[PreparedRequest]) -> Result<H2Settings, String> {
         let own = job.http2.clone().unwrap_or_default();
         let limits = ClientLimits {
             streams_max: job.pipeline.max(1),
             stream_window: own.stream_window,
             connection_window: own.connection_window,
             table: own.table,
-            count_bodies: !requests.iter().any(Prepared::wants_body),
+            count_bodies: !requests.iter().any(PreparedRequest::wants_body),
             ..ClientLimits::default()
         };
-        Ok(Settings { limits, learned: None })
+        Ok(H2Settings { limits, learned: None })
     }
 
-    fn new(shared: &Settings) -> Self {
+    fn new(shared: &H2Settings) -> Self {
         H2 {
             client: Client::new(shared.limits),
             lanes: VecDeque::new(),
@@ -242,12 +242,12 @@ impl Protocol for H2 {
 
     fn submit<'a>(
         &mut self,
-        request: &'a Prepared,
+        request: &'a PreparedRequest,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         _: &mut Vec<u8>,
-    ) -> Encoded<'a> {
+    ) -> EncodedRequest<'a> {
         let (mut own_block, mut own_body) = (Vec::new(), Vec::new());
         let (block, body) = match request.constant_streamed() {
             Some(both) => both,
@@ -272,34 +272,34 @@ impl Protocol for H2 {
             kept: request.wants_body().then(Vec::new),
             head: Vec::new(),
         });
-        Encoded::Kept
+        EncodedRequest::Kept
     }
 
     fn head(&self) -> &[u8] {
         &self.head
     }
 
-    fn receive(&mut self, input: &[u8], shared: &mut Settings) -> Result<Step, Failure> {
+    fn receive(&mut self, input: &[u8], shared: &mut H2Settings) -> Result<ProtocolStep, LoadFailure> {
         if !input.is_empty() && self.broken.is_none() {
             let settled = self.client.is_settled();
             if self.client.receive(input).is_err() {
-                self.broken = Some(Failure::Protocol);
+                self.broken = Some(LoadFailure::Protocol);
             }
             self.more = true;
             if !settled && self.client.is_settled() {
                 shared.learned = Some(self.client.streams_max());
-                return Ok(Step { consumed: input.len(), event: Event::Room });
+                return Ok(ProtocolStep { consumed: input.len(), event: Event::Room });
             }
         }
         while let Some(event) = self.client.poll_event() {
             if let Some(event) = self.translate(event) {
-                return Ok(Step { consumed: input.len(), event });
+                return Ok(ProtocolStep { consumed: input.len(), event });
             }
         }
         self.more = false;
         match self.broken {
             Some(class) => Err(class),
-            None => Ok(Step { consumed: input.len(), event: Event::More }),
+            None => Ok(ProtocolStep { consumed: input.len(), event: Event::More }),
         }
     }
 
@@ -308,13 +308,13 @@ impl Protocol for H2 {
         self.more
     }
 
-    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, LoadFailure> {
         if self.lanes.is_empty() {
             return Ok(None);
         }
         match self.lanes.iter().any(|lane| lane.answered) {
-            true => Err(Failure::Truncated),
-            false => Err(Failure::ClosedEarly),
+            true => Err(LoadFailure::Truncated),
+            false => Err(LoadFailure::ClosedEarly),
         }
     }
 

@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use figures::rng::Rng;
-use http_types::{List, Taken};
+use http_types::{List, TakenLines};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{ClientConfig, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
 
-use super::{Encoded, Event, Protocol, ResponseSummary, Step};
-use crate::engine::failure::Failure;
+use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
-use crate::engine::request::Prepared;
-use crate::engine::session::Variables;
+use crate::engine::request::PreparedRequest;
+use crate::engine::session::SessionVariables;
 use crate::engine::tls;
 
 /// Kept bytes of inspected bodies at most.
@@ -26,13 +26,13 @@ const BODY_MAX: usize = 64 * 1024 * 1024;
 const SEGMENTS_MAX: usize = 10;
 
 pub struct H3 {
-    link: Option<Box<Link>>,
+    link: Option<Box<QuicLink>>,
     /// Unanswered requests, oldest first.
     lanes: VecDeque<Lane>,
     /// Translates events of the protocol core into events of the engine.
     events: VecDeque<ClientEvent>,
     found: VecDeque<Event>,
-    broken: Option<Failure>,
+    broken: Option<LoadFailure>,
     complaint: Option<String>,
     established: bool,
     /// Requests were sent before the handshake's end.
@@ -50,7 +50,7 @@ pub struct H3 {
     body: Vec<u8>,
 }
 
-struct Link {
+struct QuicLink {
     endpoint: Endpoint,
     handle: ConnectionHandle,
     client: Client,
@@ -58,7 +58,7 @@ struct Link {
     base: Instant,
 }
 
-pub struct Settings {
+pub struct H3Settings {
     config: ClientConfig,
     endpoint: Arc<EndpointConfig>,
     name: String,
@@ -80,7 +80,7 @@ struct Lane {
     head: Vec<u8>,
 }
 
-impl Link {
+impl QuicLink {
     fn instant(&self, now: u64) -> Instant {
         self.base + Duration::from_nanos(now)
     }
@@ -103,7 +103,7 @@ impl H3 {
         }
         if let Some(error) = link.client.failure() {
             self.complaint = Some(error.words.into());
-            self.broken = Some(Failure::Protocol);
+            self.broken = Some(LoadFailure::Protocol);
         }
         if self.broken.is_some() || self.events.iter().any(|event| matches!(event, ClientEvent::Lost(_))) {
             // The loss of the connection resets its streams, too.
@@ -150,7 +150,7 @@ impl H3 {
                     0x10b => Event::Unprocessed { lane },
                     _ => {
                         let code = Some(u16::try_from(code).unwrap_or(u16::MAX));
-                        Event::Failed { lane, class: Failure::StreamReset, code }
+                        Event::Failed { lane, class: LoadFailure::StreamReset, code }
                     }
                 });
             }
@@ -166,9 +166,9 @@ impl H3 {
             }
             ClientEvent::Lost(why) => {
                 self.broken.get_or_insert(match self.established {
-                    false => Failure::Tls,
-                    true if self.lanes.iter().any(|lane| lane.answered) => Failure::Truncated,
-                    true => Failure::ClosedEarly,
+                    false => LoadFailure::Tls,
+                    true if self.lanes.iter().any(|lane| lane.answered) => LoadFailure::Truncated,
+                    true => LoadFailure::ClosedEarly,
                 });
                 self.complaint.get_or_insert(why);
             }
@@ -192,7 +192,7 @@ impl H3 {
         let (Some(link), Some(request)) = (&mut self.link, self.lanes.get_mut(lane)) else { return };
         loop {
             match link.client.take_body(stream) {
-                Taken::Bytes(bytes) => {
+                TakenLines::Bytes(bytes) => {
                     request.body += bytes.len() as u64;
                     if let Some(kept) = &mut request.kept
                         && kept.len() < BODY_MAX
@@ -200,14 +200,14 @@ impl H3 {
                         kept.extend_from_slice(&bytes);
                     }
                 }
-                Taken::Later => return,
+                TakenLines::Later => return,
                 // The report of the reset or of the broken connection follows.
-                Taken::Gone => return,
-                Taken::Broken => {
+                TakenLines::Gone => return,
+                TakenLines::Broken => {
                     self.lanes.remove(lane);
-                    return self.found.push_back(Event::Failed { lane, class: Failure::Truncated, code: None });
+                    return self.found.push_back(Event::Failed { lane, class: LoadFailure::Truncated, code: None });
                 }
-                Taken::End => return self.finish(lane),
+                TakenLines::End => return self.finish(lane),
             }
         }
     }
@@ -245,17 +245,17 @@ impl Lane {
     }
 }
 
-impl Protocol for H3 {
-    type Shared = Settings;
+impl ClientProtocol for H3 {
+    type Shared = H3Settings;
 
     const NAME: &'static [u8] = b"h3";
     const MULTIPLEXED: bool = true;
     const DATAGRAMS: bool = true;
 
-    fn shared(job: &Job, _: &[Prepared]) -> Result<Settings, String> {
+    fn shared(job: &Job, _: &[PreparedRequest]) -> Result<H3Settings, String> {
         let own = job.http3.clone().unwrap_or_default();
         let spec = job.target.tls.clone().unwrap_or_default();
-        let mut crypto = (*tls::client(&spec, &job.target.host, &[Self::NAME])?.config).clone();
+        let mut crypto = (*tls::client_config(&spec, &job.target.host, &[Self::NAME])?.config).clone();
         crypto.enable_early_data = own.early_data;
         let crypto = QuicClientConfig::try_from(crypto)
             .map_err(|_| "HTTP/3 needs the cipher suite TLS_AES_128_GCM_SHA256".to_string())?;
@@ -264,7 +264,7 @@ impl Protocol for H3 {
         transport.receive_window(VarInt::from_u32(own.connection_window));
         let mut config = ClientConfig::new(Arc::new(crypto));
         config.transport_config(Arc::new(transport));
-        Ok(Settings {
+        Ok(H3Settings {
             config,
             endpoint: Arc::new(EndpointConfig::default()),
             name: job.target.host.clone(),
@@ -274,7 +274,7 @@ impl Protocol for H3 {
         })
     }
 
-    fn new(_: &Settings) -> Self {
+    fn new(_: &H3Settings) -> Self {
         H3 {
             link: None,
             lanes: VecDeque::new(),
@@ -296,18 +296,18 @@ impl Protocol for H3 {
         }
     }
 
-    fn begin(&mut self, shared: &mut Settings, now: u64) -> Result<(), Failure> {
+    fn begin(&mut self, shared: &mut H3Settings, now: u64) -> Result<(), LoadFailure> {
         let mut endpoint = Endpoint::new(shared.endpoint.clone(), None, true, None);
         let at = shared.base + Duration::from_nanos(now);
         let connected = endpoint.connect(at, shared.config.clone(), shared.peer, &shared.name);
         let (handle, quic) = connected.map_err(|why| {
             self.complaint = Some(why.to_string());
-            Failure::Tls
+            LoadFailure::Tls
         })?;
         self.early = shared.early && quic.has_0rtt();
         self.established = self.early;
         let client = Client::new(quic, ClientLimits::default());
-        self.link = Some(Box::new(Link { endpoint, handle, client, peer: shared.peer, base: shared.base }));
+        self.link = Some(Box::new(QuicLink { endpoint, handle, client, peer: shared.peer, base: shared.base }));
         self.look_for_room();
         Ok(())
     }
@@ -397,13 +397,13 @@ impl Protocol for H3 {
 
     fn submit<'a>(
         &mut self,
-        request: &'a Prepared,
+        request: &'a PreparedRequest,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         _: &mut Vec<u8>,
-    ) -> Encoded<'a> {
-        let Some(link) = &mut self.link else { return Encoded::Kept };
+    ) -> EncodedRequest<'a> {
+        let Some(link) = &mut self.link else { return EncodedRequest::Kept };
         let (mut own_section, mut own_body) = (Vec::new(), Vec::new());
         let (section, body) = match request.constant_streamed() {
             Some(both) => both,
@@ -427,15 +427,15 @@ impl Protocol for H3 {
             head: Vec::new(),
         });
         self.look_for_room();
-        Encoded::Kept
+        EncodedRequest::Kept
     }
 
     fn head(&self) -> &[u8] {
         &self.head
     }
 
-    fn receive(&mut self, input: &[u8], _: &mut Settings) -> Result<Step, Failure> {
-        let step = |event| Ok(Step { consumed: input.len(), event });
+    fn receive(&mut self, input: &[u8], _: &mut H3Settings) -> Result<ProtocolStep, LoadFailure> {
+        let step = |event| Ok(ProtocolStep { consumed: input.len(), event });
         if std::mem::take(&mut self.heard) {
             self.drive();
         }
@@ -459,7 +459,7 @@ impl Protocol for H3 {
         self.more
     }
 
-    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure> {
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, LoadFailure> {
         Ok(None)
     }
 

@@ -9,10 +9,10 @@ use std::ops::Range;
 
 use figures::rng::Rng;
 
-use crate::engine::failure::Failure;
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
-use crate::engine::request::Prepared;
-use crate::engine::session::Variables;
+use crate::engine::request::PreparedRequest;
+use crate::engine::session::SessionVariables;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseSummary {
@@ -43,7 +43,7 @@ pub enum Event {
     /// Request without an answer on a live connection; `code` of its reset.
     Failed {
         lane: usize,
-        class: Failure,
+        class: LoadFailure,
         code: Option<u16>,
     },
     /// The server did not process the request: it may be sent again.
@@ -54,22 +54,22 @@ pub enum Event {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ProtocolStep {
     pub consumed: usize,
     pub event: Event,
 }
 
 #[derive(Debug)]
-pub enum Encoded<'a> {
+pub enum EncodedRequest<'a> {
     Ready(&'a [u8]),
     /// Appended to the output.
     Written,
-    /// The core's own output ([`Protocol::output`]).
+    /// The core's own output ([`ClientProtocol::output`]).
     Kept,
 }
 
 /// One end of a connection. Sans-I/O: bytes in, bytes out, no clock.
-pub trait Protocol: Sized {
+pub trait ClientProtocol: Sized {
     /// Data of a world's connections (caches, tables).
     type Shared;
 
@@ -81,26 +81,26 @@ pub trait Protocol: Sized {
     const DATAGRAMS: bool = false;
 
     /// Fails on unusable TLS settings.
-    fn shared(job: &Job, requests: &[Prepared]) -> Result<Self::Shared, String>;
+    fn shared(job: &Job, requests: &[PreparedRequest]) -> Result<Self::Shared, String>;
 
     fn new(shared: &Self::Shared) -> Self;
 
     /// Starts the handshake of a datagram protocol at `now`, in nanoseconds as all times here. Fails with
-    /// [`Failure::Tls`].
-    fn begin(&mut self, _shared: &mut Self::Shared, _now: u64) -> Result<(), Failure> {
+    /// [`LoadFailure::Tls`].
+    fn begin(&mut self, _shared: &mut Self::Shared, _now: u64) -> Result<(), LoadFailure> {
         Ok(())
     }
     /// Tells whether requests can be sent.
     fn is_established(&self) -> bool {
         true
     }
-    /// Takes in a datagram; [`Protocol::receive`] with empty input reports its events.
+    /// Takes in a datagram; [`ClientProtocol::receive`] with empty input reports its events.
     fn take_in(&mut self, _datagram: &[u8], _now: u64) {}
     /// Fills an empty output with the next datagrams, and returns the size of each.
     fn next_datagrams(&mut self, _now: u64) -> usize {
         0
     }
-    /// Time of [`Protocol::expire`].
+    /// Time of [`ClientProtocol::expire`].
     fn deadline(&mut self) -> Option<u64> {
         None
     }
@@ -122,7 +122,7 @@ pub trait Protocol: Sized {
     fn is_going(&self) -> bool {
         false
     }
-    /// Bytes to send; [`Protocol::advance`] consumes them.
+    /// Bytes to send; [`ClientProtocol::advance`] consumes them.
     fn output(&self) -> &[u8] {
         &[]
     }
@@ -137,30 +137,30 @@ pub trait Protocol: Sized {
     /// Encodes a request. `lane` counts from the oldest unanswered request.
     fn submit<'a>(
         &mut self,
-        request: &'a Prepared,
+        request: &'a PreparedRequest,
         sequence: u64,
-        variables: &Variables,
+        variables: &SessionVariables,
         rng: &mut Rng,
         output: &mut Vec<u8>,
-    ) -> Encoded<'a>;
+    ) -> EncodedRequest<'a>;
 
-    /// Head of the last answer, for [`Prepared::wants_head`].
+    /// Head of the last answer, for [`PreparedRequest::wants_head`].
     fn head(&self) -> &[u8];
 
-    /// Consumes a prefix of the input, at least one byte or with an event. Fails with [`Failure::Protocol`], which ends
+    /// Consumes a prefix of the input, at least one byte or with an event. Fails with [`LoadFailure::Protocol`], which ends
     /// the connection.
-    fn receive(&mut self, input: &[u8], shared: &mut Self::Shared) -> Result<Step, Failure>;
+    fn receive(&mut self, input: &[u8], shared: &mut Self::Shared) -> Result<ProtocolStep, LoadFailure>;
 
-    /// Tells whether an answer is complete but unreported: then [`Protocol::receive`] needs a call even without input.
+    /// Tells whether an answer is complete but unreported: then [`ClientProtocol::receive`] needs a call even without input.
     fn is_due(&self) -> bool;
 
-    /// Handles the peer's end; returns the answer that it completes. Fails with [`Failure::ClosedEarly`] or
-    /// [`Failure::Truncated`].
-    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, Failure>;
+    /// Handles the peer's end; returns the answer that it completes. Fails with [`LoadFailure::ClosedEarly`] or
+    /// [`LoadFailure::Truncated`].
+    fn end_of_input(&mut self) -> Result<Option<ResponseSummary>, LoadFailure>;
 
-    /// Body bytes that the transport may discard unread; reported by [`Protocol::skip`].
+    /// Body bytes that the transport may discard unread; reported by [`ClientProtocol::skip`].
     fn skippable(&self) -> u64;
 
-    /// Reports `count` discarded bytes, at most [`Protocol::skippable`].
+    /// Reports `count` discarded bytes, at most [`ClientProtocol::skippable`].
     fn skip(&mut self, count: u64) -> Event;
 }

@@ -1,11 +1,11 @@
 //! The sentence that answers a run's question, at the head of its report.
 
-use figures::units::{Unit, seconds};
+use figures::units::{Unit, format_seconds};
 
 use super::model::{Point, Report, Round, Times};
-use super::text::grouped;
+use super::text::grouped_rate;
 
-pub fn sentence(report: &Report) -> String {
+pub fn answer_sentence(report: &Report) -> String {
     if !report.search.is_empty() {
         return format!("{}.", capital(&report.search));
     }
@@ -35,7 +35,7 @@ fn capital(text: &str) -> String {
 }
 
 fn time(point: &Point, of: fn(&Times) -> f64) -> String {
-    point.interval(|r: &Round| r.latency.as_ref().map(of)).map_or("–".into(), |i| seconds(i.mid))
+    point.interval(|r: &Round| r.latency.as_ref().map(of)).map_or("–".into(), |i| format_seconds(i.mid))
 }
 
 fn failing(point: &Point) -> String {
@@ -49,7 +49,7 @@ fn failing(point: &Point) -> String {
 
 pub(crate) fn many(value: f64, quantity: &str) -> String {
     let noun = if value == 1.0 { quantity.trim_end_matches('s') } else { quantity };
-    format!("{} {noun}", grouped(value))
+    format!("{} {noun}", grouped_rate(value))
 }
 
 fn nothing_succeeded(point: &Point) -> bool {
@@ -59,31 +59,31 @@ fn nothing_succeeded(point: &Point) -> bool {
 fn one(report: &Report, point: &Point) -> String {
     if nothing_succeeded(point) {
         let worst = point.rounds.iter().flat_map(Round::failure_words).max_by_key(|f| f.1);
-        let why = worst.map_or(String::new(), |(class, n)| format!(" ({}: {class})", grouped(n as f64)));
+        let why = worst.map_or(String::new(), |(class, n)| format!(" ({}: {class})", grouped_rate(n as f64)));
         let late: u64 = point.rounds.iter().map(|r| r.late).sum();
         if late > 0 {
             let more = if why.is_empty() { String::new() } else { format!(" Others failed{why}.") };
             return format!(
                 "No answer came within the run; {} right ones came after its end.{more}",
-                grouped(late as f64)
+                grouped_rate(late as f64)
             );
         }
         return format!("No request succeeded{why}.");
     }
     let wait = format!("median latency {}, p99 {}", time(point, |t| t.p50), time(point, |t| t.p99));
-    let rps = grouped(point.rps().mid);
+    let rps = grouped_rate(point.rps().mid);
     let begin = match report.quantity.as_str() {
         "connections" | "users" => format!("{rps} requests/s with {}", many(point.value, &report.quantity)),
         "connections/s offered" => {
             let rate = point.interval(|r| Some(r.connections_per_second)).map_or(0.0, |i| i.mid);
             let handshake = point.interval(|r| r.handshake.as_ref().map(|t| t.p50));
             let handshake = handshake
-                .map_or(String::new(), |i| format!(", half of their TLS handshakes within {}", seconds(i.mid)));
-            format!("{} new connections/s{handshake}", grouped(rate))
+                .map_or(String::new(), |i| format!(", half of their TLS handshakes within {}", format_seconds(i.mid)));
+            format!("{} new connections/s{handshake}", grouped_rate(rate))
         }
         _ => format!(
             "{rps} requests/s of {} offered",
-            grouped(point.interval(|r| Some(r.offered)).map_or(0.0, |i| i.mid))
+            grouped_rate(point.interval(|r| Some(r.offered)).map_or(0.0, |i| i.mid))
         ),
     };
     format!("{begin}: {wait}.{}{}", failing(point), redirected(point))
@@ -113,7 +113,7 @@ fn most(report: &Report, points: &[Point]) -> String {
     let (Some(best), Some(last)) = (good.iter().max_by(by_rate), points.last()) else { return String::new() };
     let mut text = format!(
         "At most {} requests/s, with {}: mean latency {}, p99 {}.",
-        grouped(best.rps().mid),
+        grouped_rate(best.rps().mid),
         many(best.value, &report.quantity),
         time(best, |t| t.mean),
         time(best, |t| t.p99)
@@ -121,8 +121,8 @@ fn most(report: &Report, points: &[Point]) -> String {
     if last.value != best.value {
         text += &format!(
             " With {}: {} requests/s, mean latency {}.",
-            grouped(last.value),
-            grouped(last.rps().mid),
+            grouped_rate(last.value),
+            grouped_rate(last.rps().mid),
             time(last, |t| t.mean)
         );
     }
@@ -142,19 +142,20 @@ fn offered(points: &[Point]) -> String {
     let next = lowest(points.iter().filter(|p| !kept.iter().any(|held| held.value == p.value)));
     let end = next.map_or(String::new(), |p| {
         let word = if p.value > best.value { "and no longer" } else { "but not" };
-        format!(", {word} with {}", grouped(p.value))
+        format!(", {word} with {}", grouped_rate(p.value))
     });
     format!(
         "It keeps up with {} requests/s{end}: median latency {}, p99 {}.",
-        grouped(best.value),
+        grouped_rate(best.value),
         time(best, |t| t.p50),
         time(best, |t| t.p99)
     )
 }
 
 fn reply_times(points: &[Point]) -> String {
-    let at =
-        |p: &Point| format!("{} (deviation {}) at {}", time(p, |t| t.mean), time(p, |t| t.deviation), grouped(p.value));
+    let at = |p: &Point| {
+        format!("{} (deviation {}) at {}", time(p, |t| t.mean), time(p, |t| t.deviation), grouped_rate(p.value))
+    };
     let good = sound(points);
     let by_value = |a: &&&Point, b: &&&Point| a.value.total_cmp(&b.value);
     let (Some(low), Some(high)) = (good.iter().min_by(by_value), good.iter().max_by(by_value)) else {
@@ -165,7 +166,7 @@ fn reply_times(points: &[Point]) -> String {
         text += &format!(", and {}", at(high));
     }
     if let Some(over) = lowest(points.iter().filter(|p| !good.iter().any(|held| held.value == p.value))) {
-        text += &format!("; at {} it is {}", grouped(over.value), over.verdict.word);
+        text += &format!("; at {} it is {}", grouped_rate(over.value), over.verdict.word);
     }
     text + "."
 }
@@ -173,7 +174,7 @@ fn reply_times(points: &[Point]) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::report::model::Verdict;
+    use crate::report::model::RateVerdict;
 
     pub fn point(value: f64, rps: f64, mean: f64, word: &str) -> Point {
         let times = Times { mean, p50: mean, p99: 2.0 * mean, deviation: mean / 2.0, ..Times::default() };
@@ -188,12 +189,16 @@ pub(crate) mod tests {
             ..Round::default()
         };
         let usable = crate::report::verdict::is_usable(word);
-        Point { value, rounds: vec![round], verdict: Verdict { word: word.into(), usable, ..Verdict::default() } }
+        Point {
+            value,
+            rounds: vec![round],
+            verdict: RateVerdict { word: word.into(), usable, ..RateVerdict::default() },
+        }
     }
 
     fn says(quantity: &str, open_loop: bool, points: Vec<Point>) -> String {
         let report = Report { quantity: quantity.into(), open_loop, points, ..Report::default() };
-        sentence(&report)
+        answer_sentence(&report)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Builds the report's data from the engine's outcome.
 
-use super::model::{Bounds, Capacity, Point, Ports, RequestUse, Round, ServerUse, StatusUse, Tick, Times};
+use super::model::{Bounds, Capacity, Point, PortUse, RequestUse, Round, ServerUse, StatusUse, Tick, Times};
 use crate::engine::latency::Latency;
-use crate::engine::run::{Moment, Outcome};
+use crate::engine::run::{Moment, RunOutcome};
 use crate::engine::timeline::{Coarse, RequestCounts};
 use crate::observe::kernel::Counters;
 use crate::observe::processes::ProcessSample;
@@ -36,7 +36,7 @@ fn by_status(watch: &Watch) -> Option<StatusUse> {
     })
 }
 
-pub fn times(latency: &Latency) -> Option<Times> {
+pub fn latency_times(latency: &Latency) -> Option<Times> {
     if latency.count() == 0 {
         return None;
     }
@@ -59,7 +59,7 @@ pub fn times(latency: &Latency) -> Option<Times> {
     })
 }
 
-pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters) -> Round {
+pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel: Counters) -> Round {
     let t = &outcome.total;
     let seconds = outcome.seconds.max(1e-9);
     // A refused first connection ends a run before its measured part.
@@ -88,12 +88,12 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         statuses: t.statuses.sorted().into_iter().collect(),
         resets: t.resets.sorted().into_iter().collect(),
         again: t.again,
-        latency: times(&t.corrected),
-        service: if open_loop { times(t.raw()) } else { None },
-        lag: if open_loop { times(&t.lag) } else { None },
-        first_byte: times(&t.first_byte),
-        connect: times(&t.connect),
-        handshake: times(&t.handshake),
+        latency: latency_times(&t.corrected),
+        service: if open_loop { latency_times(t.raw()) } else { None },
+        lag: if open_loop { latency_times(&t.lag) } else { None },
+        first_byte: latency_times(&t.first_byte),
+        connect: latency_times(&t.connect),
+        handshake: latency_times(&t.handshake),
         client_busy: outcome.busy.clone(),
         client_waited: outcome.waited.clone(),
         client_cpu_per_request: (t.answers > 0).then(|| outcome.client_cpu / t.answers as f64),
@@ -104,7 +104,7 @@ pub fn round(outcome: &Outcome, open_loop: bool, watch: &Watch, kernel: Counters
         tls_error: outcome.tls_error.clone(),
         refused: outcome.refused.clone(),
         starved: outcome.starved,
-        ports: Ports {
+        ports: PortUse {
             sources: t.connect_cost.sources.max(1) as usize,
             available: outcome.ports,
             // Few calls on an otherwise busy processor mean nothing.
@@ -133,7 +133,7 @@ fn request_use(kind: &RequestCounts) -> RequestUse {
     }
 }
 
-fn server_use(watch: &Watch, outcome: &Outcome) -> Option<ServerUse> {
+fn server_use(watch: &Watch, outcome: &RunOutcome) -> Option<ServerUse> {
     let (first, last) = (watch.looks.first()?, watch.looks.last()?);
     let span = last.0 - first.0;
     if last.1.processes == 0 || span <= 0.0 {
@@ -155,7 +155,7 @@ fn server_use(watch: &Watch, outcome: &Outcome) -> Option<ServerUse> {
 }
 
 /// One interval of the time series; `due` holds times by due time.
-pub fn tick(moment: &Moment, due: Option<&Coarse>, watch: &Watch) -> Tick {
+pub fn build_tick(moment: &Moment, due: Option<&Coarse>, watch: &Watch) -> Tick {
     let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
     let finite = |f: &dyn Fn(&Coarse) -> f64| due.map(f).filter(|v| v.is_finite());
     let near = |t: f64| {
@@ -183,18 +183,18 @@ pub fn tick(moment: &Moment, due: Option<&Coarse>, watch: &Watch) -> Tick {
     }
 }
 
-fn series(outcome: &Outcome, watch: &Watch) -> Vec<Tick> {
-    outcome.moments.iter().enumerate().map(|(i, m)| tick(m, outcome.timeline.0.get(i), watch)).collect()
+fn series(outcome: &RunOutcome, watch: &Watch) -> Vec<Tick> {
+    outcome.moments.iter().enumerate().map(|(i, m)| build_tick(m, outcome.timeline.0.get(i), watch)).collect()
 }
 
 /// Greatest usable rate of the points, as a capacity without objective.
-pub fn greatest(points: &[Point]) -> Option<Capacity> {
+pub fn greatest_capacity(points: &[Point]) -> Option<Capacity> {
     let usable = points.iter().filter(|p| p.verdict.usable);
     let best = usable.max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid))?;
-    Some(capacity(best, String::new(), best.rps().into()))
+    Some(point_capacity(best, String::new(), best.rps().into()))
 }
 
-pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
+pub fn point_capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
     Capacity {
         rps,
         objective,
@@ -206,7 +206,7 @@ pub fn capacity(point: &Point, objective: String, rps: Bounds) -> Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::model::Verdict;
+    use crate::report::model::RateVerdict;
 
     fn look(cpu: f64) -> ProcessSample {
         ProcessSample { cpu, processes: 1, threads: 1, memory: 1e6, ..ProcessSample::default() }
@@ -215,8 +215,8 @@ mod tests {
     #[test]
     fn without_an_answer_nothing_costs_anything_a_request() {
         let watch = Watch { looks: vec![(0.0, look(1.0)), (1.0, look(1.5))], ..Watch::default() };
-        let outcome = Outcome { seconds: 1.0, client_cpu: 0.3, ..Outcome::default() };
-        let r = round(&outcome, false, &watch, Counters::default());
+        let outcome = RunOutcome { seconds: 1.0, client_cpu: 0.3, ..RunOutcome::default() };
+        let r = build_round(&outcome, false, &watch, Counters::default());
         let server = r.server.clone().unwrap();
         assert_eq!((server.cpu_per_request, r.client_cpu_per_request), (None, None));
         assert!((server.processors - 0.5).abs() < 1e-9);
@@ -228,7 +228,8 @@ mod tests {
     #[test]
     fn intervals_of_times_do_not_reach_below_zero() {
         let of = |mean: f64| Round { latency: Some(Times { mean, ..Times::default() }), ..Round::default() };
-        let point = Point { value: 1.0, rounds: vec![of(0.001), of(0.001), of(0.030)], verdict: Verdict::default() };
+        let point =
+            Point { value: 1.0, rounds: vec![of(0.001), of(0.001), of(0.030)], verdict: RateVerdict::default() };
         let i = point.interval(|r| r.latency.as_ref().map(|t| t.mean)).unwrap();
         assert!(i.low > 0.0 && i.low < i.mid && i.mid < i.high, "{i:?}");
         let errors = point.interval(|r| Some(r.error_share())).unwrap();
@@ -239,7 +240,7 @@ mod tests {
     fn a_stall_is_a_mountain_over_time() {
         use crate::engine::job::Model;
         use crate::engine::profile::{Arrivals, Profile};
-        use crate::engine::sim::{Sim, job, ok, play};
+        use crate::engine::sim::{Sim, job, ok, play_world};
         // No answers between the second and the third second.
         let s = 1_000_000_000;
         let sim = Sim::new(Box::new(move |now, _, _| {
@@ -250,7 +251,7 @@ mod tests {
         job.model = Model::Open { arrivals: Arrivals::Fixed };
         job.profile = Profile::constant(100.0, 5.0);
         job.interval = 0.5;
-        let (_, done) = play(sim, &job);
+        let (_, done) = play_world(sim, &job);
         let moment = |i: usize| Moment {
             at: (i + 1) as f64 * 0.5,
             seconds: 0.5,
@@ -258,11 +259,11 @@ mod tests {
             open: 0,
             pending: 0,
         };
-        let outcome = Outcome {
+        let outcome = RunOutcome {
             moments: (0..10).map(moment).collect(),
             timeline: done.timeline,
             interval: 0.5,
-            ..Outcome::default()
+            ..RunOutcome::default()
         };
         let ticks = series(&outcome, &Watch::default());
         assert!(ticks.iter().all(|t| t.max.is_some()), "no gap");

@@ -1,6 +1,6 @@
 //! The report as CSV: one line for each round of each point.
 
-use figures::table::Table;
+use figures::table::TextTable;
 
 use super::model::{Report, Round, Times};
 
@@ -44,8 +44,8 @@ const HEADS: [&str; 37] = [
     "listen_overflows",
 ];
 
-pub fn table(report: &Report) -> Table {
-    let mut table = Table::new(&HEADS);
+pub fn csv_table(report: &Report) -> TextTable {
+    let mut table = TextTable::new(&HEADS);
     for point in &report.points {
         for (i, r) in point.rounds.iter().enumerate() {
             table.row(cells(point.value, i + 1, &point.verdict.word, r));

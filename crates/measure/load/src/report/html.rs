@@ -1,17 +1,17 @@
 //! The report as one self-contained page.
 
-use figures::page::{Page, Tone};
+use figures::page::{HtmlPage, Tone};
 use figures::plot::Plot;
-use figures::table::Table;
-use figures::units::{Unit, bytes, count, seconds};
+use figures::table::TextTable;
+use figures::units::{Unit, format_bytes, format_count, format_seconds};
 
-use super::model::{Point, Report, Round, Times, Verdict};
+use super::model::{Point, RateVerdict, Report, Round, Times};
 use super::plots;
-use super::text::{grouped, middle};
+use super::text::{grouped_rate, middle_round};
 
-pub fn page(report: &Report) -> String {
-    let mut page = Page::new(&report.title);
-    page.answer(&super::answer::sentence(report));
+pub fn report_page(report: &Report) -> String {
+    let mut page = HtmlPage::new(&report.title);
+    page.answer(&super::answer::answer_sentence(report));
     if report.interrupted {
         page.note(Tone::Warning, "Stopped before the end.", "The figures cover the time until then.");
     }
@@ -21,7 +21,7 @@ pub fn page(report: &Report) -> String {
     }
     page.paragraph(&format!("{} {}", report.load, report.target.url));
     if let [point] = report.points.as_slice()
-        && let Some(round) = middle(point)
+        && let Some(round) = middle_round(point)
     {
         page.cards(&cards(report, point, round));
         page.paragraph(&format!("{}.", round.account()));
@@ -38,20 +38,20 @@ pub fn page(report: &Report) -> String {
 fn picture(report: &Report) -> (Plot, String) {
     let rounds = report.points.iter().map(|p| p.rounds.len()).max().unwrap_or(1);
     if report.points.len() == 1 {
-        let plot = plots::percentiles(&plots::percentile_curves(report));
+        let plot = plots::percentile_plot(&plots::percentile_curves(report));
         return (plot, "Each sample is one request; nothing is interpolated.".into());
     }
     if report.quantity == "connections/s offered" {
         let plot = plots::reply_time(report);
-        let caption = plots::caption(&plot, rounds);
+        let caption = plots::plot_caption(&plot, rounds);
         return (plot, format!("{caption} A growing deviation is the first sign of saturation."));
     }
     let plot = plots::rate_and_latency(report);
-    let caption = plots::caption(&plot, rounds);
+    let caption = plots::plot_caption(&plot, rounds);
     (plot, caption)
 }
 
-fn doubts(page: &mut Page, report: &Report) {
+fn doubts(page: &mut HtmlPage, report: &Report) {
     page.heading("Doubts");
     if let [point] = report.points.as_slice() {
         verdict(page, &point.verdict);
@@ -66,7 +66,7 @@ fn doubts(page: &mut Page, report: &Report) {
     }
 }
 
-pub fn tone(verdict: &Verdict) -> Tone {
+pub fn verdict_tone(verdict: &RateVerdict) -> Tone {
     match verdict.word.as_str() {
         "valid" => Tone::Good,
         "overloaded" | "not repeatable" => Tone::Warning,
@@ -74,27 +74,31 @@ pub fn tone(verdict: &Verdict) -> Tone {
     }
 }
 
-fn verdict(page: &mut Page, verdict: &Verdict) {
-    page.note(tone(verdict), &format!("Verdict: {}.", verdict.word), &verdict.reasons.join(". "));
+fn verdict(page: &mut HtmlPage, verdict: &RateVerdict) {
+    page.note(verdict_tone(verdict), &format!("Verdict: {}.", verdict.word), &verdict.reasons.join(". "));
 }
 
-fn sweep_verdicts(page: &mut Page, report: &Report) {
+fn sweep_verdicts(page: &mut HtmlPage, report: &Report) {
     let odd: Vec<&Point> = report.points.iter().filter(|p| p.verdict.word != "valid").collect();
     if odd.is_empty() {
         page.note(Tone::Good, "Verdict: valid.", "Every point.");
     }
     // Merges equal doubts about several points.
-    let mut said: Vec<(&Verdict, Vec<String>, String)> = Vec::new();
+    let mut said: Vec<(&RateVerdict, Vec<String>, String)> = Vec::new();
     for point in odd {
         let reason = point.verdict.reasons.first().cloned().unwrap_or_default();
         match said.iter_mut().find(|(verdict, ..)| verdict.word == point.verdict.word) {
-            Some((_, values, _)) => values.push(grouped(point.value)),
-            None => said.push((&point.verdict, vec![grouped(point.value)], reason)),
+            Some((_, values, _)) => values.push(grouped_rate(point.value)),
+            None => said.push((&point.verdict, vec![grouped_rate(point.value)], reason)),
         }
     }
     for (verdict, values, reason) in said {
         let first = if values.len() > 1 { format!("(at {}) ", values[0]) } else { String::new() };
-        page.note(tone(verdict), &format!("At {}: {}.", values.join("; "), verdict.word), &format!("{first}{reason}"));
+        page.note(
+            verdict_tone(verdict),
+            &format!("At {}: {}.", values.join("; "), verdict.word),
+            &format!("{first}{reason}"),
+        );
     }
 }
 
@@ -103,21 +107,21 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
         1 => "one run".to_string(),
         n => format!("± {} over {n} rounds", Unit::Share.write(point.rps().relative_half_width())),
     };
-    let mut cards = vec![(grouped(point.rps().mid), "requests/s".to_string(), spread)];
+    let mut cards = vec![(grouped_rate(point.rps().mid), "requests/s".to_string(), spread)];
     if report.open_loop {
-        cards.push((grouped(r.offered), "offered/s".into(), "by the plan".into()));
+        cards.push((grouped_rate(r.offered), "offered/s".into(), "by the plan".into()));
     }
     if let Some(t) = &r.latency {
-        cards.push((seconds(t.p50), "median latency".into(), format!("mean {}", seconds(t.mean))));
-        cards.push((seconds(t.p99), "p99".into(), format!("p99.9 {}", seconds(t.p999))));
-        cards.push((seconds(t.max), "longest".into(), format!("of {}", count(t.count as f64))));
+        cards.push((format_seconds(t.p50), "median latency".into(), format!("mean {}", format_seconds(t.mean))));
+        cards.push((format_seconds(t.p99), "p99".into(), format!("p99.9 {}", format_seconds(t.p999))));
+        cards.push((format_seconds(t.max), "longest".into(), format!("of {}", format_count(t.count as f64))));
     }
     if let Some(t) = r.handshake.as_ref().filter(|_| !report.target.tls.is_empty()) {
-        let first = r.connect.as_ref().map_or(String::new(), |c| format!("after {} for TCP", seconds(c.p50)));
-        cards.push((seconds(t.p50), "TLS handshake".into(), first));
+        let first = r.connect.as_ref().map_or(String::new(), |c| format!("after {} for TCP", format_seconds(c.p50)));
+        cards.push((format_seconds(t.p50), "TLS handshake".into(), first));
     }
     if let Some(t) = &r.first_byte {
-        cards.push((seconds(t.p50), "first byte".into(), format!("p99 {}", seconds(t.p99))));
+        cards.push((format_seconds(t.p50), "first byte".into(), format!("p99 {}", format_seconds(t.p99))));
     }
     cards.push((
         Unit::Share.write(r.error_share()),
@@ -126,26 +130,26 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
     ));
     if let Some(s) = &r.server {
         cards.push((
-            s.cpu_per_request.map_or("–".into(), seconds),
+            s.cpu_per_request.map_or("–".into(), format_seconds),
             "server CPU/request".into(),
             format!("{:.2} CPUs", s.processors),
         ));
         cards.push((
-            bytes(s.memory_peak),
+            format_bytes(s.memory_peak),
             "server memory".into(),
-            figures::units::counted(s.processes as u64, "process", "processes"),
+            figures::units::format_counted(s.processes as u64, "process", "processes"),
         ));
     }
     cards
 }
 
-fn figures(page: &mut Page, report: &Report) {
+fn figures(page: &mut HtmlPage, report: &Report) {
     let rounds = report.points.iter().map(|p| p.rounds.len()).max().unwrap_or(1);
     let mut list: Vec<(String, String)> = Vec::new();
     if report.points.len() > 1 {
         if report.quantity == "connections/s offered" {
             let plot = plots::rate_and_latency(report);
-            list.push((plot.figure(), plots::caption(&plot, rounds)));
+            list.push((plot.figure(), plots::plot_caption(&plot, rounds)));
         }
         if report.open_loop {
             list.push((
@@ -161,21 +165,21 @@ fn figures(page: &mut Page, report: &Report) {
                 reply.figure(),
                 format!(
                     "Over {} samples in all. A growing deviation is the first sign of saturation.",
-                    count(samples as f64)
+                    format_count(samples as f64)
                 ),
             )
         }));
-        if let Some((memory, cpu)) = plots::server(report) {
+        if let Some((memory, cpu)) = plots::server_plots(report) {
             list.push((memory.figure(), "Proportional set size of all its processes.".into()));
             list.push((cpu.figure(), "User and system time of all its processes; falls as batches grow.".into()));
         }
     }
     if report.points.len() > 1 {
-        let plot = plots::percentiles(&plots::percentile_curves(report));
+        let plot = plots::percentile_plot(&plots::percentile_curves(report));
         list.push((plot.figure(), "Each sample is one request; nothing is interpolated.".into()));
     }
     if let [point] = report.points.as_slice()
-        && let Some(round) = middle(point)
+        && let Some(round) = middle_round(point)
     {
         list.extend(plots::over_time(&round.series, report.open_loop).iter().map(|p| (p.figure(), String::new())));
     }
@@ -183,9 +187,9 @@ fn figures(page: &mut Page, report: &Report) {
     page.figures(&list);
 }
 
-fn tables(page: &mut Page, report: &Report) {
+fn tables(page: &mut HtmlPage, report: &Report) {
     page.heading("Latency");
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         &report.quantity,
         "<",
         "requests/s",
@@ -200,11 +204,12 @@ fn tables(page: &mut Page, report: &Report) {
         "max",
     ]);
     for point in &report.points {
-        let Some(r) = middle(point) else { continue };
+        let Some(r) = middle_round(point) else { continue };
         let mut add = |name: &str, times: &Option<Times>| {
             if let Some(t) = times {
-                let cells = [t.mean, t.deviation, t.min, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(seconds);
-                let first = [grouped(point.value), name.to_string(), grouped(r.rps)];
+                let cells =
+                    [t.mean, t.deviation, t.min, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(format_seconds);
+                let first = [grouped_rate(point.value), name.to_string(), grouped_rate(r.rps)];
                 table.row(first.into_iter().chain(cells));
             }
         };
@@ -217,13 +222,13 @@ fn tables(page: &mut Page, report: &Report) {
     }
     page.table(&table);
     if let [point] = report.points.as_slice()
-        && let Some(r) = middle(point).filter(|r| !r.requests.is_empty())
+        && let Some(r) = middle_round(point).filter(|r| !r.requests.is_empty())
     {
         page.subheading("By request");
-        page.table(&super::text::requests(report, r));
+        page.table(&super::text::request_table(report, r));
     }
     page.heading("Answers and resources");
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         &report.quantity,
         "rounds",
         "± 95 %",
@@ -240,35 +245,35 @@ fn tables(page: &mut Page, report: &Report) {
         "<verdict",
     ]);
     for point in &report.points {
-        let Some(r) = middle(point) else { continue };
+        let Some(r) = middle_round(point) else { continue };
         let list = |items: Vec<String>| if items.is_empty() { "none".to_string() } else { items.join(", ") };
         let s = r.server.as_ref();
         table.row([
-            grouped(point.value),
+            grouped_rate(point.value),
             point.rounds.len().to_string(),
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { "–".into() },
-            grouped(r.answers as f64),
-            list(r.statuses.iter().map(|(s, n)| format!("{s}: {}", count(*n as f64))).collect()),
-            list(r.failure_words().map(|(c, n)| format!("{c}: {}", count(n as f64))).collect()),
-            bytes(r.bytes_per_second),
-            count(r.connections_per_second),
-            s.map_or("–".into(), |s| s.cpu_per_request.map_or("–".into(), seconds)),
+            grouped_rate(r.answers as f64),
+            list(r.statuses.iter().map(|(s, n)| format!("{s}: {}", format_count(*n as f64))).collect()),
+            list(r.failure_words().map(|(c, n)| format!("{c}: {}", format_count(n as f64))).collect()),
+            format_bytes(r.bytes_per_second),
+            format_count(r.connections_per_second),
+            s.map_or("–".into(), |s| s.cpu_per_request.map_or("–".into(), format_seconds)),
             s.map_or("–".into(), |s| format!("{:.2}", s.processors)),
-            s.map_or("–".into(), |s| bytes(s.memory_peak)),
-            r.client_cpu_per_request.map_or("–".into(), seconds),
+            s.map_or("–".into(), |s| format_bytes(s.memory_peak)),
+            r.client_cpu_per_request.map_or("–".into(), format_seconds),
             Unit::Share.write(r.client_busy.iter().copied().fold(0.0, f64::max)),
             point.verdict.word.clone(),
         ]);
     }
     let column = table.heads.len() - 1;
-    page.table_with(&table, |row, c| (c == column).then(|| tone(&report.points[row].verdict)));
+    page.table_with(&table, |row, c| (c == column).then(|| verdict_tone(&report.points[row].verdict)));
 }
 
-fn environment(page: &mut Page, report: &Report) {
+fn environment(page: &mut HtmlPage, report: &Report) {
     page.heading("How it was measured");
     for point in &report.points {
-        if let Some(s) = middle(point).and_then(|r| r.status.as_ref()) {
-            page.paragraph(&format!("The server's status page, at {}: {}.", grouped(point.value), s.words()));
+        if let Some(s) = middle_round(point).and_then(|r| r.status.as_ref()) {
+            page.paragraph(&format!("The server's status page, at {}: {}.", grouped_rate(point.value), s.words()));
         }
     }
     page.paragraph(&report.machine.sentence());
@@ -300,10 +305,10 @@ mod tests {
                 due: 100,
                 in_time: 99,
                 late: 1,
-                latency: crate::report::build::times(&latency),
+                latency: crate::report::build::latency_times(&latency),
                 ..Round::default()
             };
-            let verdict = crate::report::verdict::judge(std::slice::from_ref(&round), false);
+            let verdict = crate::report::verdict::judge_rounds(std::slice::from_ref(&round), false);
             Point { value: *value, rounds: vec![round], verdict }
         };
         Report {
@@ -317,7 +322,7 @@ mod tests {
     #[test]
     fn the_answer_comes_first_then_its_picture_the_figures_the_doubts() {
         for values in [&[50.0][..], &[1.0, 10.0, 100.0]] {
-            let html = page(&report(values));
+            let html = report_page(&report(values));
             let at = |what: &str| html.find(what).unwrap_or_else(|| panic!("{what} is missing"));
             let order = [
                 at("class=\"answer\""),
@@ -331,7 +336,7 @@ mod tests {
                 assert!(html.contains(form), "{form}");
             }
         }
-        assert!(page(&report(&[50.0])).contains("100 due = 99 answered + 1 answered after the end."));
-        assert!(page(&report(&[])).contains("Nothing was measured."));
+        assert!(report_page(&report(&[50.0])).contains("100 due = 99 answered + 1 answered after the end."));
+        assert!(report_page(&report(&[])).contains("Nothing was measured."));
     }
 }

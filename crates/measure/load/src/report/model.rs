@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use figures::stats::Interval;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::failure::Failure;
+use crate::engine::failure::LoadFailure;
 use crate::observe::kernel::Counters;
-use crate::observe::machine::Machine;
+use crate::observe::machine::ObservedMachine;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
@@ -18,7 +18,7 @@ pub struct Report {
     pub command: Vec<String>,
     /// Since 1970.
     pub started: u64,
-    pub machine: Machine,
+    pub machine: ObservedMachine,
     pub target: Target,
     /// Load in words, and the quantity in which points differ (`connections`, `requests/s offered` …).
     pub load: String,
@@ -54,7 +54,7 @@ pub struct Target {
 pub struct Point {
     pub value: f64,
     pub rounds: Vec<Round>,
-    pub verdict: Verdict,
+    pub verdict: RateVerdict,
 }
 
 impl Point {
@@ -146,7 +146,7 @@ pub struct Round {
     pub refused: Option<String>,
     /// Available local ports, and the cost of finding one.
     #[serde(default)]
-    pub ports: Ports,
+    pub ports: PortUse,
     pub server: Option<ServerUse>,
     #[serde(default)]
     pub status: Option<StatusUse>,
@@ -171,9 +171,9 @@ impl Round {
 
     pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
         self.failures.iter().map(|(class, n)| match (&self.tls_error, &self.refused) {
-            (Some(why), _) if class == Failure::Tls.word() => (format!("{class} ({why})"), *n),
-            (_, Some(why)) if class == Failure::Connect.word() => (format!("{class} ({why})"), *n),
-            _ if class == Failure::StreamReset.word() => {
+            (Some(why), _) if class == LoadFailure::Tls.word() => (format!("{class} ({why})"), *n),
+            (_, Some(why)) if class == LoadFailure::Connect.word() => (format!("{class} ({why})"), *n),
+            _ if class == LoadFailure::StreamReset.word() => {
                 let codes = self.resets.iter().map(|(code, n)| format!("{} {n}", reset_word(*code)));
                 (format!("{class} ({})", codes.collect::<Vec<_>>().join(", ")), *n)
             }
@@ -196,13 +196,13 @@ impl Round {
     }
 
     pub fn unsent(&self) -> u64 {
-        self.failures.get(Failure::Unsent.word()).copied().unwrap_or(0)
+        self.failures.get(LoadFailure::Unsent.word()).copied().unwrap_or(0)
     }
 
     /// Writes the outcomes of all due requests as a sum.
     pub fn account(&self) -> String {
-        use figures::units::grouped;
-        let n = |n: u64| grouped(n as i64);
+        use figures::units::format_grouped;
+        let n = |n: u64| format_grouped(n as i64);
         let mut parts = vec![format!("{} answered", n(self.in_time))];
         if self.late > 0 {
             parts.push(format!("{} answered after the end", n(self.late)));
@@ -234,7 +234,7 @@ pub fn reset_word(code: u16) -> String {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ports {
+pub struct PortUse {
     /// Source addresses, and their ports.
     pub sources: usize,
     pub available: u64,
@@ -306,16 +306,16 @@ pub struct StatusUse {
 
 impl StatusUse {
     pub fn words(&self) -> String {
-        use figures::units::{bytes, counted, grouped, seconds};
-        let n = |v: f64| grouped(v.round() as i64);
+        use figures::units::{format_bytes, format_counted, format_grouped, format_seconds};
+        let n = |v: f64| format_grouped(v.round() as i64);
         let parts = [
             self.requests_per_second.map(|v| format!("{} requests/s by its own count", n(v))),
             self.connections_per_second.map(|v| format!("{} new connections/s", n(v))),
-            self.active.map(|v| format!("up to {}", counted(v.round() as u64, "connection", "connections"))),
+            self.active.map(|v| format!("up to {}", format_counted(v.round() as u64, "connection", "connections"))),
             self.dropped.filter(|v| *v > 0.0).map(|v| format!("{} dropped", n(v))),
             self.processors.map(|v| format!("{v:.2} CPUs")),
-            self.cpu_per_request.map(|v| format!("{} CPU time per request", seconds(v))),
-            self.memory.map(bytes),
+            self.cpu_per_request.map(|v| format!("{} CPU time per request", format_seconds(v))),
+            self.memory.map(format_bytes),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -342,7 +342,7 @@ pub struct Tick {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct RateVerdict {
     /// `valid`, `disturbed`, `client-bound`, `port-bound`, `error-bound`, `overloaded`, `not repeatable`.
     pub word: String,
     pub reasons: Vec<String>,

@@ -4,7 +4,7 @@ use figures::plot::{Axis, Mark, Plot, Point as Dot, Series};
 use figures::units::Unit;
 
 use super::model::{Point, Report, Round, Tick, Times};
-use super::text::middle;
+use super::text::middle_round;
 use crate::engine::latency::Latency;
 
 /// Shortest drawn time in seconds: shorter ones would stretch the axis.
@@ -12,7 +12,7 @@ const SHORTEST: f64 = 1e-6;
 
 /// A point with its interval over rounds; hollow where the server was not the limit, or failures or a growing queue
 /// spoil the figure.
-pub fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
+pub fn point_dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
     let hollow = !point.verdict.usable || point.verdict.word == "overloaded";
     point.interval(of).map(|i| {
         let (low, high) = if point.has_interval() { (i.low.max(0.0), i.high) } else { (i.mid, i.mid) };
@@ -21,7 +21,7 @@ pub fn dot(point: &Point, of: &dyn Fn(&Round) -> Option<f64>) -> Option<Dot> {
 }
 
 /// Caption of a plot of means.
-pub fn caption(plot: &Plot, rounds: usize) -> String {
+pub fn plot_caption(plot: &Plot, rounds: usize) -> String {
     let bars = match rounds {
         0 | 1 => "One run per point.".to_string(),
         2 => "Means of 2 rounds.".to_string(),
@@ -32,7 +32,7 @@ pub fn caption(plot: &Plot, rounds: usize) -> String {
 }
 
 fn dots(report: &Report, of: &dyn Fn(&Round) -> Option<f64>) -> Vec<Dot> {
-    report.points.iter().filter_map(|p| dot(p, of)).collect()
+    report.points.iter().filter_map(|p| point_dot(p, of)).collect()
 }
 
 /// Axis of the points' quantity: logarithmic beyond a factor of twenty.
@@ -105,7 +105,7 @@ pub fn answered_against_offered(report: &Report) -> Plot {
 }
 
 /// Server's memory and CPU per request; `None` when not watched.
-pub fn server(report: &Report) -> Option<(Plot, Plot)> {
+pub fn server_plots(report: &Report) -> Option<(Plot, Plot)> {
     let memory = dots(report, &|r| r.server.as_ref().map(|s| s.memory_peak));
     if memory.is_empty() {
         return None;
@@ -130,7 +130,7 @@ pub fn server(report: &Report) -> Option<(Plot, Plot)> {
 }
 
 /// Latency by percentile, stretched towards the slowest.
-pub fn percentiles(curves: &[(String, &Times)]) -> Plot {
+pub fn percentile_plot(curves: &[(String, &Times)]) -> Plot {
     let mut plot = Plot::new(
         "Latency by percentile",
         Axis::linear("percentile", Unit::Plain),
@@ -180,7 +180,7 @@ pub fn over_time(series: &[Tick], open_loop: bool) -> Vec<Plot> {
 /// Percentile curves: plan, send and lateness of a single point; the latency of each of several.
 pub fn percentile_curves(report: &Report) -> Vec<(String, &Times)> {
     if let [point] = report.points.as_slice() {
-        let Some(r) = middle(point) else { return Vec::new() };
+        let Some(r) = middle_round(point) else { return Vec::new() };
         let name = if report.open_loop { "from the schedule" } else { "latency" };
         let all = [(name, &r.latency), ("from the send", &r.service), ("generator's lateness", &r.lag)];
         return all.into_iter().filter_map(|(n, t)| t.as_ref().map(|t| (n.to_string(), t))).collect();
@@ -188,5 +188,5 @@ pub fn percentile_curves(report: &Report) -> Vec<(String, &Times)> {
     // More than six curves are indistinguishable.
     let step = report.points.len().div_ceil(6).max(1);
     let chosen = report.points.iter().rev().step_by(step).collect::<Vec<_>>().into_iter().rev();
-    chosen.filter_map(|p| Some((super::text::grouped(p.value), middle(p)?.latency.as_ref()?))).collect()
+    chosen.filter_map(|p| Some((super::text::grouped_rate(p.value), middle_round(p)?.latency.as_ref()?))).collect()
 }

@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 
-use figures::table::Table;
-use figures::units::{Unit, bytes, counted, seconds};
+use figures::table::TextTable;
+use figures::units::{Unit, format_bytes, format_counted, format_seconds};
 
 use super::model::{Point, Report, Round, Times};
 
 /// Summarizes one point in full, several as a table.
-pub fn summary(report: &Report) -> String {
+pub fn report_summary(report: &Report) -> String {
     let mut out = format!("{}\n{}\n", report.load, report.target.url);
     if !report.points.is_empty() {
-        let _ = writeln!(out, "\n{}", super::answer::sentence(report));
+        let _ = writeln!(out, "\n{}", super::answer::answer_sentence(report));
     }
     match report.points.as_slice() {
         [] => out.push_str("nothing was measured\n"),
@@ -28,7 +28,7 @@ pub fn summary(report: &Report) -> String {
 }
 
 fn one(report: &Report, point: &Point, out: &mut String) {
-    let Some(r) = middle(point) else { return };
+    let Some(r) = middle_round(point) else { return };
     if r.refused.is_some() {
         return verdict(point, out);
     }
@@ -37,30 +37,30 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         1 => String::new(),
         n => format!("   ± {} over {n} rounds", Unit::Share.write(rps.relative_half_width())),
     };
-    let _ = writeln!(out, "\n  {} requests/s{spread}", grouped(rps.mid));
+    let _ = writeln!(out, "\n  {} requests/s{spread}", grouped_rate(rps.mid));
     // Otherwise the sum of the due requests would seem to contradict it.
     let before = r.good.saturating_sub(r.in_time);
     let before = match before * 100 > r.answers {
-        true => format!(", {} of them to requests due in the warm-up", grouped(before as f64)),
+        true => format!(", {} of them to requests due in the warm-up", grouped_rate(before as f64)),
         false => String::new(),
     };
     let _ = writeln!(
         out,
         "  {} responses{before} in {}, {}/s received",
-        grouped(r.answers as f64),
-        seconds(r.seconds),
-        bytes(r.bytes_per_second)
+        grouped_rate(r.answers as f64),
+        format_seconds(r.seconds),
+        format_bytes(r.bytes_per_second)
     );
     if report.open_loop {
-        let _ = writeln!(out, "  offered {}/s", grouped(r.offered));
+        let _ = writeln!(out, "  offered {}/s", grouped_rate(r.offered));
     }
     if r.connections_per_second >= 1.0 {
-        let _ = writeln!(out, "  {} new connections/s", grouped(r.connections_per_second));
+        let _ = writeln!(out, "  {} new connections/s", grouped_rate(r.connections_per_second));
     }
-    let mut table = Table::new(&["<", "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut table = TextTable::new(&["<", "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
     let mut add = |name: &str, times: &Option<Times>| {
         if let Some(t) = times {
-            let cells = [t.mean, t.deviation, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(seconds);
+            let cells = [t.mean, t.deviation, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(format_seconds);
             table.row(std::iter::once(format!("  {name}")).chain(cells));
         }
     };
@@ -74,30 +74,33 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         let _ = write!(out, "\n{}", table.text());
     }
     if !r.requests.is_empty() {
-        let _ = write!(out, "\n{}", requests(report, r).text());
+        let _ = write!(out, "\n{}", request_table(report, r).text());
     }
     out.push('\n');
-    let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped(*n as f64))).collect();
+    let statuses: Vec<String> = r.statuses.iter().map(|(s, n)| format!("{s}: {}", grouped_rate(*n as f64))).collect();
     if !statuses.is_empty() {
         let _ = writeln!(out, "  status  {}", statuses.join("   "));
     }
     for (class, n) in r.failure_words() {
-        let _ = writeln!(out, "  failed  {class}: {}", grouped(n as f64));
+        let _ = writeln!(out, "  failed  {class}: {}", grouped_rate(n as f64));
     }
     if r.again > 0 {
-        let _ =
-            writeln!(out, "  again   {} that the server had not processed", counted(r.again, "request", "requests"));
+        let _ = writeln!(
+            out,
+            "  again   {} that the server had not processed",
+            format_counted(r.again, "request", "requests")
+        );
     }
     let _ = writeln!(out, "  sum     {}", r.account());
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
             "  server  {} CPU time per request, {:.2} CPUs, peak memory {} ({}, {})",
-            s.cpu_per_request.map_or("–".into(), seconds),
+            s.cpu_per_request.map_or("–".into(), format_seconds),
             s.processors,
-            bytes(s.memory_peak),
-            counted(s.processes as u64, "process", "processes"),
-            counted(s.threads as u64, "thread", "threads")
+            format_bytes(s.memory_peak),
+            format_counted(s.processes as u64, "process", "processes"),
+            format_counted(s.threads as u64, "thread", "threads")
         );
     }
     if let Some(s) = &r.status {
@@ -108,14 +111,14 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     let _ = writeln!(
         out,
         "  client  {} CPU time per request, threads busy {}{from}",
-        r.client_cpu_per_request.map_or("–".into(), seconds),
+        r.client_cpu_per_request.map_or("–".into(), format_seconds),
         busy.join(" ")
     );
     verdict(point, out);
 }
 
 fn many(report: &Report, points: &[Point], out: &mut String) {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         &report.quantity,
         "requests/s",
         "± 95 %",
@@ -129,9 +132,9 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
         "<verdict",
     ]);
     for point in points {
-        let Some(r) = middle(point) else { continue };
+        let Some(r) = middle_round(point) else { continue };
         let time = |f: fn(&Times) -> f64| {
-            point.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| seconds(i.mid))
+            point.interval(|r| r.latency.as_ref().map(f)).map_or("–".into(), |i| format_seconds(i.mid))
         };
         let spread =
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { String::new() };
@@ -139,16 +142,16 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
             point.interval(|r| r.server.as_ref().and_then(f)).map(|i| i.mid)
         };
         table.row([
-            grouped(point.value),
-            grouped(point.rps().mid),
+            grouped_rate(point.value),
+            grouped_rate(point.rps().mid),
             spread,
             time(|t| t.mean),
             time(|t| t.p50),
             time(|t| t.p99),
             time(|t| t.p999),
             Unit::Share.write(r.error_share()),
-            server(|s| s.cpu_per_request).map_or("–".into(), seconds),
-            server(|s| Some(s.memory_peak)).map_or("–".into(), bytes),
+            server(|s| s.cpu_per_request).map_or("–".into(), format_seconds),
+            server(|s| Some(s.memory_peak)).map_or("–".into(), format_bytes),
             point.verdict.word.clone(),
         ]);
     }
@@ -164,7 +167,7 @@ fn many(report: &Report, points: &[Point], out: &mut String) {
         let same = points.iter().filter(|p| p.verdict.word == word).count();
         let more = if same > 1 { format!(" (and {} more)", same - 1) } else { String::new() };
         let reason = point.verdict.reasons.first().map_or("", |r| r.as_str());
-        let _ = writeln!(out, "  {word} at {}{more}: {reason}", grouped(point.value));
+        let _ = writeln!(out, "  {word} at {}{more}: {reason}", grouped_rate(point.value));
     }
 }
 
@@ -175,15 +178,15 @@ fn verdict(point: &Point, out: &mut String) {
     }
 }
 
-pub fn requests(report: &Report, round: &Round) -> Table {
-    let mut table = Table::new(&["<  request", "answers", "failed", "mean", "p50", "p99", "max"]);
-    let time = |v: Option<f64>| v.map_or("–".into(), seconds);
+pub fn request_table(report: &Report, round: &Round) -> TextTable {
+    let mut table = TextTable::new(&["<  request", "answers", "failed", "mean", "p50", "p99", "max"]);
+    let time = |v: Option<f64>| v.map_or("–".into(), format_seconds);
     for (i, r) in round.requests.iter().enumerate() {
         let name = report.target.requests.get(i).map_or("?", String::as_str);
         table.row([
             format!("  {name}"),
-            grouped(r.answers as f64),
-            grouped(r.failed as f64),
+            grouped_rate(r.answers as f64),
+            grouped_rate(r.failed as f64),
             time(r.mean),
             time(r.p50),
             time(r.p99),
@@ -195,15 +198,15 @@ pub fn requests(report: &Report, round: &Round) -> Table {
 
 /// Distributions of all points in the text form of HdrHistogram's tools (as in wrk2): milliseconds, share, count,
 /// reciprocal of the remainder.
-pub fn spectra(report: &Report) -> String {
+pub fn report_spectra(report: &Report) -> String {
     let mut out = String::new();
     for point in &report.points {
-        let Some(r) = middle(point) else { continue };
+        let Some(r) = middle_round(point) else { continue };
         let from_send = if report.open_loop { &r.service } else { &None };
         for (name, times) in [("from the schedule", &r.latency), ("from the send, uncorrected", from_send)] {
             let Some(times) = times else { continue };
             let Ok(latency) = crate::engine::latency::Latency::decode(&times.histogram) else { continue };
-            let _ = writeln!(out, "\n{} {}, {name}", grouped(point.value), report.quantity);
+            let _ = writeln!(out, "\n{} {}, {name}", grouped_rate(point.value), report.quantity);
             let _ =
                 writeln!(out, "{:>12} {:>14} {:>10} {:>14}", "Value", "Percentile", "TotalCount", "1/(1-Percentile)");
             for (q, value) in latency.curve() {
@@ -220,17 +223,17 @@ pub fn spectra(report: &Report) -> String {
 }
 
 /// Round with the median rate: a consistent set of figures.
-pub fn middle(point: &Point) -> Option<&Round> {
+pub fn middle_round(point: &Point) -> Option<&Round> {
     let mut rounds: Vec<&Round> = point.rounds.iter().collect();
     rounds.sort_by(|a, b| a.rps.total_cmp(&b.rps));
     rounds.get(rounds.len().saturating_sub(1) / 2).copied()
 }
 
 /// Writes a rate with grouped thousands; small ones with a fraction.
-pub fn grouped(value: f64) -> String {
+pub fn grouped_rate(value: f64) -> String {
     if value.abs() >= 100.0 || value.fract() == 0.0 {
-        figures::units::grouped(value.round() as i64)
+        figures::units::format_grouped(value.round() as i64)
     } else {
-        figures::units::significant(value)
+        figures::units::format_significant(value)
     }
 }

@@ -1,10 +1,10 @@
 //! Verdicts: a rate limited by anything else is not attributed to the server.
 
 use figures::stats::mean_interval;
-use figures::units::{Unit, counted, seconds};
+use figures::units::{Unit, format_counted, format_seconds};
 
-use super::model::{Round, Verdict};
-use crate::engine::failure::Failure;
+use super::model::{RateVerdict, Round};
+use crate::engine::failure::LoadFailure;
 use crate::engine::ports::TIME_WAIT;
 
 /// Busy share of a client thread above which it may be the limit.
@@ -48,7 +48,7 @@ const GROWTH_MAX: f64 = 0.01;
 
 const MORE_PORTS: &str = "add addresses with --source, keep connections, or close them with --reset";
 
-pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
+pub fn judge_rounds(rounds: &[Round], open_loop: bool) -> RateVerdict {
     let mut reasons = Vec::new();
     let mut word = "";
     let mut note = |name: &'static str, reason: String| {
@@ -58,14 +58,14 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         reasons.push(reason);
     };
     let worst = |f: &dyn Fn(&Round) -> f64| rounds.iter().map(f).fold(0.0, f64::max);
-    let of = |r: &Round, class: Failure| r.failures.get(class.word()).copied().unwrap_or(0);
+    let of = |r: &Round, class: LoadFailure| r.failures.get(class.word()).copied().unwrap_or(0);
 
-    let ports = rounds.iter().map(|r| of(r, Failure::PortsExhausted)).sum::<u64>();
-    let descriptors = rounds.iter().map(|r| of(r, Failure::DescriptorsExhausted)).sum::<u64>();
+    let ports = rounds.iter().map(|r| of(r, LoadFailure::PortsExhausted)).sum::<u64>();
+    let descriptors = rounds.iter().map(|r| of(r, LoadFailure::DescriptorsExhausted)).sum::<u64>();
     if ports > 0 {
         note(
             "port-bound",
-            format!("{} found no local port: {MORE_PORTS}", counted(ports, "connection", "connections")),
+            format!("{} found no local port: {MORE_PORTS}", format_counted(ports, "connection", "connections")),
         );
     }
     let search = worst(&|r| r.ports.connect_cpu.unwrap_or(0.0));
@@ -74,7 +74,7 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
             "port-bound",
             format!(
                 "connect took {} of CPU time on average: most local ports are taken, and finding a free one is a long search; {MORE_PORTS}",
-                seconds(search)
+                format_seconds(search)
             ),
         );
     }
@@ -86,12 +86,12 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
             "client-bound",
             format!(
                 "{} found no file descriptor: raise the limit (ulimit -n)",
-                counted(descriptors, "connection", "connections")
+                format_counted(descriptors, "connection", "connections")
             ),
         );
     }
     // Requests unsent because of a slow server are overload, not errors.
-    let backlog = |r: &Round| of(r, Failure::Unsent) + of(r, Failure::Unfinished);
+    let backlog = |r: &Round| of(r, LoadFailure::Unsent) + of(r, LoadFailure::Unfinished);
     let errors = worst(&|r| {
         let all: u64 = r.failures.values().sum();
         (all - backlog(r)) as f64 / r.due.max(r.answers).max(1) as f64
@@ -134,7 +134,11 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
         let word = if busy <= BUSY_MAX && (waited || others) { "disturbed" } else { "client-bound" };
         note(
             word,
-            format!("the generator was late by {} at {place}, with a latency of {}", seconds(lag), seconds(latency)),
+            format!(
+                "the generator was late by {} at {place}, with a latency of {}",
+                format_seconds(lag),
+                format_seconds(latency)
+            ),
         );
     }
     if let Some(r) = rounds.iter().filter(|r| open_loop && falls_behind(r)).max_by_key(|r| r.failed() + r.late) {
@@ -166,7 +170,7 @@ pub fn judge(rounds: &[Round], open_loop: bool) -> Verdict {
     let usable = is_usable(word);
     let word = if word.is_empty() { "valid" } else { word }.to_string();
     remarks(rounds, &mut reasons);
-    Verdict { word, reasons, usable, failed }
+    RateVerdict { word, reasons, usable, failed }
 }
 
 pub fn is_usable(word: &str) -> bool {
@@ -178,8 +182,8 @@ pub fn is_usable(word: &str) -> bool {
 pub fn falls_behind(r: &Round) -> bool {
     // A few requests are always in flight at the end.
     let missing = r.answers + ON_THE_WAY < r.due && (r.answers as f64) < r.due as f64 * ANSWERED_MIN || overruns(r);
-    let of = |class: Failure| r.failures.get(class.word()).copied().unwrap_or(0);
-    let lost = (of(Failure::Unsent) + of(Failure::Unfinished) + of(Failure::Timeout)) as f64
+    let of = |class: LoadFailure| r.failures.get(class.word()).copied().unwrap_or(0);
+    let lost = (of(LoadFailure::Unsent) + of(LoadFailure::Unfinished) + of(LoadFailure::Timeout)) as f64
         > (1.0 - ANSWERED_MIN) * r.due as f64;
     missing && (lost || r.growth.is_none_or(|growth| growth > GROWTH_MAX))
 }
@@ -194,7 +198,7 @@ fn overruns(r: &Round) -> bool {
 fn overrun_words(r: &Round) -> String {
     match r.scheduled.filter(|_| overruns(r)) {
         Some(scheduled) => {
-            format!(" in {}, which were due within {}", seconds(r.seconds), seconds(scheduled))
+            format!(" in {}, which were due within {}", format_seconds(r.seconds), format_seconds(scheduled))
         }
         None => String::new(),
     }
@@ -232,7 +236,7 @@ fn disturbed(r: &Round) -> Option<String> {
 
 /// Detects connect timeouts from ports reused within TIME_WAIT of the server or a firewall.
 fn used_again(r: &Round) -> Option<String> {
-    let timeouts = r.failures.get(Failure::ConnectTimeout.word()).copied().unwrap_or(0);
+    let timeouts = r.failures.get(LoadFailure::ConnectTimeout.word()).copied().unwrap_or(0);
     let within = (r.connections + timeouts) as f64 * (TIME_WAIT / r.seconds.max(1e-9)).min(1.0);
     let many = timeouts as f64 > ERRORS_MAX * r.due.max(1) as f64;
     // A full accept queue drops connections too, which a local server's counters show.
@@ -249,7 +253,7 @@ fn used_again(r: &Round) -> Option<String> {
 /// Facts that do not spoil a figure but belong beside it.
 fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     if let Some(r) = rounds.iter().find(|r| r.interrupted) {
-        reasons.push(format!("it was stopped after {}", seconds(r.seconds)));
+        reasons.push(format!("it was stopped after {}", format_seconds(r.seconds)));
     }
     if let Some(r) = rounds.iter().find(|r| r.seconds < SHORT && r.answers > 0) {
         let waited = r.client_waited.iter().copied().fold(0.0, f64::max);
@@ -260,7 +264,7 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
         };
         reasons.push(format!(
             "it lasted {}{of}: too short to tell the server from a pause of the machine",
-            seconds(r.seconds)
+            format_seconds(r.seconds)
         ));
     }
     if rounds.len() == 1 {
@@ -270,7 +274,7 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     if overflows > 0 {
         reasons.push(format!(
             "{} met a full accept queue; each costs a second that looks like latency",
-            counted(overflows, "connection", "connections")
+            format_counted(overflows, "connection", "connections")
         ));
     }
     let steal = rounds.iter().map(|r| r.kernel.steal / r.seconds.max(1e-9)).fold(0.0, f64::max);
@@ -293,7 +297,7 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
     }
     let throttled = rounds.iter().map(|r| r.kernel.throttled).fold(0.0, f64::max);
     if throttled > 0.0 {
-        reasons.push(format!("a CPU quota held this machine back for {}", seconds(throttled)));
+        reasons.push(format!("a CPU quota held this machine back for {}", format_seconds(throttled)));
     }
 }
 
@@ -301,7 +305,7 @@ fn remarks(rounds: &[Round], reasons: &mut Vec<String>) {
 mod tests {
     use super::*;
     use crate::observe::kernel::Counters;
-    use crate::report::model::{Ports, ServerUse, Times};
+    use crate::report::model::{PortUse, ServerUse, Times};
 
     fn round(rps: f64) -> Round {
         Round {
@@ -320,12 +324,12 @@ mod tests {
     }
 
     fn word(rounds: &[Round], open: bool) -> String {
-        judge(rounds, open).word
+        judge_rounds(rounds, open).word
     }
 
     #[test]
     fn a_run_without_requests_says_so() {
-        let verdict = judge(&[Round { due: 0, answers: 0, good: 0, in_time: 0, ..round(1000.0) }], false);
+        let verdict = judge_rounds(&[Round { due: 0, answers: 0, good: 0, in_time: 0, ..round(1000.0) }], false);
         assert_eq!((verdict.word.as_str(), verdict.failed), ("error-bound", true));
         assert_eq!(verdict.reasons[0], "no request was due in the measured time");
     }
@@ -335,28 +339,28 @@ mod tests {
         assert_eq!(word(&[round(1000.0)], true), "valid");
         let busy = Round { client_busy: vec![0.2, 0.95], ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&busy), false), "client-bound");
-        assert!(!judge(&[busy], false).usable);
+        assert!(!judge_rounds(&[busy], false).usable);
         let late = Round { lag: Some(Times { p99: 0.002, ..Times::default() }), ..round(1000.0) };
         assert_eq!(word(&[late], true), "client-bound");
         let failing =
-            |class: Failure, n: u64| Round { failures: [(class.word().to_string(), n)].into(), ..round(1000.0) };
-        assert_eq!(word(&[failing(Failure::PortsExhausted, 1)], true), "port-bound");
-        let slow = Ports { sources: 1, available: 28_232, connect_cpu: Some(400e-6) };
-        assert_eq!(word(&[Round { ports: slow, ..failing(Failure::ConnectTimeout, 50) }], true), "port-bound");
-        let short = Ports { connect_cpu: Some(20e-6), ..slow };
-        let again = Round { ports: short, connections: 30_000, ..failing(Failure::ConnectTimeout, 50) };
+            |class: LoadFailure, n: u64| Round { failures: [(class.word().to_string(), n)].into(), ..round(1000.0) };
+        assert_eq!(word(&[failing(LoadFailure::PortsExhausted, 1)], true), "port-bound");
+        let slow = PortUse { sources: 1, available: 28_232, connect_cpu: Some(400e-6) };
+        assert_eq!(word(&[Round { ports: slow, ..failing(LoadFailure::ConnectTimeout, 50) }], true), "port-bound");
+        let short = PortUse { connect_cpu: Some(20e-6), ..slow };
+        let again = Round { ports: short, connections: 30_000, ..failing(LoadFailure::ConnectTimeout, 50) };
         assert_eq!(word(std::slice::from_ref(&again), true), "port-bound");
-        let wide = Round { ports: Ports { available: 100_000, ..short }, ..again.clone() };
+        let wide = Round { ports: PortUse { available: 100_000, ..short }, ..again.clone() };
         assert_eq!(word(&[wide], true), "error-bound", "no port was used twice");
         let full = Round { kernel: Counters { listen_overflows: 50, ..Counters::default() }, ..again };
         assert_eq!(word(&[full], true), "error-bound", "it was the accept queue");
-        assert_eq!(word(&[failing(Failure::Reset, 11)], true), "error-bound");
-        assert_eq!(word(&[failing(Failure::Reset, 9)], true), "valid");
+        assert_eq!(word(&[failing(LoadFailure::Reset, 11)], true), "error-bound");
+        assert_eq!(word(&[failing(LoadFailure::Reset, 9)], true), "valid");
         assert_eq!(word(&[Round { good: 0, ..round(1000.0) }], true), "error-bound");
         let over =
-            Round { answers: 900, failures: [(Failure::Unsent.word().to_string(), 100)].into(), ..round(1000.0) };
+            Round { answers: 900, failures: [(LoadFailure::Unsent.word().to_string(), 100)].into(), ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&over), true), "overloaded");
-        assert!(judge(&[over], true).failed, "what was never sent has failed");
+        assert!(judge_rounds(&[over], true).failed, "what was never sent has failed");
         let starving = Round { users: 1000, starved: 700, ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&starving), false), "overloaded");
         assert_eq!(word(&[Round { starved: 10, ..starving }], false), "valid");
@@ -367,7 +371,7 @@ mod tests {
     fn an_impossible_rate_is_not_given_a_latency_by_name() {
         // A billion requests/s offered, a thousand answered.
         let r = Round { due: 1_000_000_000, ..round(1000.0) };
-        let v = judge(&[r], true);
+        let v = judge_rounds(&[r], true);
         assert_eq!(v.word, "overloaded");
         assert!(v.reasons[0].contains("length of the queue"));
     }
@@ -378,7 +382,7 @@ mod tests {
         let flat = Round { due: 1000, answers: 700, late: 300, growth: Some(0.0), ..round(700.0) };
         assert_eq!(word(std::slice::from_ref(&flat), true), "valid");
         assert_eq!(word(&[Round { growth: Some(0.3), ..flat.clone() }], true), "overloaded");
-        let lost = [(Failure::Unfinished.word().to_string(), 300)].into();
+        let lost = [(LoadFailure::Unfinished.word().to_string(), 300)].into();
         assert_eq!(word(&[Round { late: 0, failures: lost, ..flat }], true), "overloaded");
     }
 
@@ -386,11 +390,11 @@ mod tests {
     fn runs_without_a_processor_are_disturbed() {
         let server = |waited| Some(ServerUse { processors: 0.8, waited, ..ServerUse::default() });
         let starved = Round { client_waited: vec![0.4], others: Some(1.0), ..round(1000.0) };
-        let v = judge(std::slice::from_ref(&starved), false);
+        let v = judge_rounds(std::slice::from_ref(&starved), false);
         assert!(v.word == "disturbed" && !v.usable && v.reasons[0].contains("other programs"), "{v:?}");
         assert_eq!(v.reasons.iter().filter(|r| r.contains("other programs")).count(), 1, "said once");
         let shared = Round { others: Some(0.0), server: server(0.0), ..starved };
-        assert!(judge(&[shared], false).reasons[0].contains("--pin"));
+        assert!(judge_rounds(&[shared], false).reasons[0].contains("--pin"));
         let pushed = Round { server: server(0.3), others: Some(0.9), ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&pushed), false), "disturbed");
         assert_eq!(word(&[Round { others: Some(0.0), ..pushed }], false), "valid", "its own threads are many");
@@ -405,7 +409,7 @@ mod tests {
         let (client_waited, client_busy) = (vec![0.6], vec![0.95]);
         let short =
             Round { seconds: 0.003, client_waited, client_busy, others: Some(1.0), kernel: steal, ..round(50.0) };
-        let v = judge(std::slice::from_ref(&short), false);
+        let v = judge_rounds(std::slice::from_ref(&short), false);
         assert!(v.word == "valid" && v.usable, "{v:?}");
         assert!(v.reasons[0].contains("lasted 3 ms, for 60 % of which the client waited"), "{v:?}");
         let server = Some(ServerUse { processors: 0.5, waited: 0.5, ..ServerUse::default() });
@@ -433,6 +437,6 @@ mod tests {
         assert_eq!(word(&rounds, false), "not repeatable");
         let rounds: Vec<Round> = [1000.0, 1003.0, 998.0].map(round).to_vec();
         assert_eq!(word(&rounds, false), "valid");
-        assert!(judge(&rounds[..1], false).reasons[0].contains("one run"));
+        assert!(judge_rounds(&rounds[..1], false).reasons[0].contains("one run"));
     }
 }

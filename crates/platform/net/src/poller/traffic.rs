@@ -3,7 +3,7 @@
 
 use super::{Key, Poller};
 use crate::budget;
-use crate::socket::{self, Accepted};
+use crate::socket::{self, AcceptedSocket};
 use std::io::{self, IoSlice};
 
 fn gone<T>() -> io::Result<T> {
@@ -43,7 +43,7 @@ impl<T: Clone> Poller<T> {
     }
     /// Accepts a connection; `None` if the listener is gone. Fails with `WouldBlock` when none is pending; callers wait
     /// on EMFILE and similar errors.
-    pub fn accept(&self, key: Key) -> Option<io::Result<Accepted>> {
+    pub fn accept(&self, key: Key) -> Option<io::Result<AcceptedSocket>> {
         budget::pass(0);
         self.with_fd(key, socket::accept)
     }

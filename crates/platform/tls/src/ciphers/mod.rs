@@ -7,7 +7,7 @@ mod parse;
 mod sliced;
 mod table;
 
-pub use parse::{CipherList, evaluate};
+pub use parse::{CipherList, evaluate_ciphers};
 
 use rustls::{CipherSuite, SupportedCipherSuite};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub const TLS13: [(u16, &str); 3] =
 const SIGNALS: [(u16, &str); 2] = [(0x00ff, "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"), (0x5600, "TLS_FALLBACK_SCSV")];
 
 /// OpenSSL's name of a suite; `None` if unknown (`$ssl_ciphers` shows the number).
-pub fn name(id: u16) -> Option<&'static str> {
+pub fn cipher_name(id: u16) -> Option<&'static str> {
     TLS13
         .iter()
         .chain(&SIGNALS)
@@ -41,18 +41,18 @@ pub fn name(id: u16) -> Option<&'static str> {
         .or_else(|| table::SUITES.iter().find(|s| s.id == id).map(|s| s.name))
 }
 
-pub fn supported(id: u16) -> Option<SupportedCipherSuite> {
+pub fn supported_suite(id: u16) -> Option<SupportedCipherSuite> {
     provider().cipher_suites.iter().copied().find(|s| u16::from(s.suite()) == id)
 }
 
 /// Negotiable TLS 1.2 suites in OpenSSL's default order, for messages.
 pub fn supported_names() -> Vec<&'static str> {
-    table::SUITES.iter().filter(|s| supported(s.id).is_some()).map(|s| s.name).collect()
+    table::SUITES.iter().filter(|s| supported_suite(s.id).is_some()).map(|s| s.name).collect()
 }
 
 /// Suites of a cipher string that rustls lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lost {
+pub struct LostSuites {
     /// Words that select only unavailable suites.
     pub words: Vec<String>,
     /// Loses suites with elliptic-curve key exchange and CBC.
@@ -61,11 +61,11 @@ pub struct Lost {
     pub dhe: bool,
 }
 
-impl Lost {
+impl LostSuites {
     pub fn is_empty(&self) -> bool {
-        *self == Lost::default()
+        *self == LostSuites::default()
     }
-    pub fn add(&mut self, other: Lost) {
+    pub fn add(&mut self, other: LostSuites) {
         for word in other.words {
             if !self.words.contains(&word) {
                 self.words.push(word);
@@ -78,20 +78,20 @@ impl Lost {
 }
 
 /// Suites of a cipher string that rustls lacks; empty for a string that OpenSSL refuses.
-pub fn lost(text: &str) -> Lost {
+pub fn lost_suites(text: &str) -> LostSuites {
     use attributes::{auth, encryption as enc, key_exchange as kx};
-    let Ok(list) = evaluate(text) else { return Lost::default() };
+    let Ok(list) = evaluate_ciphers(text) else { return LostSuites::default() };
     let of_certificates = |suite: &Suite| matches!(suite.auth, auth::RSA | auth::ECDSA);
     let missing: Vec<_> =
-        list.suites.iter().filter(|suite| of_certificates(suite) && supported(suite.id).is_none()).collect();
+        list.suites.iter().filter(|suite| of_certificates(suite) && supported_suite(suite.id).is_none()).collect();
     let cbc = enc::AES128 | enc::AES256 | enc::CAMELLIA128 | enc::CAMELLIA256;
     let any = |of: &dyn Fn(&Suite) -> bool| missing.iter().any(|suite| of(suite));
     let is_lost = |word: &&str| {
-        let alone = evaluate(word).map(|list| list.suites).unwrap_or_default();
-        !alone.is_empty() && alone.iter().all(|suite| supported(suite.id).is_none())
+        let alone = evaluate_ciphers(word).map(|list| list.suites).unwrap_or_default();
+        !alone.is_empty() && alone.iter().all(|suite| supported_suite(suite.id).is_none())
     };
     let words = text.split(parse::separator).filter(|word| word.starts_with(|c: char| c.is_ascii_alphanumeric()));
-    Lost {
+    LostSuites {
         words: words.filter(is_lost).map(String::from).collect(),
         ecdhe_cbc: any(&|suite| suite.kx == kx::ECDHE && suite.enc & cbc != 0),
         rsa: any(&|suite| suite.kx == kx::RSA),
@@ -100,7 +100,7 @@ pub fn lost(text: &str) -> Lost {
 }
 
 pub fn name_of(suite: CipherSuite) -> &'static str {
-    name(u16::from(suite)).unwrap_or("(NONE)")
+    cipher_name(u16::from(suite)).unwrap_or("(NONE)")
 }
 
 /// The crypto library with all features, which configurations restrict.

@@ -13,7 +13,7 @@ pub struct CipherList {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
+enum CipherRule {
     Add,
     Order,
     Remove,
@@ -26,7 +26,7 @@ struct Entry {
 }
 
 /// Evaluates a cipher string. Fails with OpenSSL's message when nothing is selected or the syntax is invalid.
-pub fn evaluate(text: &str) -> Result<CipherList, &'static str> {
+pub fn evaluate_ciphers(text: &str) -> Result<CipherList, &'static str> {
     let mut list: Vec<Entry> = SUITES.iter().map(|suite| Entry { suite, active: false }).collect();
     let mut seen = CipherList { suites: Vec::new(), security_level: None, unknown: Vec::new() };
     let mut rest = text;
@@ -54,10 +54,10 @@ fn process(text: &str, list: &mut Vec<Entry>, seen: &mut CipherList) -> Result<(
             continue;
         }
         let (rule, words) = match item.as_bytes().first() {
-            Some(b'-') => (Rule::Remove, item.get(1..)),
-            Some(b'+') => (Rule::Order, item.get(1..)),
-            Some(b'!') => (Rule::Kill, item.get(1..)),
-            _ => (Rule::Add, Some(item)),
+            Some(b'-') => (CipherRule::Remove, item.get(1..)),
+            Some(b'+') => (CipherRule::Order, item.get(1..)),
+            Some(b'!') => (CipherRule::Kill, item.get(1..)),
+            _ => (CipherRule::Add, Some(item)),
         };
         let words = words.unwrap_or("");
         if !words.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric()) {
@@ -163,23 +163,23 @@ fn matches(suite: &Suite, s: &Selector) -> bool {
         && s.version.is_none_or(|v| suite.version == v)
 }
 
-fn apply(rule: Rule, selector: &Selector, list: &mut Vec<Entry>) {
+fn apply(rule: CipherRule, selector: &Selector, list: &mut Vec<Entry>) {
     let old = std::mem::take(list);
     let (hit, mut rest): (Vec<Entry>, Vec<Entry>) = old.into_iter().partition(|e| {
         matches(e.suite, selector)
             && match rule {
-                Rule::Add => !e.active,
-                Rule::Order | Rule::Remove => e.active,
-                Rule::Kill => true,
+                CipherRule::Add => !e.active,
+                CipherRule::Order | CipherRule::Remove => e.active,
+                CipherRule::Kill => true,
             }
     });
     match rule {
-        Rule::Kill => {}
+        CipherRule::Kill => {}
         // Removed suites move to the front, in order, for a later addition.
-        Rule::Remove => {
+        CipherRule::Remove => {
             list.extend(hit.into_iter().map(|e| Entry { active: false, ..e }));
         }
-        Rule::Add | Rule::Order => {
+        CipherRule::Add | CipherRule::Order => {
             rest.extend(hit.into_iter().map(|e| Entry { active: true, ..e }));
         }
     }
@@ -251,7 +251,7 @@ mod tests {
     ];
 
     fn ours(text: &str) -> Result<String, &'static str> {
-        evaluate(text).map(|l| l.suites.iter().map(|s| s.name).collect::<Vec<_>>().join(":"))
+        evaluate_ciphers(text).map(|l| l.suites.iter().map(|s| s.name).collect::<Vec<_>>().join(":"))
     }
 
     /// The installed OpenSSL's list without TLS 1.3 suites; `None` without the program or for another version.
@@ -349,13 +349,13 @@ mod tests {
     #[test]
     fn strings_outside_of_the_grammar_are_refused() {
         for text in ["", "!", "HIGH:@", "HIGH:@SECLEVEL=9", "HIGH:@STRONG", "nothing-of-this", "HIGH:!ALL:!eNULL"] {
-            assert!(evaluate(text).is_err(), "{text}");
+            assert!(evaluate_ciphers(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn words_that_nobody_knows_are_named() {
-        let list = evaluate("DEFAULT:ECCdraft:@SECLEVEL=1").expect("a list");
+        let list = evaluate_ciphers("DEFAULT:ECCdraft:@SECLEVEL=1").expect("a list");
         assert_eq!(list.unknown, ["ECCdraft"]);
         assert_eq!(list.security_level, Some(1));
     }

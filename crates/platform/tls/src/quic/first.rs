@@ -2,7 +2,7 @@
 //! 5.2), because `quinn-proto` exposes no content before a connection exists.
 
 use super::VERSION;
-use super::path::varint;
+use super::path::read_varint;
 use crate::hello::{Peek, peek_message};
 use rustls::Side;
 use rustls::quic::Keys;
@@ -44,7 +44,7 @@ struct Initial<'a> {
 }
 
 fn number(r: &mut &[u8]) -> Option<usize> {
-    usize::try_from(varint(r)?).ok()
+    usize::try_from(read_varint(r)?).ok()
 }
 
 fn take<'a>(r: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
@@ -118,19 +118,19 @@ impl FirstFlight {
     /// Reads the frames of a packet, up to a frame that clients do not send in Initial packets.
     fn read(&mut self, mut r: &[u8]) -> Option<()> {
         while !r.is_empty() {
-            match varint(&mut r)? {
+            match read_varint(&mut r)? {
                 PADDING | PING => {}
                 kind @ (ACK | ACK_ECN) => {
-                    varint(&mut r)?;
-                    varint(&mut r)?;
-                    let ranges = varint(&mut r)?;
-                    varint(&mut r)?;
+                    read_varint(&mut r)?;
+                    read_varint(&mut r)?;
+                    let ranges = read_varint(&mut r)?;
+                    read_varint(&mut r)?;
                     for _ in 0..ranges {
-                        varint(&mut r)?;
-                        varint(&mut r)?;
+                        read_varint(&mut r)?;
+                        read_varint(&mut r)?;
                     }
                     for _ in 0..if kind == ACK_ECN { 3 } else { 0 } {
-                        varint(&mut r)?;
+                        read_varint(&mut r)?;
                     }
                 }
                 CRYPTO => {

@@ -2,7 +2,7 @@
 //! octet by octet, about a thousand octets in each Initial datagram and path MTU probe, which took a tenth of a
 //! handshake's CPU time.
 
-use super::path::varint;
+use super::path::read_varint;
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
 
@@ -32,17 +32,17 @@ const CHALLENGE_BYTES: usize = 8;
 const PADDING_MIN: usize = 64;
 
 /// A packet key that removes the padding of the packets that it decrypts.
-pub struct Trimmed {
+pub struct TrimmedKey {
     pub key: Box<dyn PacketKey>,
 }
 
-impl PacketKey for Trimmed {
+impl PacketKey for TrimmedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         self.key.encrypt(packet, buf, header_len);
     }
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         self.key.decrypt(packet, header, payload)?;
-        trim(payload);
+        trim_padding(payload);
         Ok(())
     }
     fn tag_len(&self) -> usize {
@@ -59,7 +59,7 @@ impl PacketKey for Trimmed {
 /// Shortens the padding at the end of a payload to one octet, because a packet without frames is an error. Copies the
 /// rest: `quinn-proto` limits the memory of out-of-order frames by the length of their packet, and a slice would keep
 /// the whole datagram.
-pub fn trim(payload: &mut BytesMut) {
+pub fn trim_padding(payload: &mut BytesMut) {
     if let Some(end) = frames_end(payload) {
         *payload = BytesMut::from(payload.get(..=end).unwrap_or_default());
     }
@@ -85,43 +85,44 @@ fn frames_end(payload: &[u8]) -> Option<usize> {
         match *kind {
             PADDING | PING => {}
             ACK | ACK_ECN => {
-                let (_largest, _delay) = (varint(&mut rest)?, varint(&mut rest)?);
-                let ranges = varint(&mut rest)?;
-                varint(&mut rest)?;
+                let (_largest, _delay) = (read_varint(&mut rest)?, read_varint(&mut rest)?);
+                let ranges = read_varint(&mut rest)?;
+                read_varint(&mut rest)?;
                 for _ in 0..ranges {
-                    let (_gap, _length) = (varint(&mut rest)?, varint(&mut rest)?);
+                    let (_gap, _length) = (read_varint(&mut rest)?, read_varint(&mut rest)?);
                 }
                 if *kind == ACK_ECN {
-                    let (_ect0, _ect1, _ce) = (varint(&mut rest)?, varint(&mut rest)?, varint(&mut rest)?);
+                    let (_ect0, _ect1, _ce) =
+                        (read_varint(&mut rest)?, read_varint(&mut rest)?, read_varint(&mut rest)?);
                 }
             }
             CRYPTO => {
-                let _offset = varint(&mut rest)?;
-                let length = usize::try_from(varint(&mut rest)?).ok()?;
+                let _offset = read_varint(&mut rest)?;
+                let length = usize::try_from(read_varint(&mut rest)?).ok()?;
                 rest = rest.get(length..)?;
             }
             STREAM | STREAM_FIN | STREAM_AT | STREAM_AT_FIN => {
-                let _id = varint(&mut rest)?;
+                let _id = read_varint(&mut rest)?;
                 if matches!(*kind, STREAM_AT | STREAM_AT_FIN) {
-                    varint(&mut rest)?;
+                    read_varint(&mut rest)?;
                 }
-                let length = usize::try_from(varint(&mut rest)?).ok()?;
+                let length = usize::try_from(read_varint(&mut rest)?).ok()?;
                 rest = rest.get(length..)?;
             }
             RESET_STREAM => {
-                let (_id, _code, _size) = (varint(&mut rest)?, varint(&mut rest)?, varint(&mut rest)?);
+                let (_id, _code, _size) = (read_varint(&mut rest)?, read_varint(&mut rest)?, read_varint(&mut rest)?);
             }
             STOP_SENDING | MAX_STREAM_DATA | STREAM_DATA_BLOCKED => {
-                let (_id, _number) = (varint(&mut rest)?, varint(&mut rest)?);
+                let (_id, _number) = (read_varint(&mut rest)?, read_varint(&mut rest)?);
             }
             NEW_CONNECTION_ID => {
-                let (_number, _retired) = (varint(&mut rest)?, varint(&mut rest)?);
+                let (_number, _retired) = (read_varint(&mut rest)?, read_varint(&mut rest)?);
                 let (length, after) = rest.split_first()?;
                 rest = after.get(usize::from(*length) + RESET_TOKEN_BYTES..)?;
             }
             PATH_CHALLENGE | PATH_RESPONSE => rest = rest.get(CHALLENGE_BYTES..)?,
             kind if kind == RETIRE_CONNECTION_ID || LIMITS.contains(&kind) => {
-                varint(&mut rest)?;
+                read_varint(&mut rest)?;
             }
             // A STREAM frame without a length extends to the end of the packet.
             _ => return None,
@@ -144,7 +145,7 @@ mod tests {
     fn trimmed(frames: &[u8], padding: usize) -> Vec<u8> {
         let mut payload = BytesMut::from(frames);
         payload.resize(frames.len() + padding, 0);
-        trim(&mut payload);
+        trim_padding(&mut payload);
         if payload.len() < frames.len() + padding {
             assert!(payload.capacity() <= payload.len().max(64), "the padding's memory is kept");
         }

@@ -1,7 +1,7 @@
 //! Detects when a client has proven that it receives packets at a new address. `quinn-proto` validates paths but does
 //! not report the result, so the packet keys watch for the frames of the proof.
 
-use super::padding::trim;
+use super::padding::trim_padding;
 use bytes::BytesMut;
 use quinn_proto::crypto::{CryptoError, PacketKey};
 use std::sync::Arc;
@@ -88,14 +88,15 @@ fn challenge(mut payload: &[u8]) -> Option<u64> {
         match *kind {
             PADDING | PING | HANDSHAKE_DONE => {}
             ACK | ACK_ECN => {
-                let (_largest, _delay) = (varint(&mut payload)?, varint(&mut payload)?);
-                let ranges = varint(&mut payload)?;
-                varint(&mut payload)?;
+                let (_largest, _delay) = (read_varint(&mut payload)?, read_varint(&mut payload)?);
+                let ranges = read_varint(&mut payload)?;
+                read_varint(&mut payload)?;
                 for _ in 0..ranges {
-                    let (_gap, _length) = (varint(&mut payload)?, varint(&mut payload)?);
+                    let (_gap, _length) = (read_varint(&mut payload)?, read_varint(&mut payload)?);
                 }
                 if *kind == ACK_ECN {
-                    let (_ect0, _ect1, _ce) = (varint(&mut payload)?, varint(&mut payload)?, varint(&mut payload)?);
+                    let (_ect0, _ect1, _ce) =
+                        (read_varint(&mut payload)?, read_varint(&mut payload)?, read_varint(&mut payload)?);
                 }
             }
             PATH_CHALLENGE => return Some(u64::from_be_bytes(*payload.first_chunk()?)),
@@ -105,7 +106,7 @@ fn challenge(mut payload: &[u8]) -> Option<u64> {
 }
 
 /// Reads a variable-length integer (RFC 9000, 16).
-pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
+pub fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let first = *bytes.first()?;
     let (number, rest) = bytes.split_at_checked(1 << (first >> 6))?;
     *bytes = rest;
@@ -116,12 +117,12 @@ pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
 pub type TlsPacketKey = Box<dyn rustls::quic::PacketKey>;
 
 /// A packet key that watches its packets, and removes the padding of the packets that it decrypts.
-pub struct Watched {
+pub struct WatchedKey {
     pub key: TlsPacketKey,
     pub watch: Arc<PathWatch>,
 }
 
-impl PacketKey for Watched {
+impl PacketKey for WatchedKey {
     fn encrypt(&self, packet: u64, buf: &mut [u8], header_len: usize) {
         let end = buf.len().saturating_sub(self.key.tag_len());
         self.watch.note_sent(buf.get(header_len..end).unwrap_or_default());
@@ -130,7 +131,7 @@ impl PacketKey for Watched {
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         PacketKey::decrypt(&self.key, packet, header, payload)?;
         self.watch.note_received(payload);
-        trim(payload);
+        trim_padding(payload);
         Ok(())
     }
     fn tag_len(&self) -> usize {
@@ -165,9 +166,9 @@ mod tests {
             (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c], 151_288_809_941_952_652),
         ] {
             let mut rest = bytes;
-            assert_eq!((varint(&mut rest), rest.len()), (Some(value), 0));
+            assert_eq!((read_varint(&mut rest), rest.len()), (Some(value), 0));
         }
-        assert_eq!(varint(&mut &[0x40][..]), None);
+        assert_eq!(read_varint(&mut &[0x40][..]), None);
     }
 
     #[test]

@@ -15,17 +15,17 @@ const PARAMETERS: &[u8] = &[0x0f, 0];
 #[test]
 fn a_finished_handshake_takes_little() {
     assert!(size_of::<Handshake>() <= 512, "{}", size_of::<Handshake>());
-    assert_eq!(size_of::<Watched>(), 24);
+    assert_eq!(size_of::<WatchedKey>(), 24);
 }
 
-struct Meeting {
+struct TestMeeting {
     rules: Arc<ServerRules>,
     client: ClientConnection,
     server: Box<dyn Session>,
 }
 
-impl Meeting {
-    fn new(reject: bool, alpn: &[&[u8]]) -> Meeting {
+impl TestMeeting {
+    fn new(reject: bool, alpn: &[&[u8]]) -> TestMeeting {
         let authority = Authority::new("the authority");
         let certificates = vec![authority.server(&["localhost"]).pair()];
         let settings = ServerSettings { certificates, reject_handshake: reject, ..ServerSettings::default() };
@@ -43,13 +43,13 @@ impl Meeting {
         let client = ClientConnection::new(Arc::new(config), quic::Version::V1, name, PARAMETERS.to_vec());
         let server = Arc::new(QuicServer::new(2).expect("a suite"));
         let parameters = TransportParameters::read(Side::Client, &mut &PARAMETERS[..0]).expect("defaults");
-        Meeting { rules, client: client.expect("a client"), server: server.start_session(1, &parameters) }
+        TestMeeting { rules, client: client.expect("a client"), server: server.start_session(1, &parameters) }
     }
     fn chooser(&self) -> Chooser {
         let rules = self.rules.clone();
         Rc::new(move |hello| {
             assert_eq!(hello.server_name.as_deref(), Some("localhost"));
-            Chosen { choice: Choice::Rules(rules.clone()), h3: true, hq: false }
+            ChosenRules { choice: Choice::Rules(rules.clone()), h3: true, hq: false }
         })
     }
     fn tell_server(&mut self, size: usize) -> Result<bool, TransportError> {
@@ -79,7 +79,7 @@ impl Meeting {
 #[test]
 fn handshakes_end_however_the_hello_is_cut() {
     for size in [1, 7, 1000, 100_000] {
-        let mut meeting = Meeting::new(false, &[b"h3"]);
+        let mut meeting = TestMeeting::new(false, &[b"h3"]);
         assert!(meeting.server.is_handshaking() && meeting.server.transport_parameters().is_ok_and(|p| p.is_none()));
         assert_eq!(meeting.tell_server(size).ok(), Some(false), "pieces of {size}");
         assert!(meeting.server.transport_parameters().is_ok_and(|p| p.is_some()));
@@ -89,7 +89,7 @@ fn handshakes_end_however_the_hello_is_cut() {
         let facts = meeting
             .server
             .handshake_data()
-            .and_then(|data| data.downcast::<Known>().ok().and_then(|known| known.facts));
+            .and_then(|data| data.downcast::<ConnectionFacts>().ok().and_then(|known| known.facts));
         let facts = facts.expect("facts");
         assert_eq!((facts.protocol, facts.alpn.as_deref()), ("TLSv1.3", Some(&b"h3"[..])));
         assert_eq!((facts.server_name.as_deref(), facts.resumed, facts.is_early()), (Some("localhost"), false, false));
@@ -100,13 +100,13 @@ fn handshakes_end_however_the_hello_is_cut() {
 #[test]
 fn refusals_have_their_alerts() {
     let code = |result: Result<bool, TransportError>| result.map_err(|error| u64::from(error.code));
-    assert_eq!(code(Meeting::new(true, &[b"h3"]).tell_server(1000)), Err(0x100 + 112), "ssl_reject_handshake");
-    assert_eq!(code(Meeting::new(false, &[b"h2"]).tell_server(1000)), Err(0x100 + 120), "no protocol in common");
-    let mut meeting = Meeting::new(false, &[b"h3"]);
+    assert_eq!(code(TestMeeting::new(true, &[b"h3"]).tell_server(1000)), Err(0x100 + 112), "ssl_reject_handshake");
+    assert_eq!(code(TestMeeting::new(false, &[b"h2"]).tell_server(1000)), Err(0x100 + 120), "no protocol in common");
+    let mut meeting = TestMeeting::new(false, &[b"h3"]);
     assert_eq!(code(meeting.server.read_handshake(b"\x02\0\0\0")), Err(0x100 + 10), "no ClientHello");
-    let mut meeting = Meeting::new(false, &[b"h3"]);
+    let mut meeting = TestMeeting::new(false, &[b"h3"]);
     assert_eq!(code(meeting.server.read_handshake(b"\x01\xff\xff\xff")), Err(0x100 + 50), "a length beyond all bounds");
-    let mut meeting = Meeting::new(false, &[b"h3"]);
+    let mut meeting = TestMeeting::new(false, &[b"h3"]);
     let mut bytes = Vec::new();
     while meeting.client.write_hs(&mut bytes).is_some() {}
     assert_eq!(code(meeting.server.read_handshake(&bytes)), Err(0x100 + 80), "without a chooser");
@@ -114,7 +114,7 @@ fn refusals_have_their_alerts() {
 
 #[test]
 fn a_decision_ends_with_its_work() {
-    let chooser: Chooser = Rc::new(|_| Chosen { choice: Choice::Fail, h3: true, hq: false });
+    let chooser: Chooser = Rc::new(|_| ChosenRules { choice: Choice::Fail, h3: true, hq: false });
     let panicked =
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with_chooser(chooser, || panic!("a test's"))));
     assert!(panicked.is_err() && CHOOSER.with_borrow(Option::is_none));

@@ -18,13 +18,13 @@ pub struct TokenKey(pub aws_lc_rs::hkdf::Prk);
 
 impl HandshakeTokenKey for TokenKey {
     fn aead_from_hkdf(&self, random_bytes: &[u8]) -> Box<dyn AeadKey> {
-        Box::new(Marked(self.0.aead_from_hkdf(random_bytes)))
+        Box::new(MarkedToken(self.0.aead_from_hkdf(random_bytes)))
     }
 }
 
-struct Marked(Box<dyn AeadKey>);
+struct MarkedToken(Box<dyn AeadKey>);
 
-impl AeadKey for Marked {
+impl AeadKey for MarkedToken {
     fn seal(&self, data: &mut Vec<u8>, additional_data: &[u8]) -> Result<(), CryptoError> {
         let kind = data.first().copied().unwrap_or_default();
         self.0.seal(data, additional_data)?;

@@ -1,7 +1,7 @@
 //! Builds and checks the path from a leaf to an anchor.
 
 use super::crl::RevocationList;
-use super::{Verdict, signature};
+use super::{VerifyVerdict, signature};
 use crate::der::{self, Reader, SEQUENCE};
 use crate::x509::{self, Certificate, name};
 
@@ -44,12 +44,12 @@ struct Path<'a> {
 impl Trust {
     /// Verifies the peer's chain, leaf first. `now`: seconds since 1970. Like nginx's callback, continues after an
     /// error; the last one counts.
-    pub fn verify(&self, chain: &[Certificate], now: i64, purpose: Purpose) -> Verdict {
+    pub fn verify(&self, chain: &[Certificate], now: i64, purpose: Purpose) -> VerifyVerdict {
         let chain = chain.get(..chain.len().min(PEER_MAX)).unwrap_or(chain);
-        let Some((leaf, others)) = chain.split_first() else { return Verdict::NO_LOCAL_ISSUER };
+        let Some((leaf, others)) = chain.split_first() else { return VerifyVerdict::NO_LOCAL_ISSUER };
         let path = self.build(leaf, others, now);
         let mut verdict = self.reached(&path);
-        let mut note = |found: Verdict| {
+        let mut note = |found: VerifyVerdict| {
             if !found.is_ok() {
                 verdict = found;
             }
@@ -110,27 +110,27 @@ impl Trust {
     }
 
     /// Reason for a missing anchor; a chain that is too long lacks its issuer, the last error.
-    fn reached(&self, path: &Path<'_>) -> Verdict {
+    fn reached(&self, path: &Path<'_>) -> VerifyVerdict {
         if path.trusted {
-            return Verdict::OK;
+            return VerifyVerdict::OK;
         }
         let length = path.certificates.len();
         match path.certificates.last() {
-            Some(last) if self_signed(last) && length == 1 => Verdict::SELF_SIGNED,
-            Some(last) if self_signed(last) => Verdict::SELF_SIGNED_IN_CHAIN,
-            _ if path.foreign < length => Verdict::UNABLE_TO_GET_ISSUER,
-            _ => Verdict::NO_LOCAL_ISSUER,
+            Some(last) if self_signed(last) && length == 1 => VerifyVerdict::SELF_SIGNED,
+            Some(last) if self_signed(last) => VerifyVerdict::SELF_SIGNED_IN_CHAIN,
+            _ if path.foreign < length => VerifyVerdict::UNABLE_TO_GET_ISSUER,
+            _ => VerifyVerdict::NO_LOCAL_ISSUER,
         }
     }
 
     /// Checks each certificate against its issuer's newest list (`check_revocation` with `CRL_CHECK_ALL`).
-    fn revoked(&self, path: &Path<'_>, now: i64) -> Verdict {
-        let mut verdict = Verdict::OK;
+    fn revoked(&self, path: &Path<'_>, now: i64) -> VerifyVerdict {
+        let mut verdict = VerifyVerdict::OK;
         for (index, certificate) in path.certificates.iter().enumerate() {
-            let of_issuer = self.revocations.iter().filter(|l| name::same(l.issuer(), certificate.issuer()));
+            let of_issuer = self.revocations.iter().filter(|l| name::same_name(l.issuer(), certificate.issuer()));
             let list = of_issuer.max_by_key(|l| (l.is_current(now), l.this_update));
             let Some(list) = list else {
-                verdict = Verdict::NO_CRL;
+                verdict = VerifyVerdict::NO_CRL;
                 continue;
             };
             let issuer = match path.certificates.get(index + 1) {
@@ -138,7 +138,7 @@ impl Trust {
                 None if certificate.self_issued() => certificate,
                 // Checks the list with the last certificate all the same, as OpenSSL does for callbacks that continue.
                 None => {
-                    verdict = Verdict::NO_CRL_ISSUER;
+                    verdict = VerifyVerdict::NO_CRL_ISSUER;
                     certificate
                 }
             };
@@ -158,7 +158,7 @@ fn self_signed(certificate: &Certificate) -> bool {
 /// Tells whether a certificate can be another's issuer: name, key identifier, permission to sign (`X509_check_issued`).
 fn issued_by(subject: &Certificate, issuer: &Certificate) -> bool {
     let (s, i) = (&subject.extensions, &issuer.extensions);
-    name::same(subject.issuer(), issuer.subject())
+    name::same_name(subject.issuer(), issuer.subject())
         && match (&s.authority_key_id, &i.subject_key_id) {
             (Some(a), Some(b)) => a == b,
             _ => true,
@@ -167,7 +167,7 @@ fn issued_by(subject: &Certificate, issuer: &Certificate) -> bool {
 }
 
 fn signed_by(subject: &Certificate, issuer: &Certificate) -> bool {
-    signature::signed(issuer.spki(), subject.signature_algorithm(), subject.tbs(), subject.signature())
+    signature::verify_signature(issuer.spki(), subject.signature_algorithm(), subject.tbs(), subject.signature())
 }
 
 /// Best issuer: matching key first, then valid time.
@@ -187,22 +187,22 @@ fn best<'a>(
 }
 
 /// OpenSSL's `check_chain`: critical extensions, authorities, purposes, path lengths.
-fn extensions(path: &Path<'_>, purpose: Purpose) -> Verdict {
-    let mut verdict = Verdict::OK;
+fn extensions(path: &Path<'_>, purpose: Purpose) -> VerifyVerdict {
+    let mut verdict = VerifyVerdict::OK;
     let mut intermediates: u64 = 0;
     for (index, certificate) in path.certificates.iter().enumerate() {
         let e = &certificate.extensions;
         if e.unknown_critical {
-            verdict = Verdict::CRITICAL_EXTENSION;
+            verdict = VerifyVerdict::CRITICAL_EXTENSION;
         }
         if index > 0 && !may_issue(certificate) {
-            verdict = Verdict::INVALID_CA;
+            verdict = VerifyVerdict::INVALID_CA;
         }
         if !suits(certificate, purpose, index > 0) {
-            verdict = Verdict::PURPOSE;
+            verdict = VerifyVerdict::PURPOSE;
         }
         if index > 1 && e.path_length.is_some_and(|max| intermediates > max) {
-            verdict = Verdict::PATH_LENGTH;
+            verdict = VerifyVerdict::PATH_LENGTH;
         }
         if index > 0 && !certificate.self_issued() {
             intermediates += 1;
@@ -239,35 +239,35 @@ fn suits(certificate: &Certificate, purpose: Purpose, authority: bool) -> bool {
 }
 
 /// Verifies signatures and times from the anchor down (`internal_verify`).
-fn signatures(path: &Path<'_>, now: i64) -> Verdict {
-    let mut verdict = Verdict::OK;
-    let Some(last) = path.certificates.last() else { return Verdict::UNVERIFIED_LEAF };
+fn signatures(path: &Path<'_>, now: i64) -> VerifyVerdict {
+    let mut verdict = VerifyVerdict::OK;
+    let Some(last) = path.certificates.last() else { return VerifyVerdict::UNVERIFIED_LEAF };
     let top = self_signed(last);
     // A lone leaf is not verified, but its time is checked: that error comes last.
     let is_alone = !top && path.certificates.len() == 1;
     if is_alone {
-        verdict = Verdict::UNVERIFIED_LEAF;
+        verdict = VerifyVerdict::UNVERIFIED_LEAF;
     }
     for (index, certificate) in path.certificates.iter().enumerate().rev() {
         match path.certificates.get(index + 1) {
-            Some(issuer) if !signed_by(certificate, issuer) => verdict = Verdict::BAD_SIGNATURE,
+            Some(issuer) if !signed_by(certificate, issuer) => verdict = VerifyVerdict::BAD_SIGNATURE,
             // An anchor's own signature means nothing.
             None if !top && !is_alone => continue,
             _ => {}
         }
         if certificate.not_before > now {
-            verdict = Verdict::NOT_YET_VALID;
+            verdict = VerifyVerdict::NOT_YET_VALID;
         }
         if certificate.not_after < now {
-            verdict = Verdict::EXPIRED;
+            verdict = VerifyVerdict::EXPIRED;
         }
     }
     verdict
 }
 
 /// Name constraints of authorities (RFC 5280, 4.2.1.10).
-fn constraints(path: &Path<'_>) -> Verdict {
-    let Some(leaf) = path.certificates.first() else { return Verdict::OK };
+fn constraints(path: &Path<'_>) -> VerifyVerdict {
+    let Some(leaf) = path.certificates.first() else { return VerifyVerdict::OK };
     let mut left = CONSTRAINT_BYTES_MAX;
     for (index, authority) in path.certificates.iter().enumerate().skip(1) {
         let Some(value) = &authority.extensions.name_constraints else { continue };
@@ -281,12 +281,12 @@ fn constraints(path: &Path<'_>) -> Verdict {
             }
         }
     }
-    Verdict::OK
+    VerifyVerdict::OK
 }
 
 /// Compares the names of a certificate with constraints. `left`: the rest of [`CONSTRAINT_BYTES_MAX`].
-fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> Verdict {
-    let Some(mut both) = Reader::new(value).enter(SEQUENCE) else { return Verdict::CONSTRAINT_TYPE };
+fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> VerifyVerdict {
+    let Some(mut both) = Reader::new(value).enter(SEQUENCE) else { return VerifyVerdict::CONSTRAINT_TYPE };
     let permitted = both.body(der::context(0)).unwrap_or_default();
     let excluded = both.body(der::context(1)).unwrap_or_default();
     let mut names: Vec<(u8, Vec<u8>)> = Vec::new();
@@ -305,13 +305,13 @@ fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> Ver
         for (tree, is_permitted) in [(permitted, true), (excluded, false)] {
             let mut trees = Reader::new(tree);
             while let Some(mut subtree) = trees.enter(SEQUENCE) {
-                let Some(base) = subtree.next() else { return Verdict::CONSTRAINT_TYPE };
+                let Some(base) = subtree.next() else { return VerifyVerdict::CONSTRAINT_TYPE };
                 let Some(rest) = left.checked_sub(name.len() + base.body.len() + COMPARISON_BYTES) else {
-                    return Verdict::UNSPECIFIED;
+                    return VerifyVerdict::UNSPECIFIED;
                 };
                 *left = rest;
                 if !matches!(base.tag, 0x82 | 0x87 | 0xa4) {
-                    return Verdict::CONSTRAINT_TYPE;
+                    return VerifyVerdict::CONSTRAINT_TYPE;
                 }
                 if base.tag != kind {
                     continue;
@@ -321,15 +321,15 @@ fn constrained(value: &[u8], certificate: &Certificate, left: &mut usize) -> Ver
                     of_kind += 1;
                     allowed |= within;
                 } else if within {
-                    return Verdict::EXCLUDED;
+                    return VerifyVerdict::EXCLUDED;
                 }
             }
         }
         if of_kind > 0 && !allowed {
-            return Verdict::NOT_PERMITTED;
+            return VerifyVerdict::NOT_PERMITTED;
         }
     }
-    Verdict::OK
+    VerifyVerdict::OK
 }
 
 fn host_like(name: &str) -> bool {
@@ -360,7 +360,7 @@ fn within(kind: u8, name: &[u8], base: &[u8]) -> bool {
             while let Some(want) = inner.next() {
                 let Some(have) = outer.next() else { return false };
                 let wrap = |set: &[u8]| der::encode(SEQUENCE, set);
-                if !name::same(&wrap(want.whole), &wrap(have.whole)) {
+                if !name::same_name(&wrap(want.whole), &wrap(have.whole)) {
                     return false;
                 }
             }

@@ -1,7 +1,7 @@
 //! Chains that OpenSSL accepts and refuses, some also checked by `openssl verify`.
 
 use super::*;
-use crate::testing::{Authority, Issued, authority_params, openssl, openssl_v1};
+use crate::testing::{Authority, TestCertificate, authority_params, openssl, openssl_v1};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, SerialNumber};
 use rustls::pki_types::CertificateDer;
 
@@ -9,7 +9,7 @@ fn now() -> i64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-fn read(issued: &Issued) -> Certificate {
+fn read(issued: &TestCertificate) -> Certificate {
     Certificate::parse(issued.certificate_der()).expect("a certificate")
 }
 
@@ -17,7 +17,7 @@ fn trust(anchors: &[&Authority], depth: u32) -> Trust {
     Trust { anchors: anchors.iter().map(|a| a.certificate()).collect(), revocations: Vec::new(), depth }
 }
 
-fn client(trust: &Trust, chain: &[Certificate]) -> Verdict {
+fn client(trust: &Trust, chain: &[Certificate]) -> VerifyVerdict {
     trust.verify(chain, now(), Purpose::Client)
 }
 
@@ -29,24 +29,24 @@ fn the_verdicts_are_those_of_openssl() {
     let leaf = read(&user);
     let (direct, int_certificate) = (read(&root.client("direct")), int.certificate());
     for (anchors, depth, chain, want) in [
-        (vec![&root], 1, vec![direct.clone()], Verdict::OK),
-        (vec![&root], 0, vec![direct.clone()], Verdict::OK),
-        (vec![&root], 1, vec![leaf.clone(), int_certificate.clone()], Verdict::OK),
-        (vec![&root], 0, vec![leaf.clone(), int_certificate.clone()], Verdict::NO_LOCAL_ISSUER),
-        (vec![&root, &int], 1, vec![leaf.clone()], Verdict::OK),
+        (vec![&root], 1, vec![direct.clone()], VerifyVerdict::OK),
+        (vec![&root], 0, vec![direct.clone()], VerifyVerdict::OK),
+        (vec![&root], 1, vec![leaf.clone(), int_certificate.clone()], VerifyVerdict::OK),
+        (vec![&root], 0, vec![leaf.clone(), int_certificate.clone()], VerifyVerdict::NO_LOCAL_ISSUER),
+        (vec![&root, &int], 1, vec![leaf.clone()], VerifyVerdict::OK),
         // Trusting only the intermediate does not suffice.
-        (vec![&int], 1, vec![leaf.clone()], Verdict::UNABLE_TO_GET_ISSUER),
-        (vec![&root], 1, vec![leaf.clone()], Verdict::UNVERIFIED_LEAF),
-        (vec![&other], 1, vec![direct.clone()], Verdict::UNVERIFIED_LEAF),
+        (vec![&int], 1, vec![leaf.clone()], VerifyVerdict::UNABLE_TO_GET_ISSUER),
+        (vec![&root], 1, vec![leaf.clone()], VerifyVerdict::UNVERIFIED_LEAF),
+        (vec![&other], 1, vec![direct.clone()], VerifyVerdict::UNVERIFIED_LEAF),
         (
             vec![&other],
             1,
             vec![leaf.clone(), int_certificate.clone(), root.certificate()],
-            Verdict::SELF_SIGNED_IN_CHAIN,
+            VerifyVerdict::SELF_SIGNED_IN_CHAIN,
         ),
-        (vec![&other], 1, vec![root.certificate()], Verdict::SELF_SIGNED),
-        (vec![&root], 1, vec![root.certificate()], Verdict::OK),
-        (vec![], 1, vec![], Verdict::NO_LOCAL_ISSUER),
+        (vec![&other], 1, vec![root.certificate()], VerifyVerdict::SELF_SIGNED),
+        (vec![&root], 1, vec![root.certificate()], VerifyVerdict::OK),
+        (vec![], 1, vec![], VerifyVerdict::NO_LOCAL_ISSUER),
     ] {
         assert_eq!(
             client(&trust(&anchors, depth), &chain),
@@ -57,7 +57,7 @@ fn the_verdicts_are_those_of_openssl() {
     }
     let mut long = vec![leaf.clone()];
     long.extend(std::iter::repeat_n(other.certificate(), 200));
-    assert_eq!(client(&trust(&[&root], 1), &long), Verdict::UNVERIFIED_LEAF);
+    assert_eq!(client(&trust(&[&root], 1), &long), VerifyVerdict::UNVERIFIED_LEAF);
 }
 
 #[test]
@@ -66,9 +66,9 @@ fn an_authority_of_the_same_name_signs_for_itself_alone() {
     let forged = read(&impostor.client("user"));
     let verdict = client(&trust(&[&root], 1), std::slice::from_ref(&forged));
     assert!(!verdict.is_ok(), "{verdict:?}");
-    assert_eq!(client(&trust(&[&root], 1), &[impostor.certificate()]), Verdict::SELF_SIGNED);
+    assert_eq!(client(&trust(&[&root], 1), &[impostor.certificate()]), VerifyVerdict::SELF_SIGNED);
     assert!(!client(&trust(&[&root], 1), &[forged.clone(), impostor.certificate()]).is_ok());
-    assert_eq!(client(&trust(&[&root, &impostor], 1), &[forged]), Verdict::OK);
+    assert_eq!(client(&trust(&[&root, &impostor], 1), &[forged]), VerifyVerdict::OK);
 }
 
 #[test]
@@ -80,14 +80,14 @@ fn a_leaf_signs_nothing() {
     let forged = read(&leaf.client("user"));
     let chain = [forged, leaf.certificate()];
     // OpenSSL's last error counts.
-    assert_eq!(client(&trust(&[&root], 5), &chain), Verdict::PURPOSE);
-    assert_eq!(trust(&[&root], 5).verify(&chain, now(), Purpose::Any), Verdict::INVALID_CA);
+    assert_eq!(client(&trust(&[&root], 5), &chain), VerifyVerdict::PURPOSE);
+    assert_eq!(trust(&[&root], 5).verify(&chain, now(), Purpose::Any), VerifyVerdict::INVALID_CA);
     let mut params = authority_params("plain");
     params.is_ca = IsCa::NoCa;
     params.key_usages.clear();
     let plain = root.intermediate(params);
     let forged = read(&plain.client("user"));
-    assert_eq!(client(&trust(&[&root], 5), &[forged, plain.certificate()]), Verdict::PURPOSE);
+    assert_eq!(client(&trust(&[&root], 5), &[forged, plain.certificate()]), VerifyVerdict::PURPOSE);
 }
 
 #[test]
@@ -98,24 +98,30 @@ fn path_lengths_purposes_and_times_are_kept() {
     let short = root.intermediate(params);
     let below = short.intermediate(authority_params("below"));
     let user = read(&below.client("user"));
-    assert_eq!(client(&trust(&[&root], 5), &[user, below.certificate(), short.certificate()]), Verdict::PATH_LENGTH);
+    assert_eq!(
+        client(&trust(&[&root], 5), &[user, below.certificate(), short.certificate()]),
+        VerifyVerdict::PATH_LENGTH
+    );
 
     let mut params = CertificateParams::default();
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let server = read(&root.issue(params));
-    assert_eq!(client(&trust(&[&root], 1), std::slice::from_ref(&server)), Verdict::PURPOSE);
-    assert_eq!(trust(&[&root], 1).verify(&[server], now(), Purpose::Server), Verdict::OK);
+    assert_eq!(client(&trust(&[&root], 1), std::slice::from_ref(&server)), VerifyVerdict::PURPOSE);
+    assert_eq!(trust(&[&root], 1).verify(&[server], now(), Purpose::Server), VerifyVerdict::OK);
 
     let user = read(&root.client("user"));
     let trust = trust(&[&root], 1);
-    assert_eq!(trust.verify(std::slice::from_ref(&user), user.not_before - 1, Purpose::Client), Verdict::NOT_YET_VALID);
-    assert_eq!(trust.verify(std::slice::from_ref(&user), user.not_after + 1, Purpose::Client), Verdict::EXPIRED);
+    assert_eq!(
+        trust.verify(std::slice::from_ref(&user), user.not_before - 1, Purpose::Client),
+        VerifyVerdict::NOT_YET_VALID
+    );
+    assert_eq!(trust.verify(std::slice::from_ref(&user), user.not_after + 1, Purpose::Client), VerifyVerdict::EXPIRED);
     // An unknown authority's time counts, too, and last: `optional_no_ca` does not ignore it.
     let stranger = read(&Authority::new("other").client("stranger"));
     let verdict = |now| trust.verify(std::slice::from_ref(&stranger), now, Purpose::Client);
-    assert_eq!(verdict(stranger.not_after), Verdict::UNVERIFIED_LEAF);
-    assert_eq!(verdict(stranger.not_after + 1), Verdict::EXPIRED);
-    assert_eq!(verdict(stranger.not_before - 1), Verdict::NOT_YET_VALID);
+    assert_eq!(verdict(stranger.not_after), VerifyVerdict::UNVERIFIED_LEAF);
+    assert_eq!(verdict(stranger.not_after + 1), VerifyVerdict::EXPIRED);
+    assert_eq!(verdict(stranger.not_before - 1), VerifyVerdict::NOT_YET_VALID);
 }
 
 #[test]
@@ -126,7 +132,7 @@ fn a_changed_certificate_is_not_signed() {
     let at = der.windows(9).position(|w| w == b"user-name").expect("the name");
     der[at] = b'U';
     let changed = Certificate::parse(CertificateDer::from(der)).expect("a certificate");
-    assert_eq!(client(&trust(&[&root], 1), &[changed]), Verdict::BAD_SIGNATURE);
+    assert_eq!(client(&trust(&[&root], 1), &[changed]), VerifyVerdict::BAD_SIGNATURE);
 }
 
 #[test]
@@ -140,11 +146,11 @@ fn names_are_kept_within_constraints() {
     let bound = root.intermediate(params);
     let trust = trust(&[&root], 2);
     for (name, want) in [
-        ("a.example", Verdict::OK),
-        ("x.a.example", Verdict::OK),
-        ("xa.example", Verdict::NOT_PERMITTED),
-        ("b.example", Verdict::NOT_PERMITTED),
-        ("x.no.a.example", Verdict::EXCLUDED),
+        ("a.example", VerifyVerdict::OK),
+        ("x.a.example", VerifyVerdict::OK),
+        ("xa.example", VerifyVerdict::NOT_PERMITTED),
+        ("b.example", VerifyVerdict::NOT_PERMITTED),
+        ("x.no.a.example", VerifyVerdict::EXCLUDED),
     ] {
         let leaf = read(&bound.server(&[name]));
         assert_eq!(trust.verify(&[leaf, bound.certificate()], now(), Purpose::Server), want, "{name}");
@@ -155,7 +161,7 @@ fn names_are_kept_within_constraints() {
 fn many_names_below_many_constraints_are_not_compared_for_long() {
     let root = Authority::new("root");
     let trust = trust(&[&root], 2);
-    for (constraints, names, want) in [(1_000, 100, Verdict::OK), (9_000, 4_000, Verdict::UNSPECIFIED)] {
+    for (constraints, names, want) in [(1_000, 100, VerifyVerdict::OK), (9_000, 4_000, VerifyVerdict::UNSPECIFIED)] {
         let mut params = authority_params("bound");
         params.name_constraints = Some(rcgen::NameConstraints {
             permitted_subtrees: Vec::new(),
@@ -176,7 +182,7 @@ fn many_names_below_many_constraints_are_not_compared_for_long() {
     });
     let bound = root.intermediate(params);
     let leaf = read(&bound.client(&"a".repeat(30_000)));
-    assert_eq!(client(&trust, &[leaf, bound.certificate()]), Verdict::UNSPECIFIED);
+    assert_eq!(client(&trust, &[leaf, bound.certificate()]), VerifyVerdict::UNSPECIFIED);
 }
 
 fn list(authority: &Authority, serials: &[u64]) -> RevocationList {
@@ -212,19 +218,19 @@ fn revocation_is_asked_for_the_whole_chain() {
     };
     let with = |lists: Vec<RevocationList>| Trust { revocations: lists, ..trust(&[&root], 3) };
     let mine = with(vec![list(&root, &[7])]);
-    assert_eq!(client(&mine, &[serial(6)]), Verdict::OK);
-    assert_eq!(client(&mine, &[serial(7)]), Verdict::REVOKED);
-    assert_eq!(client(&with(vec![list(&other, &[])]), &[serial(6)]), Verdict::BAD_CRL_SIGNATURE);
+    assert_eq!(client(&mine, &[serial(6)]), VerifyVerdict::OK);
+    assert_eq!(client(&mine, &[serial(7)]), VerifyVerdict::REVOKED);
+    assert_eq!(client(&with(vec![list(&other, &[])]), &[serial(6)]), VerifyVerdict::BAD_CRL_SIGNATURE);
     let int = root.intermediate(authority_params("int"));
     let user = read(&int.client("user"));
-    assert_eq!(client(&mine, &[user.clone(), int.certificate()]), Verdict::NO_CRL);
+    assert_eq!(client(&mine, &[user.clone(), int.certificate()]), VerifyVerdict::NO_CRL);
     let both = with(vec![list(&root, &[7]), list(&int, &[])]);
-    assert_eq!(client(&both, &[user.clone(), int.certificate()]), Verdict::OK);
+    assert_eq!(client(&both, &[user.clone(), int.certificate()]), VerifyVerdict::OK);
     // Nothing in the path can have signed the list about its last certificate.
     let of_int = |lists| Trust { revocations: lists, ..trust(&[&int], 3) };
     let checked = of_int(vec![list(&root, &[]), list(&int, &[])]);
-    assert_eq!(client(&checked, std::slice::from_ref(&user)), Verdict::BAD_CRL_SIGNATURE);
-    assert_eq!(both.verify(&[serial(6)], rcgen_year(2096), Purpose::Any), Verdict::CRL_EXPIRED);
+    assert_eq!(client(&checked, std::slice::from_ref(&user)), VerifyVerdict::BAD_CRL_SIGNATURE);
+    assert_eq!(both.verify(&[serial(6)], rcgen_year(2096), Purpose::Any), VerifyVerdict::CRL_EXPIRED);
 }
 
 fn rcgen_year(year: i32) -> i64 {
@@ -236,8 +242,8 @@ fn version_1_authorities_and_leaves_are_taken_as_openssl_takes_them() {
     let Some(v1) = openssl_v1("v1") else { return };
     let certificate = read(&v1);
     let own = Trust { anchors: vec![certificate.clone()], depth: 1, ..Trust::default() };
-    assert_eq!(client(&own, std::slice::from_ref(&certificate)), Verdict::OK);
-    assert_eq!(client(&Trust { depth: 1, ..Trust::default() }, &[certificate]), Verdict::SELF_SIGNED);
+    assert_eq!(client(&own, std::slice::from_ref(&certificate)), VerifyVerdict::OK);
+    assert_eq!(client(&Trust { depth: 1, ..Trust::default() }, &[certificate]), VerifyVerdict::SELF_SIGNED);
 }
 
 #[test]
@@ -279,7 +285,7 @@ fn the_openssl_program_agrees() {
             println!("no openssl program here: not compared");
             break;
         };
-        let all = |text: &str| crate::certs::certificates(text.as_bytes()).expect("certificates");
+        let all = |text: &str| crate::certs::parse_certificates(text.as_bytes()).expect("certificates");
         let trust = Trust { anchors: all(anchor), depth: 100, ..Trust::default() };
         let chain = [all(leaf), all(untrusted)].concat();
         assert_eq!(client(&trust, &chain).is_ok(), out.status.success(), "case {number}: {out:?}");

@@ -1,6 +1,6 @@
 //! Certificate revocation lists (RFC 5280, 5), versions 1 and 2.
 
-use super::{Verdict, signature};
+use super::{VerifyVerdict, signature};
 use crate::der::{self, BIT_STRING, BOOLEAN, ENUMERATED, INTEGER, OCTET_STRING, OID, Reader, SEQUENCE};
 use crate::pem;
 use crate::x509::{self, Certificate, time};
@@ -27,7 +27,7 @@ impl RevocationList {
     /// Parses the lists of a PEM text. Fails with OpenSSL's message.
     pub fn all(text: &[u8]) -> Result<Vec<RevocationList>, String> {
         let mut all = Vec::new();
-        for block in pem::blocks(text).map_err(str::to_string)? {
+        for block in pem::parse_blocks(text).map_err(str::to_string)? {
             if block.label == "X509 CRL" {
                 all.push(read(block.bytes).ok_or("not a certificate revocation list")?);
             }
@@ -52,28 +52,28 @@ impl RevocationList {
     }
 
     /// Checks the list, then a serial number (`check_crl`, `cert_crl`).
-    pub(super) fn check(&self, serial: &[u8], issuer: &Certificate, now: i64) -> Verdict {
-        let mut verdict = Verdict::OK;
+    pub(super) fn check(&self, serial: &[u8], issuer: &Certificate, now: i64) -> VerifyVerdict {
+        let mut verdict = VerifyVerdict::OK;
         if issuer.extensions.key_usage.is_some_and(|bits| bits & x509::CRL_SIGN == 0) {
-            verdict = Verdict::NO_CRL_SIGN;
+            verdict = VerifyVerdict::NO_CRL_SIGN;
         }
         if self.this_update > now {
-            verdict = Verdict::CRL_NOT_YET_VALID;
+            verdict = VerifyVerdict::CRL_NOT_YET_VALID;
         }
         if self.next_update.is_some_and(|at| at < now) {
-            verdict = Verdict::CRL_EXPIRED;
+            verdict = VerifyVerdict::CRL_EXPIRED;
         }
         let part = |range: &Range<usize>| self.der.get(range.clone()).unwrap_or_default();
         let algorithm = part(&self.signature_algorithm);
-        if !signature::signed(issuer.spki(), algorithm, part(&self.tbs), part(&self.signature)) {
-            verdict = Verdict::BAD_CRL_SIGNATURE;
+        if !signature::verify_signature(issuer.spki(), algorithm, part(&self.tbs), part(&self.signature)) {
+            verdict = VerifyVerdict::BAD_CRL_SIGNATURE;
         }
         if self.unknown_critical {
-            verdict = Verdict::CRITICAL_CRL_EXTENSION;
+            verdict = VerifyVerdict::CRITICAL_CRL_EXTENSION;
         }
         match self.entries.get(serial) {
             None | Some(&REMOVE_FROM_CRL) => verdict,
-            Some(_) => Verdict::REVOKED,
+            Some(_) => VerifyVerdict::REVOKED,
         }
     }
 }

@@ -12,17 +12,17 @@ pub use chain::{Purpose, Trust};
 pub use crl::RevocationList;
 pub use host::{AlternativeName, matches_address, matches_host};
 pub use roles::AnyServer;
-pub(crate) use roles::{ClientVerifier, Refused, ServerVerifier};
-pub use signature::signed;
+pub(crate) use roles::{ClientVerifier, RefusedRole, ServerVerifier};
+pub use signature::verify_signature;
 
 /// OpenSSL's `X509_V_ERR_*`, 0 for success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Verdict(pub u16);
+pub struct VerifyVerdict(pub u16);
 
 macro_rules! verdicts {
     ($($name:ident = $code:literal $text:literal;)*) => {
-        impl Verdict {
-            $(#[doc = $text] pub const $name: Verdict = Verdict($code);)*
+        impl VerifyVerdict {
+            $(#[doc = $text] pub const $name: VerifyVerdict = VerifyVerdict($code);)*
             /// OpenSSL's text, for `$ssl_client_verify` and the error log.
             pub fn reason(self) -> &'static str {
                 match self.0 {
@@ -65,19 +65,19 @@ verdicts! {
     INVALID_CA = 79 "invalid CA certificate";
 }
 
-impl Verdict {
+impl VerifyVerdict {
     pub fn is_ok(self) -> bool {
-        self == Verdict::OK
+        self == VerifyVerdict::OK
     }
     /// Errors that `optional_no_ca` ignores (`ngx_ssl_verify_error_optional`).
     pub fn is_missing_authority(self) -> bool {
         matches!(
             self,
-            Verdict::SELF_SIGNED
-                | Verdict::SELF_SIGNED_IN_CHAIN
-                | Verdict::NO_LOCAL_ISSUER
-                | Verdict::UNTRUSTED
-                | Verdict::UNVERIFIED_LEAF
+            VerifyVerdict::SELF_SIGNED
+                | VerifyVerdict::SELF_SIGNED_IN_CHAIN
+                | VerifyVerdict::NO_LOCAL_ISSUER
+                | VerifyVerdict::UNTRUSTED
+                | VerifyVerdict::UNVERIFIED_LEAF
         )
     }
 }

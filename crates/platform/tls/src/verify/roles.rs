@@ -1,6 +1,6 @@
 //! Verifiers for rustls, which delegate to OpenSSL's rules in `chain.rs` and `host.rs`.
 
-use super::{AlternativeName, Purpose, Trust, Verdict, host, signature};
+use super::{AlternativeName, Purpose, Trust, VerifyVerdict, host, signature};
 use crate::Clock;
 use crate::ciphers::provider;
 use crate::x509::Certificate;
@@ -101,14 +101,14 @@ impl ClientCertVerifier for ClientVerifier {
 
 /// Carries a server certificate's verdict through rustls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refused(pub Verdict);
+pub(crate) struct RefusedRole(pub VerifyVerdict);
 
-impl std::fmt::Display for Refused {
+impl std::fmt::Display for RefusedRole {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.0.reason())
     }
 }
-impl std::error::Error for Refused {}
+impl std::error::Error for RefusedRole {}
 
 /// Verifies upstream servers by [`Trust`] and name, or not at all.
 #[derive(Clone)]
@@ -148,12 +148,12 @@ impl ServerCertVerifier for ServerVerifier {
             _ => host::matches_host(leaf, &self.name),
         };
         if verdict.is_ok() && !chain.first().is_some_and(matches) {
-            verdict = Verdict::HOST;
+            verdict = VerifyVerdict::HOST;
         }
         if verdict.is_ok() {
             return Ok(ServerCertVerified::assertion());
         }
-        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(Refused(verdict))))))
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(RefusedRole(verdict))))))
     }
     fn verify_tls12_signature(
         &self,

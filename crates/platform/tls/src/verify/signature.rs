@@ -10,7 +10,7 @@ fn verified(spki: &[u8], algorithm: &dyn SignatureVerificationAlgorithm, message
 }
 
 /// Verifies a signature with the key of `spki`. `algorithm`: contents of the `AlgorithmIdentifier`.
-pub fn signed(spki: &[u8], algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
+pub fn verify_signature(spki: &[u8], algorithm: &[u8], message: &[u8], signature: &[u8]) -> bool {
     let known = provider().signature_verification_algorithms.all;
     known.iter().filter(|a| a.signature_alg_id().as_ref() == algorithm).any(|a| verified(spki, *a, message, signature))
 }

@@ -120,7 +120,7 @@ impl Certificate {
         (algorithm.body(OID)? == ECDSA).then(|| algorithm.body(OID)).flatten()
     }
     pub fn self_issued(&self) -> bool {
-        name::same(self.issuer(), self.subject())
+        name::same_name(self.issuer(), self.subject())
     }
     pub fn common_name(&self) -> Option<String> {
         name::common_names(self.subject()).pop()
@@ -315,7 +315,7 @@ mod tests {
         let root = Certificate::parse(authority.der()).expect("root");
         assert_eq!(root.extensions.basic_constraints, Some(true));
         assert!(root.extensions.key_usage.is_some_and(|bits| bits & KEY_CERT_SIGN != 0));
-        assert!(name::same(leaf.issuer(), root.subject()));
+        assert!(name::same_name(leaf.issuer(), root.subject()));
     }
 
     #[test]

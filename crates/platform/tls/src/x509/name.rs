@@ -35,7 +35,7 @@ fn attributes(name: &[u8]) -> Vec<Attribute<'_>> {
 }
 
 /// Compares encoded names without regard to white space and ASCII case (`X509_NAME_cmp`).
-pub fn same(a: &[u8], b: &[u8]) -> bool {
+pub fn same_name(a: &[u8], b: &[u8]) -> bool {
     if a == b {
         return true;
     }
@@ -132,7 +132,7 @@ fn short(oid: &[u8]) -> Option<&'static str> {
 }
 
 /// Formats a name as in RFC 2253: last attribute first, with escapes (`XN_FLAG_RFC2253`).
-pub fn rfc2253(name: &[u8]) -> String {
+pub fn format_rfc2253(name: &[u8]) -> String {
     let all = attributes(name);
     let mut out = String::new();
     let mut sets: Vec<&[Attribute<'_>]> = Vec::new();
@@ -188,7 +188,7 @@ fn escape(text: &str, out: &mut String) {
 }
 
 /// Formats a name as `/C=US/O=Example/CN=name`, first attribute first (`X509_NAME_oneline`).
-pub fn oneline(name: &[u8]) -> String {
+pub fn format_oneline(name: &[u8]) -> String {
     let mut out = String::new();
     for attribute in attributes(name) {
         out.push('/');
@@ -246,15 +246,15 @@ mod tests {
     fn both_forms_are_openssls() {
         let name =
             name(&[&[(C, 0x13, b"US")], &[(O, 0x0c, "Ac,me é".as_bytes())], &[(CN, 0x0c, b"#x "), (O, 0x13, b"y/+")]]);
-        assert_eq!(rfc2253(&name), "O=y/\\++CN=\\#x\\ ,O=Ac\\,me \\C3\\A9,C=US");
-        assert_eq!(oneline(&name), "/C=US/O=Ac,me \\xC3\\xA9/CN=#x /O=y\\/\\+");
+        assert_eq!(format_rfc2253(&name), "O=y/\\++CN=\\#x\\ ,O=Ac\\,me \\C3\\A9,C=US");
+        assert_eq!(format_oneline(&name), "/C=US/O=Ac,me \\xC3\\xA9/CN=#x /O=y\\/\\+");
     }
 
     #[test]
     fn types_without_a_name_are_shown_as_they_are() {
         let name = name(&[&[(&[0x2a, 0x03], 0x0c, b"v")]]);
-        assert_eq!(rfc2253(&name), "1.2.3=#0C0176");
-        assert_eq!(oneline(&name), "/1.2.3=v");
+        assert_eq!(format_rfc2253(&name), "1.2.3=#0C0176");
+        assert_eq!(format_oneline(&name), "/1.2.3=v");
     }
 
     #[test]
@@ -262,6 +262,6 @@ mod tests {
         let a = name(&[&[(CN, 0x13, b"The  Root")]]);
         let b = name(&[&[(CN, 0x0c, b" the root")]]);
         let c = name(&[&[(CN, 0x0c, b"the roots")]]);
-        assert!(same(&a, &b) && !same(&a, &c));
+        assert!(same_name(&a, &b) && !same_name(&a, &c));
     }
 }

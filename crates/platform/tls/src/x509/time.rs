@@ -43,7 +43,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// As `ASN1_TIME_print`: `Jan  1 00:00:00 2026 GMT`.
-pub fn print(seconds: i64) -> String {
+pub fn print_time(seconds: i64) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;
@@ -78,11 +78,11 @@ mod tests {
         ] {
             if printed.is_empty() {
                 // 2050 has no February 29; OpenSSL takes the next day, as does the sum.
-                assert_eq!(utc(text, tag).map(print).as_deref(), Some("Mar  1 23:59:59 2050 GMT"));
+                assert_eq!(utc(text, tag).map(print_time).as_deref(), Some("Mar  1 23:59:59 2050 GMT"));
                 continue;
             }
             assert_eq!(utc(text, tag), Some(seconds), "{text}");
-            assert_eq!(print(seconds), printed);
+            assert_eq!(print_time(seconds), printed);
         }
         for (text, tag) in [("700101000000", UTC_TIME), ("701301000000Z", UTC_TIME), ("7001x1000000Z", UTC_TIME)] {
             assert_eq!(utc(text, tag), None, "{text}");

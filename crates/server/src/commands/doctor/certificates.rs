@@ -1,16 +1,16 @@
 //! Checks the expiry, names and chains of configured certificates.
 
-use super::examine::{Finding, Verdict};
+use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
-use tls::review::{CertificateWarning, review};
+use tls::review::{CertificateWarning, review_pair};
 
 /// `now`: seconds since 1970.
-pub fn examine(config: &Config, now: i64) -> Vec<Finding> {
+pub fn examine_certificates(config: &Config, now: i64) -> Vec<Finding> {
     let mut all: Vec<CertificateWarning> = Vec::new();
     let areas = config.areas();
     for (names, rules) in areas.iter().flat_map(|area| area.tls()) {
         for pair in rules.certificates().pairs() {
-            for warning in review(pair, names, now) {
+            for warning in review_pair(pair, names, now) {
                 add(&mut all, warning);
             }
         }
@@ -58,7 +58,7 @@ fn finding(warning: &CertificateWarning) -> Finding {
         name: "certificate",
         here: here.into(),
         needed: needed.into(),
-        verdict: if warning.is_fatal() { Verdict::Short } else { Verdict::Note },
+        verdict: if warning.is_fatal() { FindingVerdict::Short } else { FindingVerdict::Note },
         connections: None,
         why: warning.to_string(),
         remedy: remedy.into(),

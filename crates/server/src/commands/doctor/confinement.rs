@@ -1,11 +1,11 @@
 //! Compares the needs of `sandbox` with the abilities of the kernel.
 
-use super::examine::{Finding, Verdict};
+use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
 use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
 
 /// Compares the kernel with the mode of the configuration. Empty for `sandbox off` and `master_process off`.
-pub fn examine(config: &Config) -> Vec<Finding> {
+pub fn examine_confinement(config: &Config) -> Vec<Finding> {
     let mode = config.core.sandbox.mode();
     let mut all = Vec::new();
     if mode != Mode::Off && config.core.master_process {
@@ -36,7 +36,7 @@ fn keys(mode: Mode, landlock: u32, anywhere: Option<&str>) -> Finding {
         name: "isolated keys",
         here: if fine { "hidden" } else { "permissions only" }.into(),
         needed: "hidden".into(),
-        verdict: if fine { Verdict::Fine } else { Verdict::Note },
+        verdict: if fine { FindingVerdict::Fine } else { FindingVerdict::Note },
         connections: None,
         why,
         remedy: remedy.into(),
@@ -48,7 +48,7 @@ fn findings(mode: Mode, filters: bool, landlock: u32) -> Vec<Finding> {
         name,
         here,
         needed: needed.to_string(),
-        verdict: if fine { Verdict::Fine } else { Verdict::Note },
+        verdict: if fine { FindingVerdict::Fine } else { FindingVerdict::Note },
         connections: None,
         why: if fine { String::new() } else { why.to_string() },
         remedy: if fine { String::new() } else { remedy.to_string() },
@@ -74,17 +74,26 @@ mod tests {
 
     #[test]
     fn an_old_kernel_is_noted() {
-        let verdicts = |mode, filters, landlock| -> Vec<(&str, Verdict)> {
+        let verdicts = |mode, filters, landlock| -> Vec<(&str, FindingVerdict)> {
             findings(mode, filters, landlock).iter().map(|f| (f.name, f.verdict)).collect()
         };
-        assert_eq!(verdicts(Mode::On, true, 2), [("seccomp", Verdict::Fine), ("Landlock", Verdict::Fine)]);
-        assert_eq!(verdicts(Mode::Strict, true, 2), [("seccomp", Verdict::Fine), ("Landlock", Verdict::Note)]);
-        assert_eq!(verdicts(Mode::On, false, 0), [("seccomp", Verdict::Note), ("Landlock", Verdict::Note)]);
-        assert_eq!(verdicts(Mode::Log, true, 0), [("seccomp", Verdict::Fine)]);
+        assert_eq!(
+            verdicts(Mode::On, true, 2),
+            [("seccomp", FindingVerdict::Fine), ("Landlock", FindingVerdict::Fine)]
+        );
+        assert_eq!(
+            verdicts(Mode::Strict, true, 2),
+            [("seccomp", FindingVerdict::Fine), ("Landlock", FindingVerdict::Note)]
+        );
+        assert_eq!(
+            verdicts(Mode::On, false, 0),
+            [("seccomp", FindingVerdict::Note), ("Landlock", FindingVerdict::Note)]
+        );
+        assert_eq!(verdicts(Mode::Log, true, 0), [("seccomp", FindingVerdict::Fine)]);
         let of_keys = |mode, landlock, anywhere| keys(mode, landlock, anywhere).verdict;
-        assert_eq!(of_keys(Mode::On, 2, None), Verdict::Fine);
-        assert_eq!(of_keys(Mode::On, 0, None), Verdict::Note);
-        assert_eq!(of_keys(Mode::Off, 2, None), Verdict::Note);
-        assert_eq!(of_keys(Mode::On, 2, Some("ssl_certificate_key $key")), Verdict::Note);
+        assert_eq!(of_keys(Mode::On, 2, None), FindingVerdict::Fine);
+        assert_eq!(of_keys(Mode::On, 0, None), FindingVerdict::Note);
+        assert_eq!(of_keys(Mode::Off, 2, None), FindingVerdict::Note);
+        assert_eq!(of_keys(Mode::On, 2, Some("ssl_certificate_key $key")), FindingVerdict::Note);
     }
 }

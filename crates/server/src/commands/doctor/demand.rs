@@ -1,7 +1,7 @@
 //! Requirements of a configuration.
 
 use crate::conf::{self, Config, Invocation};
-use conf_syntax::{Directive, Disk, directives};
+use conf_syntax::{Directive, Disk, list_directives};
 use net::Address;
 use std::collections::BTreeSet;
 
@@ -79,9 +79,9 @@ impl Demand {
             demand.quic_ports.dedup();
         }
         demand.cache_bytes = config.http.as_ref().map_or(0, |http| http.cache_bytes);
-        if let Ok((_, items)) = conf::load(&Disk, invocation) {
-            let mut seen = Seen::default();
-            for directive in directives(&items) {
+        if let Ok((_, items)) = conf::load_config(&Disk, invocation) {
+            let mut seen = SeenFiles::default();
+            for directive in list_directives(&items) {
                 seen.visit(directive);
             }
             demand.upstreams = seen.servers.len() as u64;
@@ -124,7 +124,7 @@ const ANSWERS: &[&[u8]] = &[
 ];
 
 #[derive(Default)]
-struct Seen {
+struct SeenFiles {
     servers: BTreeSet<Vec<u8>>,
     /// Names of `upstream` blocks, whose servers are counted instead of the `proxy_pass` lines.
     groups: BTreeSet<Vec<u8>>,
@@ -135,10 +135,10 @@ struct Seen {
     proxy_bytes: Option<u64>,
 }
 
-impl Seen {
+impl SeenFiles {
     fn visit(&mut self, d: &Directive) {
         let args: Vec<&[u8]> = d.args.iter().map(|word| &word.bytes[..]).collect();
-        let inner = d.block.as_deref().map(directives).unwrap_or_default();
+        let inner = d.block.as_deref().map(list_directives).unwrap_or_default();
         match (&d.name.bytes[..], &args[..]) {
             (b"upstream", [name]) => {
                 self.groups.insert(name.to_vec());
@@ -193,10 +193,10 @@ fn product(count: &[u8], size: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn seen(text: &str) -> Seen {
-        let items = conf_syntax::parse(conf_syntax::FileId(0), text.as_bytes());
-        let mut seen = Seen::default();
-        directives(&items).into_iter().for_each(|d| seen.visit(d));
+    fn seen(text: &str) -> SeenFiles {
+        let items = conf_syntax::parse_file(conf_syntax::FileId(0), text.as_bytes());
+        let mut seen = SeenFiles::default();
+        list_directives(&items).into_iter().for_each(|d| seen.visit(d));
         seen
     }
 

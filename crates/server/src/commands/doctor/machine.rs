@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// `None`: the machine does not report a limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machine {
+pub struct DoctorMachine {
     /// Soft limit of open files per process.
     pub descriptors_soft: Option<u64>,
     pub descriptors_hard: Option<u64>,
@@ -39,9 +39,9 @@ pub struct Machine {
     pub root: bool,
 }
 
-impl Machine {
-    pub fn read() -> Machine {
-        let mut machine = Machine::below(Path::new("/"));
+impl DoctorMachine {
+    pub fn read() -> DoctorMachine {
+        let mut machine = DoctorMachine::below(Path::new("/"));
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
         machine.descriptors_soft = Some(limit.current.unwrap_or(u64::MAX));
         machine.descriptors_hard = Some(limit.maximum.unwrap_or(u64::MAX));
@@ -51,7 +51,7 @@ impl Machine {
     }
 
     /// Reads the limits in files below `root` (a directory of the test in tests).
-    pub fn below(root: &Path) -> Machine {
+    pub fn below(root: &Path) -> DoctorMachine {
         let text = |path: &str| fs::read_to_string(root.join(path)).ok();
         let number = |path: &str| text(path).and_then(|t| t.split_whitespace().next()?.parse::<u64>().ok());
         let group = group_folder(root);
@@ -59,7 +59,7 @@ impl Machine {
         let limit = in_group("memory.max").and_then(|t| t.trim().parse::<u64>().ok());
         let used = in_group("memory.current").and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or(0);
         let available = text("proc/meminfo").and_then(|t| meminfo(&t, "MemAvailable"));
-        Machine {
+        DoctorMachine {
             descriptors_all: number("proc/sys/fs/file-max"),
             accept_queue: number("proc/sys/net/core/somaxconn"),
             handshakes: number("proc/sys/net/ipv4/tcp_max_syn_backlog"),
@@ -87,7 +87,7 @@ impl Machine {
                 let (quota, period) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);
                 Some(quota.saturating_mul(1000) / period.max(1))
             }),
-            ..Machine::default()
+            ..DoctorMachine::default()
         }
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a folder")).expect("made");
             fs::write(path, text).expect("written");
         }
-        let machine = Machine::below(&root);
+        let machine = DoctorMachine::below(&root);
         fs::remove_dir_all(&root).expect("removed");
         assert_eq!(machine.accept_queue, Some(4096));
         assert_eq!(machine.ports, Some((32768, 60999)));
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_machine_can_be_read() {
-        let machine = Machine::read();
+        let machine = DoctorMachine::read();
         assert!(machine.descriptors_hard >= machine.descriptors_soft && machine.memory.is_some(), "{machine:?}");
     }
 }

@@ -9,13 +9,14 @@ mod stores;
 
 use self::demand::Demand;
 use self::examine::{
-    Finding, IN_MAIN_CONTEXT, OPEN_FILES, Verdict, descriptors_allowed, examine, first_to_bind, number,
+    Finding, FindingVerdict, IN_MAIN_CONTEXT, OPEN_FILES, descriptors_allowed, examine_machine, first_to_bind,
+    format_number,
 };
-use self::machine::Machine;
+use self::machine::DoctorMachine;
 use crate::conf::{self, Config, Invocation};
 use crate::options;
 use crate::report;
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_syntax::Disk;
 use observe::LogFiles;
 use std::ffi::OsString;
@@ -37,17 +38,17 @@ server's user, inside the server's container or unit, because limits differ betw
 Exit code: 0 if all limits suffice, 1 if a limit is too low, 2 if the configuration is invalid.
 ";
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_doctor(arguments: &[OsString]) -> i32 {
     let json = arguments.iter().any(|a| a == "--json");
     let rest: Vec<OsString> = arguments.iter().filter(|a| *a != "--json").cloned().collect();
-    let invocation = match options::place(&rest) {
+    let invocation = match options::parse_place(&rest) {
         Ok(invocation) => invocation,
         Err(words) => {
             eprintln!("tidegate: {words}\n  = \"tidegate doctor --help\" lists the options");
             return 2;
         }
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = match &reading.config {
         Ok(config) => config,
         Err(failure) => {
@@ -56,25 +57,25 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
     };
     let demand = Demand::of(&invocation, config);
-    let mut findings = examine(&Machine::read(), &demand);
-    findings.extend(certificates::examine(config, base::clock::unix_seconds()));
-    findings.extend(confinement::examine(config));
-    findings.extend(stores::examine(config));
+    let mut findings = examine_machine(&DoctorMachine::read(), &demand);
+    findings.extend(certificates::examine_certificates(config, base::clock::unix_seconds()));
+    findings.extend(confinement::examine_confinement(config));
+    findings.extend(stores::examine_store(config));
     let name = invocation.conf_file.display().to_string();
     if json {
         base::outln!("{}", as_json(&name, &demand, &findings));
     } else {
         base::out!("{}", as_text(&name, &demand, &findings, std::io::stdout().is_terminal()));
     }
-    i32::from(findings.iter().any(|f| f.verdict == Verdict::Short))
+    i32::from(findings.iter().any(|f| f.verdict == FindingVerdict::Short))
 }
 
 /// Returns `-t` warnings about limits that the configuration exceeds, one line each.
-pub fn warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
-    let (machine, demand) = (Machine::read(), Demand::of(invocation, config));
+pub fn limit_warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
+    let (machine, demand) = (DoctorMachine::read(), Demand::of(invocation, config));
     // `-t` warns only if the connections themselves do not fit; the doctor also counts their further descriptors.
     let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
-    let short = examine(&machine, &demand).into_iter().filter(|f| f.verdict == Verdict::Short);
+    let short = examine_machine(&machine, &demand).into_iter().filter(|f| f.verdict == FindingVerdict::Short);
     let short = short.filter(|f| f.name != OPEN_FILES || !possible);
     short
         .map(|f| {
@@ -100,17 +101,17 @@ fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> S
     out += &format!("  {:<26}{:>14}{:>14}\n", "limit", "available", "needed");
     for f in findings {
         let verdict = match f.verdict {
-            Verdict::Fine => paint("32", "fine"),
-            Verdict::Note => paint("33", "note"),
-            Verdict::Short => paint("31", "short"),
+            FindingVerdict::Fine => paint("32", "fine"),
+            FindingVerdict::Note => paint("33", "note"),
+            FindingVerdict::Short => paint("31", "short"),
         };
         out += &format!("  {:<26}{:>14}{:>14}  {verdict}\n", f.name, f.here, f.needed);
     }
-    for f in findings.iter().filter(|f| f.verdict != Verdict::Fine) {
+    for f in findings.iter().filter(|f| f.verdict != FindingVerdict::Fine) {
         out += &format!("\n{}: {}\n  = {}\n", f.name, f.why, f.remedy);
     }
     let (limit, connections) = first_to_bind(findings, demand);
-    out += &format!("\nFirst limit: {limit}, at {} simultaneous connections.\n", number(connections));
+    out += &format!("\nFirst limit: {limit}, at {} simultaneous connections.\n", format_number(connections));
     out
 }
 
@@ -119,7 +120,7 @@ fn counted(n: u64, [one, many]: [&str; 2]) -> String {
     match n {
         0 => format!("no {many}"),
         1 => format!("1 {one}"),
-        n => format!("{} {many}", number(n)),
+        n => format!("{} {many}", format_number(n)),
     }
 }
 
@@ -128,7 +129,7 @@ fn as_json(name: &str, demand: &Demand, findings: &[Finding]) -> serde_json::Val
     let limits: Vec<_> = findings
         .iter()
         .map(|f| {
-            let fine = f.verdict == Verdict::Fine;
+            let fine = f.verdict == FindingVerdict::Fine;
             serde_json::json!({
                 "limit": f.name, "here": f.here, "needed": f.needed, "connections": f.connections,
                 "verdict": format!("{:?}", f.verdict).to_lowercase(),
@@ -148,9 +149,9 @@ mod tests {
 
     #[test]
     fn the_report_names_what_binds_and_what_lifts_it() {
-        let machine = Machine { descriptors_hard: Some(1024), ..Machine::default() };
+        let machine = DoctorMachine { descriptors_hard: Some(1024), ..DoctorMachine::default() };
         let demand = Demand { workers: 1, connections_each: 4096, ..Demand::default() };
-        let findings = examine(&machine, &demand);
+        let findings = examine_machine(&machine, &demand);
         let text = as_text("nginx.conf", &demand, &findings, false);
         assert!(text.contains("open files") && text.contains("short") && text.contains("LimitNOFILE="), "{text}");
         assert!(text.contains("First limit: open files, at "), "{text}");

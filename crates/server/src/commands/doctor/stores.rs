@@ -1,6 +1,6 @@
 //! Asks the store of `shared_store`, which `-t` does not.
 
-use super::examine::{Finding, Verdict};
+use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
 use session_engine::shared_store::StoreState;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Reports whether the store is there. Empty without `shared_store`. Waits for its answer.
-pub fn examine(config: &Config) -> Option<Finding> {
+pub fn examine_store(config: &Config) -> Option<Finding> {
     config.core.shared_store.settings()?;
     let agent = config.core.shared_store.agent(&config.error_log)?;
     let until = Instant::now() + PATIENCE;
@@ -34,7 +34,7 @@ fn finding(state: &StoreState) -> Finding {
         name: "shared store",
         here,
         needed: "there".into(),
-        verdict: if state.is_connected { Verdict::Fine } else { Verdict::Note },
+        verdict: if state.is_connected { FindingVerdict::Fine } else { FindingVerdict::Note },
         connections: None,
         why: if state.is_connected { String::new() } else { why.into() },
         remedy: if state.is_connected { String::new() } else { remedy.into() },

@@ -3,12 +3,12 @@
 mod request;
 mod show;
 
-pub use request::of;
+pub use request::active_explainer;
 
 use crate::conf;
 use crate::reference::{self, Entry, Support};
-use conf_schema::suggest::nearest;
-use conf_schema::{Known, vocabulary};
+use conf_schema::suggest::nearest_word;
+use conf_schema::{KnownDirective, vocabulary};
 use std::ffi::OsString;
 use std::fmt::Write;
 
@@ -49,13 +49,13 @@ configuration is invalid.
 
 const COLUMNS: usize = 100;
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_explain(arguments: &[OsString]) -> i32 {
     if arguments.is_empty() {
         eprint!("{HELP}");
         return 1;
     }
     if arguments.iter().any(|a| request::is_request(&a.to_string_lossy())) {
-        return request::run(arguments);
+        return request::explain_request(arguments);
     }
     if let Some(option) = arguments.iter().map(|a| a.to_string_lossy()).find(|name| name.starts_with('-')) {
         eprintln!(
@@ -63,7 +63,7 @@ pub fn run(arguments: &[OsString]) -> i32 {
         );
         return 2;
     }
-    let schema = conf::schema();
+    let schema = conf::full_schema();
     let mut code = 0;
     for name in arguments {
         let name = name.to_string_lossy();
@@ -73,20 +73,20 @@ pub fn run(arguments: &[OsString]) -> i32 {
         }
         let found: Vec<_> = match name.strip_suffix('*') {
             Some(head) => vocabulary::all().filter(|known| known.name.starts_with(head)).collect(),
-            None => vocabulary::find(&name).to_vec(),
+            None => vocabulary::find_directives(&name).to_vec(),
         };
         if found.is_empty() {
             eprintln!("tidegate: unknown directive \"{name}\"");
             let last = name.rsplit(['.', '/', ' ']).next().filter(|last| *last != name && !last.is_empty());
-            if let Some(last) = last.filter(|last| !vocabulary::find(last).is_empty()) {
+            if let Some(last) = last.filter(|last| !vocabulary::find_directives(last).is_empty()) {
                 eprintln!("  = a directive is named without the blocks around it: tidegate explain {last}");
             } else if let Some(block) = block_of(&schema, &name) {
                 eprintln!("  = it belongs in the block {block}: tidegate explain {block}");
-            } else if let Some(hint) = vocabulary::foreign::hint(&name) {
+            } else if let Some(hint) = vocabulary::foreign::foreign_hint(&name) {
                 eprintln!("  = {hint}");
             } else if name.contains(['.', '/', ':']) {
                 eprintln!("  = a URL begins with http://, https:// or /");
-            } else if let Some(near) = nearest(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
+            } else if let Some(near) = nearest_word(last.unwrap_or(&name), vocabulary::all().map(|known| known.name)) {
                 eprintln!("  = did you mean \"{near}\"?");
             }
             code = 1;
@@ -101,13 +101,13 @@ pub fn run(arguments: &[OsString]) -> i32 {
 /// Returns the block whose documentation names a directive inside it, such as `oidc_provider` for `client_id`.
 fn block_of(schema: &conf_schema::Schema, name: &str) -> Option<&'static str> {
     let quoted = format!("`{name}`");
-    let names_it = |known: &&'static Known| known.block && Entry::of(schema, known).doc.contains(&quoted);
+    let names_it = |known: &&'static KnownDirective| known.block && Entry::of(schema, known).doc.contains(&quoted);
     vocabulary::all().find(names_it).map(|known| known.name)
 }
 
 /// Accepts the name of a family, such as `http_referer`.
 fn explain_variable(name: &str) -> i32 {
-    let all = reference::variables();
+    let all = reference::list_variables();
     let family = all.iter().map(|v| v.name).filter(|own| own.ends_with('_') && name.starts_with(*own));
     let wanted = match all.iter().find(|variable| variable.name == name) {
         Some(exact) => Some(exact.name),
@@ -115,7 +115,7 @@ fn explain_variable(name: &str) -> i32 {
     };
     let Some(wanted) = wanted else {
         eprintln!("tidegate: unknown variable \"${name}\"");
-        if let Some(near) = nearest(name, all.iter().map(|variable| variable.name)) {
+        if let Some(near) = nearest_word(name, all.iter().map(|variable| variable.name)) {
             eprintln!("  = did you mean \"${near}\"?");
         }
         return 1;
@@ -156,7 +156,7 @@ fn text(entry: &Entry) -> String {
         out.push('\n');
         wrap(&mut out, paragraph);
     }
-    if let Some(example) = reference::example::of(entry.known) {
+    if let Some(example) = reference::example::directive_example(entry.known) {
         out.push('\n');
         for line in example.lines() {
             let _ = writeln!(out, "  {line}");
@@ -186,8 +186,8 @@ mod tests {
 
     #[test]
     fn an_explanation_has_everything() {
-        let schema = conf::schema();
-        let text = text(&Entry::of(&schema, vocabulary::find("worker_processes")[0]));
+        let schema = conf::full_schema();
+        let text = text(&Entry::of(&schema, vocabulary::find_directives("worker_processes")[0]));
         for part in [
             "worker_processes number | auto;",
             "default   1",

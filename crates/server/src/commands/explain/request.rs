@@ -7,9 +7,9 @@ use super::show::{self, InForce, Report, RequestTrace};
 use crate::conf::source::Replay;
 use crate::conf::{self, Config, Invocation};
 use crate::{options, report};
-use advisor::scope::{Scope, ScopeId, Scopes};
-use conf_schema::{At, Contexts, Store};
-use conf_syntax::{Directive, Disk, Source};
+use advisor::scope::{BlockScope, ScopeId, Scopes};
+use conf_schema::{At, Contexts, TextStore};
+use conf_syntax::{Directive, Disk, TextSource};
 use conn::rehearsal::{self, RehearsalClient};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
@@ -27,7 +27,7 @@ pub fn is_request(text: &str) -> bool {
 }
 
 struct RequestArguments {
-    url: Url,
+    url: ExplainUrl,
     method: String,
     fields: Vec<(String, String)>,
     from: IpAddr,
@@ -41,7 +41,7 @@ struct RequestArguments {
 impl Default for RequestArguments {
     fn default() -> RequestArguments {
         RequestArguments {
-            url: Url { secure: false, host: None, port: None, target: String::new() },
+            url: ExplainUrl { secure: false, host: None, port: None, target: String::new() },
             method: "GET".into(),
             fields: Vec::new(),
             from: IpAddr::from([127, 0, 0, 1]),
@@ -54,7 +54,7 @@ impl Default for RequestArguments {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Url {
+struct ExplainUrl {
     secure: bool,
     /// `None` for a path without a host.
     host: Option<String>,
@@ -62,10 +62,10 @@ struct Url {
     target: String,
 }
 
-impl Url {
-    fn parse(text: &str) -> Result<Url, String> {
+impl ExplainUrl {
+    fn parse(text: &str) -> Result<ExplainUrl, String> {
         if text.starts_with('/') {
-            return Ok(Url { secure: false, host: None, port: None, target: text.to_string() });
+            return Ok(ExplainUrl { secure: false, host: None, port: None, target: text.to_string() });
         }
         let (scheme, rest) = text.split_once("://").ok_or("a URL begins with http:// or https://")?;
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -91,11 +91,11 @@ impl Url {
                 return Err(format!("invalid IPv6 address \"{host}\""));
             }
         }
-        Ok(Url { secure: scheme.eq_ignore_ascii_case("https"), host: Some(host.to_string()), port, target })
+        Ok(ExplainUrl { secure: scheme.eq_ignore_ascii_case("https"), host: Some(host.to_string()), port, target })
     }
 }
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn explain_request(arguments: &[OsString]) -> i32 {
     let asked = match parse(arguments) {
         Ok(asked) => asked,
         Err(words) => {
@@ -103,14 +103,14 @@ pub fn run(arguments: &[OsString]) -> i32 {
             return 2;
         }
     };
-    let invocation = match options::place(&asked.rest) {
+    let invocation = match options::parse_place(&asked.rest) {
         Ok(invocation) => invocation,
         Err(words) => {
             eprintln!("tidegate: {words}\n  = \"tidegate explain --help\" lists the options");
             return 2;
         }
     };
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = match &reading.config {
         Ok(config) => config,
         Err(failure) => {
@@ -125,9 +125,9 @@ pub fn run(arguments: &[OsString]) -> i32 {
     match explain(&asked, &invocation, plan, &Disk, None) {
         Ok(told) => {
             if asked.json {
-                base::outln!("{:#}", show::json(&told));
+                base::outln!("{:#}", show::trace_json(&told));
             } else {
-                base::out!("{}", show::text(&told));
+                base::out!("{}", show::trace_text(&told));
             }
             0
         }
@@ -167,7 +167,7 @@ fn parse(arguments: &[OsString]) -> Result<RequestArguments, String> {
                 asked.rest.extend([argument.clone(), given.into()]);
             }
             url if is_request(url) && has_url => return Err(format!("a second URL: \"{url}\"")),
-            url if is_request(url) => (asked.url, has_url) = (Url::parse(url)?, true),
+            url if is_request(url) => (asked.url, has_url) = (ExplainUrl::parse(url)?, true),
             _ => asked.rest.push(argument.clone()),
         }
     }
@@ -223,7 +223,7 @@ fn listener(plan: &HttpPlan, asked: &RequestArguments) -> Result<usize, String> 
 }
 
 /// Returns the explainer for the dashboard of the active configuration.
-pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
+pub fn active_explainer(invocation: &Invocation, config: &Config) -> Option<Explainer> {
     let plan = config.http.as_ref().filter(|plan| http_features::has_dashboard(plan))?;
     // The explainer of a replaced configuration must not keep its plan.
     let plan = Arc::downgrade(plan);
@@ -236,10 +236,10 @@ pub fn of(invocation: &Invocation, config: &Config) -> Option<Explainer> {
         if url.bytes().any(|c| c.is_ascii_control()) {
             return Err("a URL must not contain line breaks".into());
         }
-        let asked = RequestArguments { url: Url::parse(url)?, ..RequestArguments::default() };
+        let asked = RequestArguments { url: ExplainUrl::parse(url)?, ..RequestArguments::default() };
         let replay = Replay { files: &texts.files, matches: &texts.matches };
         let told = explain(&asked, &invocation, &plan, &replay, Some(EXPLAIN_PATIENCE))?;
-        Ok(show::json(&told))
+        Ok(show::trace_json(&told))
     }))
 }
 
@@ -247,7 +247,7 @@ fn explain(
     asked: &RequestArguments,
     invocation: &Invocation,
     plan: &Arc<HttpPlan>,
-    source: &dyn Source,
+    source: &dyn TextSource,
     patience: Option<Duration>,
 ) -> Result<RequestTrace, String> {
     let index = listener(plan, asked)?;
@@ -273,10 +273,10 @@ fn explain(
         tls: secure.then(|| host.clone()),
     };
     let head = head(asked, &host);
-    let (request, body) = rehearsal::run(plan, &client, &head, patience)
+    let (request, body) = rehearsal::rehearse_request(plan, &client, &head, patience)
         .ok_or("the URL, method and fields do not form a valid request")?;
-    let (files, items) = conf::load(source, invocation).map_err(|e| e.to_string())?;
-    let schema = conf::schema();
+    let (files, items) = conf::load_config(source, invocation).map_err(|e| e.to_string())?;
+    let schema = conf::full_schema();
     let scopes = Scopes::new(&schema, &files, &items);
     Ok(Explanation { scopes: &scopes, plan }.told(asked, &host, &address, request, body.is_some()))
 }
@@ -343,7 +343,7 @@ impl Explanation<'_> {
         let scope = self.scope_of(r.scope.location);
         if let Some((name, at)) = trace.ends_at.get() {
             told.passes =
-                self.directive(at).map(|d| InForce { text: advisor::scope::render(d), place: self.place(at) });
+                self.directive(at).map(|d| InForce { text: advisor::scope::render_line(d), place: self.place(at) });
             told.passes.get_or_insert(InForce { text: name.to_string(), place: self.place(at) });
             if let (Some(scope), Some(prefix)) = (scope, name.strip_suffix("_pass")) {
                 for suffix in ["set_header", "param", "hide_header", "pass_header", "cache", "redirect"] {
@@ -353,7 +353,7 @@ impl Explanation<'_> {
         } else if answered {
             told.status = Some(r.out.status);
             let mut fields = Vec::new();
-            http_engine::head_out::fields(&mut r, false, &mut |name: &[u8], value: &[u8]| {
+            http_engine::head_out::pass_fields(&mut r, false, &mut |name: &[u8], value: &[u8]| {
                 let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 fields.push((shown(name), shown(value)));
             });
@@ -439,7 +439,10 @@ impl Explanation<'_> {
             self.scopes.effective(scope, name)
         };
         own.iter()
-            .map(|d| InForce { text: advisor::scope::render(d), place: self.place(At { span: d.span, line: d.line }) })
+            .map(|d| InForce {
+                text: advisor::scope::render_line(d),
+                place: self.place(At { span: d.span, line: d.line }),
+            })
             .collect()
     }
 
@@ -450,7 +453,7 @@ impl Explanation<'_> {
     /// As written.
     fn condition(&self, at: At) -> Option<String> {
         let d = self.directive(at).filter(|d| d.name.bytes == b"if")?;
-        Some(advisor::scope::render(d).trim_end_matches(" {").to_string())
+        Some(advisor::scope::render_line(d).trim_end_matches(" {").to_string())
     }
 
     fn place(&self, at: At) -> Option<(String, u32)> {
@@ -461,7 +464,7 @@ impl Explanation<'_> {
     }
 }
 
-fn is_location(scope: &Scope<'_>) -> bool {
+fn is_location(scope: &BlockScope<'_>) -> bool {
     let kinds = [
         Contexts::server,
         Contexts::location,
@@ -559,7 +562,8 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let url = |text: &str| Url::parse(text).map(|u| (u.secure, u.host.unwrap_or_default(), u.port, u.target));
+        let url =
+            |text: &str| ExplainUrl::parse(text).map(|u| (u.secure, u.host.unwrap_or_default(), u.port, u.target));
         assert_eq!(url("/a?b"), Ok((false, String::new(), None, "/a?b".into())));
         assert_eq!(url("https://a.example:8443?x#y"), Ok((true, "a.example".into(), Some(8443), "/?x".into())));
         assert_eq!(url("http://[::1]/"), Ok((false, "[::1]".into(), None, "/".into())));

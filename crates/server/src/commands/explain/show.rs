@@ -33,7 +33,7 @@ pub struct RequestTrace {
 /// Column of file and line.
 const COLUMN: usize = 72;
 
-pub fn text(told: &RequestTrace) -> String {
+pub fn trace_text(told: &RequestTrace) -> String {
     let mut out = format!("{}\n\n", told.request);
     let mut before = "";
     for step in &told.steps {
@@ -75,7 +75,7 @@ fn line(out: &mut String, text: &str, place: &SourcePlace) {
     }
 }
 
-pub fn json(told: &RequestTrace) -> Value {
+pub fn trace_json(told: &RequestTrace) -> Value {
     let inner = |line: &InForce| {
         let (file, number) = line.place.clone().unzip();
         object!({ "text": line.text, "file": file, "line": number })

@@ -1,13 +1,13 @@
 //! Local authority of `tidegate serve --tls`: its directory, and the configuration that issues certificates with it.
 
-use super::domain::Lines;
+use super::domain::DomainLines;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 /// XDG base directory specification.
-pub fn folder() -> Option<PathBuf> {
+pub fn state_folder() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")))?;
     Some(data.join("tidegate"))
@@ -17,8 +17,8 @@ pub fn folder() -> Option<PathBuf> {
 ///
 /// # Errors
 /// The reason why the stored authority is unusable, with a remedy.
-pub fn certificate() -> Result<Result<PathBuf, String>, String> {
-    let Some(folder) = folder() else { return Ok(Err("neither XDG_DATA_HOME nor HOME is set".into())) };
+pub fn authority_certificate() -> Result<Result<PathBuf, String>, String> {
+    let Some(folder) = state_folder() else { return Ok(Err("neither XDG_DATA_HOME nor HOME is set".into())) };
     if let Err(e) = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
         return Ok(Err(format!("{}: {e}", folder.display())));
     }
@@ -26,7 +26,7 @@ pub fn certificate() -> Result<Result<PathBuf, String>, String> {
 }
 
 /// Returns the configuration of a site. `state`: directory of the authority; `None` keeps it in memory.
-pub fn configuration(address: SocketAddr, state: Option<&str>) -> Lines {
+pub fn site_configuration(address: SocketAddr, state: Option<&str>) -> DomainLines {
     let state = match state {
         Some(path) => format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\"")),
         None => "off".into(),
@@ -39,7 +39,7 @@ pub fn configuration(address: SocketAddr, state: Option<&str>) -> Lines {
             IpAddr::V6(v6) => format!(" [{v6}]"),
         });
     }
-    Lines {
+    DomainLines {
         before: format!(
             "    # Certificates of this machine, renewed by themselves. \"tidegate certificates --local-root\" exports the authority.
     acme_issuer local {{

@@ -72,16 +72,17 @@ impl Domain {
 
     /// Returns the directory of account key and certificates. Fails without a home directory.
     pub fn state_path() -> Result<PathBuf, String> {
-        let folder = authority::folder().ok_or("neither XDG_DATA_HOME nor HOME is set: no place for certificates")?;
+        let folder =
+            authority::state_folder().ok_or("neither XDG_DATA_HOME nor HOME is set: no place for certificates")?;
         let path = folder.join("acme");
         fs::create_dir_all(&path)
-            .map_err(|e| format!("\"{}\" cannot be created {}", path.display(), observe::os(&e)))?;
+            .map_err(|e| format!("\"{}\" cannot be created {}", path.display(), observe::os_error(&e)))?;
         Ok(path)
     }
 
     /// Returns the lines of the `http` block: issuer, redirecting server, and the TLS server's differences from a local
     /// site.
-    pub fn configuration(&self, asked: Option<SocketAddr>, state: &str) -> Lines {
+    pub fn configuration(&self, asked: Option<SocketAddr>, state: &str) -> DomainLines {
         let (http, https) = self.addresses(asked);
         let names = self.names.join(" ");
         let quoted = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -133,7 +134,7 @@ impl Domain {
         ssl_certificate_key $acme_certificate_key;
 "
         );
-        Lines {
+        DomainLines {
             before: issuer + "\n" + &redirect,
             listens: listens(&https, " ssl") + &listens(&https, " quic"),
             server,
@@ -161,7 +162,7 @@ impl Domain {
     }
 }
 
-pub struct Lines {
+pub struct DomainLines {
     /// Before the site's server.
     pub before: String,
     /// `listen` lines of the site's server.

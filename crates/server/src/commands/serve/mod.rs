@@ -12,14 +12,14 @@ mod authority;
 mod domain;
 
 use crate::conf::{self, Invocation};
-use crate::process::control::{self, Control, Orders};
+use crate::process::control::{self, ControlThread, Orders};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::single::Single;
 use crate::process::{reload, worker};
 use crate::{report, voice};
-use conf_schema::Store;
+use conf_schema::TextStore;
 use conf_syntax::Disk;
-use domain::{Domain, Lines};
+use domain::{Domain, DomainLines};
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -63,7 +63,7 @@ struct Request {
     domain: Option<Domain>,
 }
 
-pub fn run(arguments: &[OsString]) -> i32 {
+pub fn run_serve(arguments: &[OsString]) -> i32 {
     match start(arguments) {
         Ok(code) => code,
         Err(words) => {
@@ -83,19 +83,19 @@ fn start(arguments: &[OsString]) -> Result<i32, String> {
     if request.print {
         let address = request.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
         let lines = match request.tls {
-            true => authority::configuration(address, Some("/var/lib/tidegate/acme")),
+            true => authority::site_configuration(address, Some("/var/lib/tidegate/acme")),
             false => plain(address),
         };
         base::out!("{}", site(&root_of(&directory), &lines));
         return Ok(0);
     }
     let address = choose_address(request.listen, port, "--listen")?;
-    let root = if request.tls { Some(authority::certificate()?) } else { None };
+    let root = if request.tls { Some(authority::authority_certificate()?) } else { None };
     let lines = match &root {
         None => plain(address),
         Some(root) => {
             let folder = root.as_ref().ok().and_then(|file| file.parent()).map(Path::to_string_lossy);
-            authority::configuration(address, folder.as_deref())
+            authority::site_configuration(address, folder.as_deref())
         }
     };
     let text = site(&root_of(&directory), &lines);
@@ -134,9 +134,10 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
         text: Some(text.into_bytes()),
         prefix: if root_of(directory) == HERE { HERE.into() } else { directory.to_path_buf() },
     };
-    std::env::set_current_dir(directory).map_err(|e| format!("\"{}\" {}", directory.display(), observe::os(&e)))?;
+    std::env::set_current_dir(directory)
+        .map_err(|e| format!("\"{}\" {}", directory.display(), observe::os_error(&e)))?;
     voice::report_bugs();
-    let reading = conf::read(&Disk, Store::default(), &invocation, LogFiles::default());
+    let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => return Err(format!("the built-in configuration is refused: {}", report::first_line(&failure))),
@@ -146,12 +147,18 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     reload::commit_logs(logs);
     let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
         .map_err(|_| format!("{addresses} cannot be opened"))?;
-    worker::limits(&config.core);
+    worker::set_limits(&config.core);
     tell!("Serving {} at", directory.display());
     tell();
     tell!("Press Ctrl-C to stop.");
     let single = Single { pid_file: false, keeper: Arc::default() };
-    Ok(control::run(Control { invocation, config, listeners, orders: Orders::Signals(single), refusals: None }))
+    Ok(control::run_control(ControlThread {
+        invocation,
+        config,
+        listeners,
+        orders: Orders::Signals(single),
+        refusals: None,
+    }))
 }
 
 fn tell_of_tls(address: SocketAddr, root: &Result<PathBuf, String>) {
@@ -203,9 +210,9 @@ fn parse(arguments: &[OsString]) -> Result<Request, String> {
                     "http" => domain.http = Some(parse_address(&text)?),
                     _ => {
                         let path =
-                            std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os(&e)))?;
+                            std::path::absolute(&value).map_err(|e| format!("\"{text}\" {}", observe::os_error(&e)))?;
                         std::fs::File::open(&path)
-                            .map_err(|e| format!("--acme-ca: open() \"{text}\" failed {}", observe::os(&e)))?;
+                            .map_err(|e| format!("--acme-ca: open() \"{text}\" failed {}", observe::os_error(&e)))?;
                         domain.authority_trust = Some(path);
                     }
                 }
@@ -246,16 +253,16 @@ fn check_directory(path: &Path) -> Result<PathBuf, String> {
         }
         Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::NotFound => return Err(format!("directory \"{name}\" does not exist")),
-        Err(e) => return Err(format!("\"{name}\" cannot be served {}", observe::os(&e))),
+        Err(e) => return Err(format!("\"{name}\" cannot be served {}", observe::os_error(&e))),
     }
     if let Err(e) = std::fs::read_dir(path) {
         let remedy = match e.kind() {
             ErrorKind::PermissionDenied => ": change its permissions, or run the command as its owner",
             _ => "",
         };
-        return Err(format!("\"{name}\" cannot be read {}{remedy}", observe::os(&e)));
+        return Err(format!("\"{name}\" cannot be read {}{remedy}", observe::os_error(&e)));
     }
-    std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os(&e)))
+    std::path::absolute(path).map_err(|e| format!("\"{name}\" cannot be served {}", observe::os_error(&e)))
 }
 
 /// Returns the directory as an argument of `root`. A name that a configuration cannot contain (a `$`, bytes that are
@@ -286,7 +293,7 @@ fn choose_address(asked: Option<SocketAddr>, first: u16, option: &str) -> Result
             Err(e) if e.kind() == ErrorKind::AddrNotAvailable => {
                 Err(format!("{} is not an address of this machine", address.ip()))
             }
-            Err(e) => Err(format!("cannot listen on {address} {}", observe::os(&e))),
+            Err(e) => Err(format!("cannot listen on {address} {}", observe::os_error(&e))),
         };
     }
     (first..first + PORTS_MAX)
@@ -297,12 +304,17 @@ fn choose_address(asked: Option<SocketAddr>, first: u16, option: &str) -> Result
         })
 }
 
-fn plain(address: SocketAddr) -> Lines {
-    Lines { before: String::new(), listens: format!("        listen {address};\n"), server: String::new(), level: "" }
+fn plain(address: SocketAddr) -> DomainLines {
+    DomainLines {
+        before: String::new(),
+        listens: format!("        listen {address};\n"),
+        server: String::new(),
+        level: "",
+    }
 }
 
-fn site(root: &str, lines: &Lines) -> String {
-    let Lines { before, listens, server, level } = lines;
+fn site(root: &str, lines: &DomainLines) -> String {
+    let DomainLines { before, listens, server, level } = lines;
     format!(
         "# The configuration of \"tidegate serve\", as a starting point for your own.
 daemon off;

@@ -3,7 +3,7 @@
 use super::request::{Call, LINE_BYTES_MAX, LineReader, Status};
 use crate::conf;
 use crate::say;
-use observe::os;
+use observe::os_error;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
@@ -19,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DISCARDED_A_TURN: usize = 64 * 1024;
 const DISCARDED_MAX: usize = 1024 * 1024;
 
-pub struct Connection {
+pub struct ApiConnection {
     pub ticket: u64,
     socket: OwnedFd,
-    state: State,
+    state: ConnectionState,
     ends: Instant,
 }
 
-enum State {
+enum ConnectionState {
     Reading { octets: Vec<u8>, line: LineReader },
     Waiting,
     Writing { head: Vec<u8>, body: Arc<str>, sent: usize },
@@ -40,26 +40,26 @@ pub enum Turn {
     Ends,
 }
 
-impl Connection {
-    pub fn new(ticket: u64, socket: OwnedFd) -> Connection {
-        let state = State::Reading { octets: Vec::new(), line: LineReader::new() };
-        Connection { ticket, socket, state, ends: Instant::now() + PATIENCE }
+impl ApiConnection {
+    pub fn new(ticket: u64, socket: OwnedFd) -> ApiConnection {
+        let state = ConnectionState::Reading { octets: Vec::new(), line: LineReader::new() };
+        ApiConnection { ticket, socket, state, ends: Instant::now() + PATIENCE }
     }
 
     /// Returns the descriptor to poll; `None` while the master works on the request: its response shows whether the client
     /// has left.
     pub fn poll_fd(&self) -> Option<PollFd<'_>> {
         let wanted = match self.state {
-            State::Reading { .. } | State::Closing { .. } => PollFlags::IN,
-            State::Writing { .. } => PollFlags::OUT,
-            State::Waiting => return None,
+            ConnectionState::Reading { .. } | ConnectionState::Closing { .. } => PollFlags::IN,
+            ConnectionState::Writing { .. } => PollFlags::OUT,
+            ConnectionState::Waiting => return None,
         };
         Some(PollFd::new(&self.socket, wanted))
     }
 
     /// Tells whether the master works on the request of this connection.
     pub fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waiting)
+        matches!(self.state, ConnectionState::Waiting)
     }
 
     pub fn ends_at(&self) -> Option<Instant> {
@@ -71,15 +71,15 @@ impl Connection {
             return Turn::Ends;
         }
         match &mut self.state {
-            State::Reading { .. } => self.read(),
-            State::Waiting => Turn::Stays,
-            State::Writing { .. } => self.write(),
-            State::Closing { .. } => self.discard(),
+            ConnectionState::Reading { .. } => self.read(),
+            ConnectionState::Waiting => Turn::Stays,
+            ConnectionState::Writing { .. } => self.write(),
+            ConnectionState::Closing { .. } => self.discard(),
         }
     }
 
     fn read(&mut self) -> Turn {
-        let State::Reading { octets, line } = &mut self.state else { return Turn::Stays };
+        let ConnectionState::Reading { octets, line } = &mut self.state else { return Turn::Stays };
         let mut chunk = [0; LINE_BYTES_MAX];
         loop {
             match rustix::net::recv(&self.socket, &mut chunk[..], RecvFlags::empty()) {
@@ -92,7 +92,7 @@ impl Connection {
             match line.read(octets) {
                 None => {}
                 Some(Ok(call)) => {
-                    self.state = State::Waiting;
+                    self.state = ConnectionState::Waiting;
                     return Turn::Asks(call);
                 }
                 Some(Err(status)) => {
@@ -117,13 +117,13 @@ impl Connection {
             conf::PROGRAM.replace(' ', "/"),
             body.len(),
         );
-        self.state = State::Writing { head: head.into_bytes(), body, sent: 0 };
+        self.state = ConnectionState::Writing { head: head.into_bytes(), body, sent: 0 };
         self.ends = Instant::now() + PATIENCE;
         self.write()
     }
 
     fn write(&mut self) -> Turn {
-        let State::Writing { head, body, sent } = &mut self.state else { return Turn::Stays };
+        let ConnectionState::Writing { head, body, sent } = &mut self.state else { return Turn::Stays };
         while *sent < head.len() + body.len() {
             let rest = head.get(*sent..).filter(|rest| !rest.is_empty());
             let rest = rest.or_else(|| body.as_bytes().get(*sent - head.len()..)).unwrap_or_default();
@@ -137,7 +137,7 @@ impl Connection {
                 Err(e) => return lost("send()", e),
             }
         }
-        self.state = State::Closing { discarded: 0 };
+        self.state = ConnectionState::Closing { discarded: 0 };
         match rustix::net::shutdown(&self.socket, Shutdown::Write) {
             Ok(()) => self.discard(),
             Err(_) => Turn::Ends,
@@ -146,7 +146,7 @@ impl Connection {
 
     /// Reads up to the end of a client that has its response.
     fn discard(&mut self) -> Turn {
-        let State::Closing { discarded } = &mut self.state else { return Turn::Stays };
+        let ConnectionState::Closing { discarded } = &mut self.state else { return Turn::Stays };
         let mut chunk = [0; LINE_BYTES_MAX];
         for _ in 0..DISCARDED_A_TURN / LINE_BYTES_MAX {
             match rustix::net::recv(&self.socket, &mut chunk[..], RecvFlags::empty()) {
@@ -167,8 +167,10 @@ impl Connection {
 fn lost(call: &str, e: Errno) -> Turn {
     let e = io::Error::from(e);
     match e.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => say!(Info, "control: {call} failed {}", os(&e)),
-        _ => say!(Error, "control: {call} failed {}", os(&e)),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+            say!(Info, "control: {call} failed {}", os_error(&e))
+        }
+        _ => say!(Error, "control: {call} failed {}", os_error(&e)),
     }
     Turn::Ends
 }

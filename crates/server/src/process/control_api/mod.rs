@@ -7,11 +7,11 @@
 mod connection;
 mod request;
 
-use crate::process::listeners::{Failed, remove_path, remove_stale};
+use crate::process::listeners::{ListenFailure, remove_path, remove_stale};
 use crate::say;
-use connection::{Connection, Turn};
+use connection::{ApiConnection, Turn};
 use net::Address;
-use observe::os;
+use observe::os_error;
 pub use request::{Call, Status};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
@@ -38,7 +38,7 @@ pub struct ControlApi {
     address: Address,
     /// The previous program opened the socket.
     is_inherited: bool,
-    connections: Vec<Connection>,
+    connections: Vec<ApiConnection>,
     last_ticket: u64,
     /// End of a pause after an error of `accept`.
     accepts_at: Option<Instant>,
@@ -47,7 +47,7 @@ pub struct ControlApi {
 }
 
 /// A complete request. [`ControlApi::respond`] takes its ticket.
-pub struct Asked {
+pub struct PendingRequest {
     pub ticket: u64,
     pub call: Call,
 }
@@ -57,18 +57,18 @@ impl ControlApi {
     ///
     /// # Errors
     /// The address is invalid or cannot be bound, which has been logged.
-    pub fn open(text: &str) -> Result<ControlApi, Failed> {
+    pub fn open(text: &str) -> Result<ControlApi, ListenFailure> {
         let address = parse(text).map_err(|why| {
             say!(Emerg, "control: {why} in \"{text}\"");
-            Failed
+            ListenFailure
         })?;
         let inherited = inherited();
         let is_inherited = inherited.is_some();
         let listener = match inherited {
             Some(listener) => listener,
             None => bind(&address).map_err(|(call, e)| {
-                say!(Emerg, "control: {call} failed {}", os(&e));
-                Failed
+                say!(Emerg, "control: {call} failed {}", os_error(&e));
+                ListenFailure
             })?,
         };
         if let Address::Ip(ip) = address
@@ -90,16 +90,16 @@ impl ControlApi {
     /// Returns descriptors to poll. `accepts` is false while a new binary accepts from the listening socket.
     pub fn poll_fds(&self, accepts: bool) -> impl Iterator<Item = PollFd<'_>> {
         let listener = (accepts && self.accepts_at.is_none()).then(|| PollFd::new(&self.listener, PollFlags::IN));
-        listener.into_iter().chain(self.connections.iter().filter_map(Connection::poll_fd))
+        listener.into_iter().chain(self.connections.iter().filter_map(ApiConnection::poll_fd))
     }
 
     /// Returns the earliest time at which a connection must have made progress, or a pause ends.
     pub fn next_end(&self) -> Option<Instant> {
-        self.connections.iter().filter_map(Connection::ends_at).chain(self.accepts_at).min()
+        self.connections.iter().filter_map(ApiConnection::ends_at).chain(self.accepts_at).min()
     }
 
     /// Accepts, reads and writes without blocking. Returns complete requests.
-    pub fn turn(&mut self, accepts: bool) -> Vec<Asked> {
+    pub fn turn(&mut self, accepts: bool) -> Vec<PendingRequest> {
         let (mut asked, now) = (Vec::new(), Instant::now());
         self.accepts_at = self.accepts_at.filter(|at| *at > now);
         if accepts && self.accepts_at.is_none() {
@@ -108,7 +108,7 @@ impl ControlApi {
         self.connections.retain_mut(|connection| match connection.turn(now) {
             Turn::Stays => true,
             Turn::Asks(call) => {
-                asked.push(Asked { ticket: connection.ticket, call });
+                asked.push(PendingRequest { ticket: connection.ticket, call });
                 true
             }
             Turn::Ends => false,
@@ -134,12 +134,12 @@ impl ControlApi {
                 Ok(socket) => {
                     self.make_room();
                     self.last_ticket += 1;
-                    self.connections.push(Connection::new(self.last_ticket, socket));
+                    self.connections.push(ApiConnection::new(self.last_ticket, socket));
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::CONNABORTED | Errno::INTR) => {}
                 Err(e) => {
-                    say!(Error, "control: accept() failed {}", os(&e.into()));
+                    say!(Error, "control: accept() failed {}", os_error(&e.into()));
                     self.accepts_at = Some(now + ACCEPT_PAUSE);
                     return;
                 }
@@ -183,7 +183,7 @@ impl ControlApi {
 
 /// Reads `unix:PATH`, `PORT`, `ADDRESS:PORT` or `NAME:PORT`.
 fn parse(text: &str) -> Result<Address, String> {
-    let addresses = session_engine::listen::addresses(text, 0)?;
+    let addresses = session_engine::listen::parse_addresses(text, 0)?;
     match addresses.as_slice() {
         [Address::Unix(path)] => Ok(Address::Unix(path.clone())),
         // A name may have several addresses, a range has several ports, and a missing port is 0.
@@ -201,7 +201,7 @@ fn has_port(address: &Address, port: u16) -> bool {
 fn inherited() -> Option<OwnedFd> {
     let number = std::env::var(VARIABLE).ok()?;
     let found = number.parse().map_err(io::Error::other).and_then(|number| {
-        let fd = net::process::inherit(number)?;
+        let fd = net::process::inherit_descriptor(number)?;
         if !SockRef::from(&fd).is_listener()? {
             return Err(io::Error::other("no listening socket"));
         }
@@ -211,7 +211,7 @@ fn inherited() -> Option<OwnedFd> {
     match found {
         Ok(fd) => Some(fd),
         Err(e) => {
-            say!(Alert, "control: invalid {VARIABLE} value \"{number}\" {}", os(&e));
+            say!(Alert, "control: invalid {VARIABLE} value \"{number}\" {}", os_error(&e));
             None
         }
     }
@@ -295,7 +295,7 @@ mod tests {
         let (mut api, port) = open();
         let clients: Vec<TcpStream> = (0..200).map(|_| client(port, b"GET /1 HTTP/1.1\r\n\r\n")).collect();
         while api.last_ticket < 200 {
-            for Asked { ticket, call } in api.turn(true) {
+            for PendingRequest { ticket, call } in api.turn(true) {
                 assert_eq!(call, Call::Namespaces);
                 api.respond(ticket, Status::Ok, "[]".into());
             }

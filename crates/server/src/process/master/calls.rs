@@ -2,11 +2,11 @@
 
 use super::{ANSWER_PATIENCE, Master};
 use crate::conf;
-use crate::process::control_api::{Asked, Call, Status};
+use crate::process::control_api::{Call, PendingRequest, Status};
 use crate::voice::Heard;
 use crate::{report, version};
 use conf_syntax::SourceFile;
-use observe::Level;
+use observe::Severity;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ impl Master {
     pub fn calls(&mut self) {
         let accepts = self.new_binary.is_none();
         let asked = self.control_api.as_mut().map(|api| api.turn(accepts)).unwrap_or_default();
-        for Asked { ticket, call } in asked {
+        for PendingRequest { ticket, call } in asked {
             let shown = match call {
                 Call::Versions => json!(["1"]),
                 Call::Namespaces => json!(["control", "nginx"]),
@@ -93,7 +93,7 @@ impl Master {
             self.again = true;
             return;
         };
-        let body: Arc<str> = json!({ "logs": [line(Level::Emerg, why)] }).to_string().into();
+        let body: Arc<str> = json!({ "logs": [line(Severity::Emerg, why)] }).to_string().into();
         for ticket in std::mem::take(&mut self.reload_tickets) {
             self.respond(ticket, Status::Unprocessable, body.clone());
         }
@@ -122,7 +122,7 @@ impl Master {
         if let Some(asked) = &mut self.asked_reload
             && matches!(asked.confirmation, Confirmation::Early)
         {
-            asked.lines.push(line(Level::Emerg, why));
+            asked.lines.push(line(Severity::Emerg, why));
             asked.refused = true;
         }
     }
@@ -182,7 +182,7 @@ impl Master {
         if let Some(shown) = self.shown.0.as_ref().and_then(Weak::upgrade) {
             return shown;
         }
-        let files: Vec<_> = report::sources(&self.config.texts.files).map(shown_file).collect();
+        let files: Vec<_> = report::source_files(&self.config.texts.files).map(shown_file).collect();
         let shown: Arc<str> = serde_json::to_string(&files).unwrap_or_default().into();
         self.shown.0 = Some(Arc::downgrade(&shown));
         shown
@@ -199,6 +199,6 @@ fn program() -> Value {
 }
 
 /// Formats a line of the log. nginx's end with a line break, too.
-fn line(level: Level, words: &str) -> String {
-    observe::line(level, format_args!("{words}"))
+fn line(level: Severity, words: &str) -> String {
+    observe::format_line(level, format_args!("{words}"))
 }

@@ -5,24 +5,24 @@
 //! step the disk has the old configuration or the new one.
 
 use super::judging::{JudgedChange, refusal_of};
-use super::{ANSWER_PATIENCE, Master, Served};
+use super::{ANSWER_PATIENCE, Master, ServeOutcome};
 use crate::conf::Config;
 use crate::generations::attachments::{AttachedContents, AttachedFiles};
-use crate::generations::candidate::{Candidate, Texts, check};
+use crate::generations::candidate::{Candidate, Texts, check_texts};
 use crate::generations::kept::{GenerationFacts, Generations};
 use crate::generations::layout::{Digests, Layout};
-use crate::generations::message::{Outcome, Request};
+use crate::generations::message::{ChangeOutcome, ChangeRequest};
 use crate::generations::steps::{self, ActivationStep};
-use crate::generations::{attached, attachments_json, moved, natural};
+use crate::generations::{attached_digests, attachments_json, moved_texts, natural_texts};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload;
 use crate::{report, say};
-use http_features::{ConfigRequest, Refusal, Terms};
+use http_features::{ConfigRefusal, ConfigRequest, Terms};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-pub struct Change {
+pub struct PendingChange {
     worker: i32,
     ticket: u64,
     generation: u64,
@@ -44,13 +44,13 @@ pub struct ConfigChange {
     from: Option<u64>,
 }
 
-fn busy(why: &str) -> Refusal {
-    Refusal::new(409, "ConfigBusy", why)
+fn busy(why: &str) -> ConfigRefusal {
+    ConfigRefusal::new(409, "ConfigBusy", why)
 }
 
-fn disk(e: impl std::fmt::Display) -> Refusal {
+fn disk(e: impl std::fmt::Display) -> ConfigRefusal {
     say!(Error, "api: {e}");
-    Refusal::internal(e.to_string())
+    ConfigRefusal::internal(e.to_string())
 }
 
 impl Master {
@@ -67,8 +67,8 @@ impl Master {
         if self.change.is_none() {
             kept.clean_up();
         }
-        let (texts, named) = natural(&kept.layout, &config.texts.files);
-        let attached = attached(&kept.layout, &config.texts.files);
+        let (texts, named) = natural_texts(&kept.layout, &config.texts.files);
+        let attached = attached_digests(&kept.layout, &config.texts.files);
         let numbers = kept.numbers();
         let facts = match numbers
             .iter()
@@ -107,7 +107,7 @@ impl Master {
         if self.change.is_some() || self.judgement.is_some() || !files.0.exists() {
             return;
         }
-        let active = attached(&kept.layout, &self.config.texts.files);
+        let active = attached_digests(&kept.layout, &self.config.texts.files);
         let stored = kept.numbers().into_iter().flat_map(|number| kept.attached(number));
         files.sweep(&stored.chain(active).chain(more).map(|(_, digest)| digest).collect());
     }
@@ -123,7 +123,7 @@ impl Master {
     pub fn remove_refused(&self, generation: u64) {
         if let Some(layout) = Layout::of(&self.invocation.conf_file) {
             let kept = Generations { layout };
-            let (_, named) = natural(&kept.layout, &self.config.texts.files);
+            let (_, named) = natural_texts(&kept.layout, &self.config.texts.files);
             if !kept.was_in_force(generation) && !named.contains(&generation) {
                 kept.remove(generation);
             }
@@ -131,8 +131,8 @@ impl Master {
     }
 
     /// Responds to a worker's request, at once or when its change is active.
-    pub fn requested(&mut self, worker: i32, request: Request) {
-        let Request { ticket, what } = request;
+    pub fn requested(&mut self, worker: i32, request: ChangeRequest) {
+        let ChangeRequest { ticket, what } = request;
         let result = match what {
             ConfigRequest::Main(text, terms) => self.with_main(text).and_then(|texts| {
                 let attached = self.active_attachments();
@@ -166,22 +166,22 @@ impl Master {
                         observe::set_level(level);
                         Ok(Some((Value::Null, None)))
                     }
-                    false => Err(Refusal::new(405, "ConfigReadOnly", "levels must not be changed")),
+                    false => Err(ConfigRefusal::new(405, "ConfigReadOnly", "levels must not be changed")),
                 }
             }
         };
         match result {
             Ok(None) => {}
-            Ok(Some((value, texts))) => self.answer(worker, &Outcome { ticket, result: Ok(value), texts }),
+            Ok(Some((value, texts))) => self.answer(worker, &ChangeOutcome { ticket, result: Ok(value), texts }),
             Err(refusal) => self.refuse(worker, ticket, refusal),
         }
     }
 
-    fn refuse(&self, worker: i32, ticket: u64, refusal: Refusal) {
+    fn refuse(&self, worker: i32, ticket: u64, refusal: ConfigRefusal) {
         if refusal.code == "ConfigInvalid" {
             say!(Notice, "api: a configuration was refused: {}", refusal.text);
         }
-        self.answer(worker, &Outcome { ticket, result: Err(refusal), texts: None });
+        self.answer(worker, &ChangeOutcome { ticket, result: Err(refusal), texts: None });
     }
 
     /// Responds to the request of a change that a child has judged, or activates the change.
@@ -189,11 +189,11 @@ impl Master {
         let Some(JudgedChange { worker, ticket, change, candidate, outcome }) = self.take_judged(now) else { return };
         let layout = candidate.layout.clone();
         let result = match outcome {
-            Ok(Outcome { result: Ok(value), texts, .. }) if change.terms.dry_run => {
-                return self.answer(worker, &Outcome { ticket, result: Ok(value), texts });
+            Ok(ChangeOutcome { result: Ok(value), texts, .. }) if change.terms.dry_run => {
+                return self.answer(worker, &ChangeOutcome { ticket, result: Ok(value), texts });
             }
-            Ok(Outcome { result: Ok(_), .. }) => self.activate(worker, ticket, change, candidate),
-            Ok(Outcome { result: Err(refusal), .. }) | Err(refusal) => Err(refusal),
+            Ok(ChangeOutcome { result: Ok(_), .. }) => self.activate(worker, ticket, change, candidate),
+            Ok(ChangeOutcome { result: Err(refusal), .. }) | Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = result {
             // A child that was killed leaves its attachments.
@@ -202,29 +202,29 @@ impl Master {
         }
     }
 
-    fn answer(&self, worker: i32, outcome: &Outcome) {
+    fn answer(&self, worker: i32, outcome: &ChangeOutcome) {
         if let Some(worker) = self.workers.iter().find(|one| one.pid == worker)
             && let Err(e) = worker.commander.outcome(outcome)
         {
-            say!(Error, "the outcome of a change could not be sent to the worker process {}", observe::os(&e));
+            say!(Error, "the outcome of a change could not be sent to the worker process {}", observe::os_error(&e));
         }
     }
 
     /// Returns the kept configurations if the master's own configuration permits changes, regardless of the worker.
-    fn allowed(&self) -> Result<(Generations, GenerationFacts), Refusal> {
+    fn allowed(&self) -> Result<(Generations, GenerationFacts), ConfigRefusal> {
         let Some((kept, _)) = self.kept_of(&self.config) else {
-            return Err(Refusal::new(405, "ConfigReadOnly", "the configuration must not be changed"));
+            return Err(ConfigRefusal::new(405, "ConfigReadOnly", "the configuration must not be changed"));
         };
         match &self.config.texts.came {
             Some(came) => Ok((kept, came.clone())),
-            None => Err(Refusal::new(503, "ConfigUnavailable", "the active configuration could not be kept")),
+            None => Err(ConfigRefusal::new(503, "ConfigUnavailable", "the active configuration could not be kept")),
         }
     }
 
     /// Combines a new main file with the files of earlier API requests.
-    fn with_main(&self, text: Vec<u8>) -> Result<Texts, Refusal> {
+    fn with_main(&self, text: Vec<u8>) -> Result<Texts, ConfigRefusal> {
         let (kept, _) = self.allowed()?;
-        let mut texts = moved(&kept.layout, &self.config.texts.files);
+        let mut texts = moved_texts(&kept.layout, &self.config.texts.files);
         texts.insert(kept.layout.name.clone(), text);
         Ok(texts)
     }
@@ -232,20 +232,20 @@ impl Master {
     /// Returns the attachments that stay if a change brings none.
     fn active_attachments(&self) -> AttachedContents {
         let layout = Layout::of(&self.invocation.conf_file);
-        let digests = layout.map(|layout| attached(&layout, &self.config.texts.files)).unwrap_or_default();
+        let digests = layout.map(|layout| attached_digests(&layout, &self.config.texts.files)).unwrap_or_default();
         AttachedContents { digests, ..AttachedContents::default() }
     }
 
-    fn shown(&self, generation: u64) -> Result<(Texts, Digests), Refusal> {
+    fn shown(&self, generation: u64) -> Result<(Texts, Digests), ConfigRefusal> {
         let (kept, _) = self.allowed()?;
         if kept.facts(generation).is_none() {
             let words = format!("configuration {generation} is not kept");
-            return Err(Refusal::new(404, "ConfigNotFound", words));
+            return Err(ConfigRefusal::new(404, "ConfigNotFound", words));
         }
         Ok((kept.read(generation).map_err(disk)?, kept.attached(generation)))
     }
 
-    fn list(&self) -> Result<Value, Refusal> {
+    fn list(&self) -> Result<Value, ConfigRefusal> {
         let (kept, came) = self.allowed()?;
         let one = |number: u64| {
             let facts = kept.facts(number)?;
@@ -267,13 +267,13 @@ impl Master {
         worker: i32,
         change: &ConfigChange,
         judged: Option<Candidate>,
-    ) -> Result<(Generations, GenerationFacts, Candidate), Refusal> {
+    ) -> Result<(Generations, GenerationFacts, Candidate), ConfigRefusal> {
         let (kept, came) = self.allowed()?;
         if let Some(wanted) = &change.terms.if_match
             && !wanted.contains(&came.generation)
         {
             let words = format!("the active configuration is {}", came.generation);
-            return Err(Refusal::new(412, "PreconditionFailed", words));
+            return Err(ConfigRefusal::new(412, "PreconditionFailed", words));
         }
         if self.quitting || self.terminating || self.idle || self.new_binary.is_some() {
             return Err(busy("the server is shutting down, or a new binary is being started"));
@@ -285,7 +285,7 @@ impl Master {
         if !self.workers.iter().any(|one| one.pid == worker && !one.exiting) {
             return Err(busy("this worker process is being replaced"));
         }
-        check(&change.texts)?;
+        check_texts(&change.texts)?;
         let generation = kept.numbers().last().copied().unwrap_or(0).max(came.generation) + 1;
         let candidate = match judged.filter(|judged| judged.generation == generation) {
             Some(judged) => judged,
@@ -293,20 +293,26 @@ impl Master {
         };
         if let Some(name) = AttachedFiles(kept.layout.attachments()).missing(&candidate, &change.attached) {
             let words = format!("the attachment \"{name}\" is not stored with this \"sha256\": send its contents");
-            return Err(Refusal::new(409, "AttachmentNotFound", words));
+            return Err(ConfigRefusal::new(409, "AttachmentNotFound", words));
         }
         Ok((kept, came, candidate))
     }
 
     /// Makes or rehearses a change, whose outcome follows later.
-    fn begin_change<T>(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<Option<T>, Refusal> {
+    fn begin_change<T>(&mut self, worker: i32, ticket: u64, change: ConfigChange) -> Result<Option<T>, ConfigRefusal> {
         let (_, came, candidate) = self.candidate(worker, &change, None)?;
         self.judge(worker, ticket, change, candidate, came.generation)?;
         Ok(None)
     }
 
     /// Activates a change that a child has accepted; the outcome follows later.
-    fn activate(&mut self, worker: i32, ticket: u64, change: ConfigChange, judged: Candidate) -> Result<(), Refusal> {
+    fn activate(
+        &mut self,
+        worker: i32,
+        ticket: u64,
+        change: ConfigChange,
+        judged: Candidate,
+    ) -> Result<(), ConfigRefusal> {
         // Other events may have changed the circumstances since.
         let (kept, came, candidate) = self.candidate(worker, &change, Some(judged))?;
         let generation = candidate.generation;
@@ -322,14 +328,15 @@ impl Master {
             prepared.map_err(|unprepared| refusal_of(unprepared, &kept.layout))?;
         let shown = |path: &std::path::Path| kept.layout.shown(path);
         warnings.extend(candidate.complaints());
-        let warnings = report::json(&warnings, &config.texts.files, shown);
+        let warnings = report::complaints_json(&warnings, &config.texts.files, shown);
         steps::reached(ActivationStep::Checked);
-        let old_main = std::fs::read(&kept.layout.main)
-            .map_err(|e| disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os(&e))))?;
+        let old_main = std::fs::read(&kept.layout.main).map_err(|e| {
+            disk(format_args!("open() \"{}\" failed {}", kept.layout.main.display(), observe::os_error(&e)))
+        })?;
         base::clock::update();
         let facts =
             GenerationFacts { generation, at: base::clock::unix_millis(), by: change.by.into(), from: change.from };
-        let (read, _) = natural(&kept.layout, &config.texts.files);
+        let (read, _) = natural_texts(&kept.layout, &config.texts.files);
         kept.write(&facts, &candidate.files, &read, &candidate.attached).map_err(disk)?;
         steps::reached(ActivationStep::Kept);
         if let Err(e) = kept.place(&candidate.main) {
@@ -339,7 +346,7 @@ impl Master {
         steps::reached(ActivationStep::Placed);
         say!(Notice, "api: configuration {generation} ({}) replaces {}", facts.by, came.generation);
         config.texts.came = Some(facts);
-        self.change = Some(Change {
+        self.change = Some(PendingChange {
             worker,
             ticket,
             generation,
@@ -355,8 +362,8 @@ impl Master {
 
     fn serve_change(&mut self, config: Config, listeners: Listeners) {
         match self.install(config, listeners) {
-            Ok(Served::Asked) => steps::reached(ActivationStep::Sent),
-            Ok(Served::Replacing) => {
+            Ok(ServeOutcome::Asked) => steps::reached(ActivationStep::Sent),
+            Ok(ServeOutcome::Replacing) => {
                 steps::reached(ActivationStep::Sent);
                 if let Some(change) = &mut self.change {
                     change.awaits_start = true;
@@ -375,7 +382,7 @@ impl Master {
             Layout::of(&self.invocation.conf_file).map(|layout| (Generations { layout }, usize::MAX))
         }) {
             kept.mark(change.generation);
-            let (_, mut needed) = natural(&kept.layout, &self.config.texts.files);
+            let (_, mut needed) = natural_texts(&kept.layout, &self.config.texts.files);
             needed.extend([change.generation, change.previous]);
             kept.prune(keep, &needed);
             self.sweep_attachments(&kept, Digests::new());
@@ -383,7 +390,7 @@ impl Master {
         let value = json!({
             "generation": change.generation, "previous": change.previous, "warnings": change.warnings,
         });
-        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Ok(value), texts: None });
+        self.answer(change.worker, &ChangeOutcome { ticket: change.ticket, result: Ok(value), texts: None });
     }
 
     /// The activation failed: restores the old main file.
@@ -403,8 +410,8 @@ impl Master {
                 }
             }
         }
-        let refusal = Refusal::new(500, "ConfigRefused", words);
-        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Err(refusal), texts: None });
+        let refusal = ConfigRefusal::new(500, "ConfigRefused", words);
+        self.answer(change.worker, &ChangeOutcome { ticket: change.ticket, result: Err(refusal), texts: None });
     }
 
     /// Handles a worker process that did not confirm the activation in time.
@@ -418,18 +425,18 @@ impl Master {
             change.generation
         );
         say!(Alert, "api: {words}");
-        let refusal = Refusal::new(504, "ConfigUncertain", words);
-        self.answer(change.worker, &Outcome { ticket: change.ticket, result: Err(refusal), texts: None });
+        let refusal = ConfigRefusal::new(504, "ConfigUncertain", words);
+        self.answer(change.worker, &ChangeOutcome { ticket: change.ticket, result: Err(refusal), texts: None });
     }
 }
 
 /// As JSON strings.
-fn text_of(texts: &Texts) -> Result<Value, Refusal> {
+fn text_of(texts: &Texts) -> Result<Value, ConfigRefusal> {
     let mut files = serde_json::Map::new();
     for (name, text) in texts {
         let Ok(text) = std::str::from_utf8(text) else {
             let words = format!("\"{name}\" is not UTF-8, and has no form in JSON");
-            return Err(Refusal::new(409, "ConfigFormatError", words));
+            return Err(ConfigRefusal::new(409, "ConfigFormatError", words));
         };
         files.insert(name.clone(), json!(text));
     }

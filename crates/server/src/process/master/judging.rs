@@ -10,14 +10,14 @@ use crate::conf::{Config, Invocation};
 use crate::generations::attachments::{AttachedContents, AttachedFiles};
 use crate::generations::candidate::Candidate;
 use crate::generations::layout::Layout;
-use crate::generations::message::Outcome;
+use crate::generations::message::ChangeOutcome;
 use crate::keys::Keeper;
 use crate::process::listeners::{Listeners, Purpose};
-use crate::process::reload::{self, Unprepared};
+use crate::process::reload::{self, ReloadFailure};
 use crate::{report, say};
-use http_features::Refusal;
+use http_features::ConfigRefusal;
 use net::process::{Fork, fork};
-use observe::os;
+use observe::os_error;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -78,7 +78,7 @@ pub struct JudgedChange {
     pub ticket: u64,
     pub change: ConfigChange,
     pub candidate: Candidate,
-    pub outcome: Result<Outcome, Refusal>,
+    pub outcome: Result<ChangeOutcome, ConfigRefusal>,
 }
 
 impl Master {
@@ -93,10 +93,10 @@ impl Master {
         mut change: ConfigChange,
         candidate: Candidate,
         active: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ConfigRefusal> {
         let failed = |call: &str, e: &std::io::Error| {
-            say!(Alert, "{call}() failed while judging a configuration {}", os(e));
-            Refusal::internal(format!("{call}() failed {}", os(e)))
+            say!(Alert, "{call}() failed while judging a configuration {}", os_error(e));
+            ConfigRefusal::internal(format!("{call}() failed {}", os_error(e)))
         };
         let (pipe, theirs) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|e| failed("pipe", &e.into()))?;
@@ -114,7 +114,7 @@ impl Master {
                 drop(pipe);
                 // A panic must not unwind into the master's loop, whose end removes files of the running server.
                 let judged = catch_unwind(AssertUnwindSafe(|| {
-                    net::title::set(&format!("{}: configuration check", crate::voice::name()));
+                    net::title::set(&format!("{}: configuration check", crate::voice::program_name()));
                     self.keeper.leave();
                     let keeper = Arc::new(Keeper::default());
                     let is_rehearsal = change.terms.dry_run;
@@ -147,7 +147,7 @@ impl Master {
             return None;
         }
         let judgement = self.judgement.take()?;
-        let outcome = match Outcome::read(&judgement.bytes).filter(|_| is_over) {
+        let outcome = match ChangeOutcome::read(&judgement.bytes).filter(|_| is_over) {
             Some(outcome) => Ok(outcome),
             None => {
                 judgement.kill();
@@ -160,7 +160,7 @@ impl Master {
                     }
                 };
                 say!(Error, "api: {words}");
-                Err(Refusal::new(400, "ConfigInvalid", words))
+                Err(ConfigRefusal::new(400, "ConfigInvalid", words))
             }
         };
         let Judgement { worker, ticket, change, candidate, .. } = judgement;
@@ -189,9 +189,9 @@ fn outcome_of(
     keeper: &Arc<Keeper>,
     is_rehearsal: bool,
     active: u64,
-) -> Outcome {
+) -> ChangeOutcome {
     let files = AttachedFiles(candidate.layout.attachments());
-    let refused = |refusal| Outcome { ticket: 0, result: Err(refusal), texts: None };
+    let refused = |refusal| ChangeOutcome { ticket: 0, result: Err(refusal), texts: None };
     let new = match files.write(candidate, attached) {
         Ok(new) => new,
         Err(refusal) => return refused(refusal),
@@ -212,24 +212,24 @@ fn judged(
     keeper: &Arc<Keeper>,
     is_rehearsal: bool,
     active: u64,
-) -> Outcome {
-    let refused = |refusal| Outcome { ticket: 0, result: Err(refusal), texts: None };
+) -> ChangeOutcome {
+    let refused = |refusal| ChangeOutcome { ticket: 0, result: Err(refusal), texts: None };
     let prepared = reload::prepare_from(candidate, invocation, config, listeners, Purpose::Test, keeper);
     match prepared {
         Ok((config, _, mut warnings)) if is_rehearsal => {
             warnings.extend(candidate.complaints());
             let shown = |path: &std::path::Path| candidate.layout.shown(path);
-            let warnings = report::json(&warnings, &config.texts.files, shown);
+            let warnings = report::complaints_json(&warnings, &config.texts.files, shown);
             // Keys of certificates are excluded from the comparison.
             let mut texts = config.texts;
             texts.store.files.clear();
             let value = json!({ "dry_run": true, "generation": active, "warnings": warnings });
-            Outcome { ticket: 0, result: Ok(value), texts: Some(texts) }
+            ChangeOutcome { ticket: 0, result: Ok(value), texts: Some(texts) }
         }
         Ok((config, ..)) => {
             let user = config.core.user.as_ref().filter(|_| rustix::process::geteuid().is_root());
             match user.map_or(Ok(()), |user| files.hand_over(candidate, user.uid)) {
-                Ok(()) => Outcome { ticket: 0, result: Ok(Value::Null), texts: None },
+                Ok(()) => ChangeOutcome { ticket: 0, result: Ok(Value::Null), texts: None },
                 Err(refusal) => refused(refusal),
             }
         }
@@ -238,14 +238,14 @@ fn judged(
 }
 
 /// Words the failure of a candidate for the API's client.
-pub fn refusal_of(unprepared: Unprepared, layout: &Layout) -> Refusal {
-    let Unprepared { why, mut failure } = unprepared;
+pub fn refusal_of(unprepared: ReloadFailure, layout: &Layout) -> ConfigRefusal {
+    let ReloadFailure { why, mut failure } = unprepared;
     let why = layout.without_digests(&why);
     for complaint in failure.iter_mut().flat_map(|failure| &mut failure.complaints) {
         complaint.text = layout.without_digests(&complaint.text);
     }
     let shown = |path: &std::path::Path| layout.shown(path);
-    let complaints = failure.map(|failure| report::json(&failure.complaints, &failure.files, shown));
+    let complaints = failure.map(|failure| report::complaints_json(&failure.complaints, &failure.files, shown));
     let complaints = complaints.unwrap_or_else(|| json!([{ "level": "emerg", "reason": why }]));
-    Refusal { complaints: Some(complaints), ..Refusal::new(400, "ConfigInvalid", why) }
+    ConfigRefusal { complaints: Some(complaints), ..ConfigRefusal::new(400, "ConfigInvalid", why) }
 }

@@ -9,14 +9,14 @@ use crate::process::listeners::Listeners;
 use crate::process::{pidfile, reload};
 use crate::say;
 use rustix::process::Signal;
-use sandbox::Rules;
+use sandbox::PathRules;
 use std::time::Instant;
 
 /// The configuration of replaced workers.
-pub struct Replaced {
+pub struct ReplacedWorker {
     config: Config,
     listeners: Listeners,
-    rules: Option<Rules>,
+    rules: Option<PathRules>,
     /// Process ids.
     workers: Vec<i32>,
 }
@@ -33,7 +33,7 @@ impl Master {
         self.keeper.adopt(&config);
         self.restart_at = None;
         let (config, listeners) = self.exchange(config, listeners);
-        self.replaced = Some(Replaced { config, listeners, rules: self.rules.clone(), workers });
+        self.replaced = Some(ReplacedWorker { config, listeners, rules: self.rules.clone(), workers });
     }
 
     /// The new worker serves: tells the old ones to end.
@@ -52,7 +52,7 @@ impl Master {
 
     /// Drops the old configuration and its addresses; returns the process ids of its workers.
     pub fn forget_replaced(&mut self) -> Option<Vec<i32>> {
-        let Replaced { config, listeners, workers, .. } = self.replaced.take()?;
+        let ReplacedWorker { config, listeners, workers, .. } = self.replaced.take()?;
         listeners.remove_paths(&self.listeners);
         drop(config);
         self.config.logs.forget_unused();
@@ -62,11 +62,11 @@ impl Master {
     /// Handles the end of a worker during a replacement: that of an old one needs no new process, and that of the
     /// successor restores the old configuration. Returns `false` if no replacement is under way.
     pub fn ended_during_replacement(&mut self, ended: &Worker) -> bool {
-        let Some(Replaced { workers, .. }) = &self.replaced else { return false };
+        let Some(ReplacedWorker { workers, .. }) = &self.replaced else { return false };
         if workers.contains(&ended.pid) {
             return true;
         }
-        let Some(Replaced { config, listeners, rules, .. }) = self.replaced.take() else { return false };
+        let Some(ReplacedWorker { config, listeners, rules, .. }) = self.replaced.take() else { return false };
         let words = "the new worker process ended before it served";
         say!(Emerg, "{words}, the old configuration stays");
         self.asked_reload_failed(&format!("{words}, the old configuration stays"));
@@ -75,8 +75,8 @@ impl Master {
         self.listeners.remove_paths(&listeners);
         let (refused, _) = self.exchange(config, listeners);
         self.rules = rules;
-        if refused.core.pid != self.config.core.pid && pidfile::write(&self.config.core.pid) {
-            pidfile::remove(&refused.core.pid);
+        if refused.core.pid != self.config.core.pid && pidfile::write_pid(&self.config.core.pid) {
+            pidfile::remove_pidfile(&refused.core.pid);
         }
         self.drop_refused(&refused, words);
         self.tell_refused();

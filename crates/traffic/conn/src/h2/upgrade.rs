@@ -3,7 +3,7 @@
 use crate::byte_carrier::ByteCarrier;
 use crate::worker::Worker;
 use base64::Engine;
-use http_engine::{Connection, Request};
+use http_engine::{ClientConnection, Request};
 use http_types::{Field, Known, ProtocolError, Version};
 use net::poller::Key;
 use std::io::IoSlice;
@@ -13,7 +13,7 @@ use wire_h2::Server;
 const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
 
 /// The client's settings, if it requests HTTP/2 and may have it: no body, cleartext, `http2_upgrade on`.
-pub fn asked(r: &Request, connection: &Connection) -> Option<Vec<u8>> {
+pub fn asked_settings(r: &Request, connection: &ClientConnection) -> Option<Vec<u8>> {
     let upgrade = r.header(Known::Upgrade)?;
     if connection.tls.is_some()
         || r.target.version != Version::Http11
@@ -40,10 +40,10 @@ pub fn asked(r: &Request, connection: &Connection) -> Option<Vec<u8>> {
 const SETTINGS: &[u8] = b"http2-settings";
 
 /// Continues with HTTP/2; the request is stream 1, `rest` followed it.
-pub fn begin(
+pub fn begin_upgrade(
     worker: &Rc<Worker>,
     key: Key,
-    connection: &Rc<Connection>,
+    connection: &Rc<ClientConnection>,
     mut r: Box<Request>,
     settings: &[u8],
     rest: &[u8],

@@ -6,9 +6,9 @@ use crate::streams::{Rest, StreamLink, Streams};
 use crate::worker::Worker;
 use base::clock;
 use http_engine::plan::Core;
-use http_engine::{Connection, HttpPlan};
+use http_engine::{ClientConnection, HttpPlan};
 use metrics::process;
-use observe::Level;
+use observe::Severity;
 use quinn_proto::{ConnectionError, ConnectionHandle};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tls::quic::{Chooser, Chosen, Known, PathWatch};
+use tls::quic::{Chooser, ChosenRules, ConnectionFacts, PathWatch};
 use wire_h3::Server;
 
 /// Maximum number of transmits of one connection per turn; the rest waits for the next turn.
@@ -28,7 +28,7 @@ pub struct QuicClient {
     pub handle: ConnectionHandle,
     pub core: Rc<RefCell<Server>>,
     /// Facts of the connection, replaced at the end of the handshake.
-    connection: RefCell<Rc<Connection>>,
+    connection: RefCell<Rc<ClientConnection>>,
     /// Streams with requests, once the handshake permits them.
     streams: RefCell<Option<Rc<Streams>>>,
     own: Weak<QuicClient>,
@@ -73,11 +73,11 @@ impl StreamLink for QuicClient {
 }
 
 /// Selects the rules for a connection's ClientHello from the current plan.
-pub fn chooser(plan: &Arc<HttpPlan>, connection: &Rc<Connection>) -> Chooser {
+pub fn rules_chooser(plan: &Arc<HttpPlan>, connection: &Rc<ClientConnection>) -> Chooser {
     let (plan, connection) = (plan.clone(), connection.clone());
     Rc::new(move |hello| match plan.quic_choice(&connection, hello) {
         Some(chosen) => chosen,
-        None => Chosen { choice: tls::Choice::Fail, h3: true, hq: false },
+        None => ChosenRules { choice: tls::Choice::Fail, h3: true, hq: false },
     })
 }
 
@@ -86,7 +86,7 @@ impl QuicClient {
         listener: &Weak<QuicListener>,
         handle: ConnectionHandle,
         mut core: Server,
-        connection: Rc<Connection>,
+        connection: Rc<ClientConnection>,
     ) -> Rc<QuicClient> {
         core.await_protocol();
         let remote = core.quic_ref().remote_address();
@@ -113,7 +113,7 @@ impl QuicClient {
         })
     }
 
-    pub fn connection(&self) -> Rc<Connection> {
+    pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
     /// Tells whether no request is active or has begun to arrive.
@@ -159,7 +159,7 @@ impl QuicClient {
         }
         let failure = self.core.borrow().failure();
         if let Some(error) = failure.filter(|_| !self.over.get()) {
-            self.say(listener, Level::Info, &format!("{} while processing HTTP/3 connection", error.words));
+            self.say(listener, Severity::Info, &format!("{} while processing HTTP/3 connection", error.words));
             // Sends the last octets of the streams; nothing follows the close.
             self.transmit(listener);
             self.close();
@@ -171,10 +171,10 @@ impl QuicClient {
             match why {
                 ConnectionError::TransportError(error) if !self.counted.get() => {
                     let words = format!("SSL_do_handshake() failed (SSL: {}) while SSL handshaking", error.reason);
-                    self.say(listener, Level::Info, &words);
+                    self.say(listener, Severity::Info, &words);
                 }
                 ConnectionError::TransportError(error) => {
-                    self.say(listener, Level::Info, &format!("quic connection failed ({error})"));
+                    self.say(listener, Severity::Info, &format!("quic connection failed ({error})"));
                 }
                 _ => {}
             }
@@ -192,12 +192,12 @@ impl QuicClient {
         let mut is_new = false;
         if self.streams.borrow().is_none() {
             let facts = self.core.borrow().quic_ref().crypto_session().handshake_data();
-            let Some(known) = facts.and_then(|facts| facts.downcast::<Known>().ok()) else { return false };
-            let Known { hq, facts, path } = *known;
+            let Some(known) = facts.and_then(|facts| facts.downcast::<ConnectionFacts>().ok()) else { return false };
+            let ConnectionFacts { hq, facts, path } = *known;
             is_new = self.core.borrow_mut().speak(hq);
             let Some(facts) = facts else { return is_new };
             let old = self.connection();
-            let new = Rc::new(Connection { tls: Some(facts), ..(*old).clone() });
+            let new = Rc::new(ClientConnection { tls: Some(facts), ..(*old).clone() });
             *self.connection.borrow_mut() = new.clone();
             *self.path.borrow_mut() = Some(path);
             if let Some(own) = self.own.upgrade() {
@@ -248,8 +248,8 @@ impl QuicClient {
             self.transmit(listener);
         } else if path.is_proven() {
             path.end();
-            self.say(listener, Level::Info, &format!("quic client moved to {remote}"));
-            let moved = Rc::new(Connection { peer: Some(remote), ..(*connection).clone() });
+            self.say(listener, Severity::Info, &format!("quic client moved to {remote}"));
+            let moved = Rc::new(ClientConnection { peer: Some(remote), ..(*connection).clone() });
             *self.connection.borrow_mut() = moved.clone();
             if let Some(streams) = &*self.streams.borrow() {
                 streams.set_connection(&moved);
@@ -258,12 +258,12 @@ impl QuicClient {
     }
 
     /// Logs the result of the connection.
-    fn say(&self, listener: &QuicListener, level: Level, words: &str) {
+    fn say(&self, listener: &QuicListener, level: Severity, words: &str) {
         let connection = self.connection();
         listener.worker().log_client(level, &connection, format_args!("{words}"));
     }
 
-    fn count_handshake(&self, connection: &Connection, done: Result<bool, metrics::TlsFailure>) {
+    fn count_handshake(&self, connection: &ClientConnection, done: Result<bool, metrics::TlsFailure>) {
         metrics::count_handshake(metrics::Area::Http, done);
         if let Some(listener) = self.listener.upgrade()
             && let Some(plan) = &*listener.worker().plan.borrow()
@@ -293,7 +293,7 @@ impl QuicClient {
     }
     /// Closes the connection with an error code.
     pub fn close(&self) {
-        self.core.borrow_mut().close(now());
+        self.core.borrow_mut().close(turn_now());
         self.end();
         self.mark();
     }
@@ -310,7 +310,7 @@ impl QuicClient {
 
     /// Handles a deadline of QUIC or of this driver.
     pub fn timed_out(&self, listener: &QuicListener) {
-        let now = now();
+        let now = turn_now();
         {
             let mut core = self.core.borrow_mut();
             if core.quic().poll_timeout().is_some_and(|at| at <= now) {
@@ -331,9 +331,9 @@ impl QuicClient {
             return;
         }
         if !is_connected {
-            self.say(listener, Level::Info, "client timed out (110: Connection timed out) while SSL handshaking");
+            self.say(listener, Severity::Info, "client timed out (110: Connection timed out) while SSL handshaking");
         } else if self.core.borrow().unsent() > 0 {
-            self.say(listener, Level::Info, "client timed out (110: Connection timed out) while sending to client");
+            self.say(listener, Severity::Info, "client timed out (110: Connection timed out) while sending to client");
         }
         self.close();
     }
@@ -347,7 +347,7 @@ impl QuicClient {
             listener.forget(self);
             return true;
         }
-        let now = now();
+        let now = turn_now();
         if !self.over.get() {
             self.arm(listener, now);
         }
@@ -359,7 +359,7 @@ impl QuicClient {
 
     /// Sends packets within a share of the turn. Returns `true` if all packets were sent.
     fn transmit(&self, listener: &QuicListener) -> bool {
-        let now = now();
+        let now = turn_now();
         let path = self.path.borrow().clone();
         for _ in 0..TRANSMITS_MAX {
             let transmit = {
@@ -452,6 +452,6 @@ impl QuicClient {
 }
 
 /// Returns the time of this turn.
-pub fn now() -> Instant {
+pub fn turn_now() -> Instant {
     clock::as_std(clock::now())
 }

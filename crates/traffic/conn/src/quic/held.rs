@@ -2,14 +2,14 @@
 //! suspend a handshake, but it can leave a client unaccepted: nothing was sent, the client repeats its first flight by
 //! its own timers, and the endpoint collects it. Empty unless a server of the plan gets certificates on demand.
 
-use super::client::now;
-use http_engine::Connection;
+use super::client::turn_now;
+use http_engine::ClientConnection;
 use quinn_proto::Incoming;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tls::quic::{Chosen, FirstFlight};
+use tls::quic::{ChosenRules, FirstFlight};
 use tls::{Choice, ClientHello, Peek, Wait};
 
 /// Maximum number of held clients per socket. Further clients replace one whose ClientHello is incomplete, or are not
@@ -32,14 +32,14 @@ enum Stage {
 struct HeldClient {
     id: u64,
     incoming: Incoming,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     stage: Stage,
     deadline: Instant,
 }
 
 /// See the module's documentation. The oldest client is the first.
 #[derive(Default)]
-pub struct Held {
+pub struct HeldClients {
     clients: Vec<HeldClient>,
     last: u64,
 }
@@ -56,7 +56,7 @@ pub enum Decision {
     Unknown,
 }
 
-impl Held {
+impl HeldClients {
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -77,7 +77,7 @@ impl Held {
     pub fn hold(
         &mut self,
         incoming: Incoming,
-        connection: Rc<Connection>,
+        connection: Rc<ClientConnection>,
         datagram: &[u8],
     ) -> Result<u64, Box<Incoming>> {
         let Some(flight) = FirstFlight::new(datagram) else { return Err(Box::new(incoming)) };
@@ -86,7 +86,7 @@ impl Held {
         }
         self.last += 1;
         let (id, stage) = (self.last, Stage::Hello(Box::new(flight)));
-        self.clients.push(HeldClient { id, incoming, connection, stage, deadline: now() + HELLO_TIME });
+        self.clients.push(HeldClient { id, incoming, connection, stage, deadline: turn_now() + HELLO_TIME });
         Ok(id)
     }
 
@@ -109,7 +109,7 @@ impl Held {
     pub fn decide(
         &mut self,
         id: u64,
-        choose: impl FnOnce(&Rc<Connection>, &ClientHello) -> Option<Chosen>,
+        choose: impl FnOnce(&Rc<ClientConnection>, &ClientHello) -> Option<ChosenRules>,
     ) -> Decision {
         let Some(at) = self.clients.iter().position(|client| client.id == id) else { return Decision::Unknown };
         let Some(client) = self.clients.get_mut(at) else { return Decision::Unknown };
@@ -123,12 +123,12 @@ impl Held {
         };
         let chosen = hello.as_ref().and_then(|hello| choose(&client.connection, hello));
         match (hello, chosen) {
-            (Some(hello), Some(Chosen { choice: Choice::Wait(wait), h3, hq })) if h3 || hq => {
+            (Some(hello), Some(ChosenRules { choice: Choice::Wait(wait), h3, hq })) if h3 || hq => {
                 if !client.incoming.remote_address_validated() {
                     return Decision::Retry(Box::new(self.clients.remove(at).incoming));
                 }
                 if matches!(client.stage, Stage::Hello(_)) {
-                    client.deadline = now() + WAIT_TIME;
+                    client.deadline = turn_now() + WAIT_TIME;
                 }
                 client.stage = Stage::Certificate(hello, Arc::clone(&wait));
                 Decision::Keep(Some(wait))

@@ -47,15 +47,15 @@ struct Inbox {
 
 /// A socket's number within the process. Dropping it ends the delivery of datagrams.
 #[derive(Debug)]
-pub struct Slot {
+pub struct SocketSlot {
     number: u16,
     listener: SocketAddr,
     leaving: Arc<AtomicBool>,
 }
 
-impl Slot {
+impl SocketSlot {
     /// Reserves an unused number, with an inbox for datagrams.
-    pub fn take(listener: SocketAddr) -> (Slot, Receiver<StrayDatagram>) {
+    pub fn take(listener: SocketAddr) -> (SocketSlot, Receiver<StrayDatagram>) {
         let (sender, receiver) = channel(WAITING_MAX);
         let leaving = Arc::<AtomicBool>::default();
         let mut inboxes = INBOXES.write().unwrap_or_else(PoisonError::into_inner);
@@ -65,10 +65,10 @@ impl Slot {
             number = NEXT.fetch_add(1, Ordering::Relaxed);
         }
         inboxes.insert(number, Inbox { listener, sender, leaving: leaving.clone() });
-        (Slot { number, listener, leaving }, receiver)
+        (SocketSlot { number, listener, leaving }, receiver)
     }
     pub fn ids(&self) -> Ids {
-        Ids { generation: relay::this().generation, slot: self.number }
+        Ids { generation: relay::process_relay().generation, slot: self.number }
     }
     /// The socket takes no new clients.
     pub fn leave(&self) {
@@ -84,8 +84,8 @@ impl Slot {
     /// client's address chooses.
     pub fn pass_on(&self, bytes: &[u8], stray: impl FnOnce() -> StrayDatagram) -> bool {
         match name_of(bytes) {
-            Some(name) if name.generation == relay::this().generation => {
-                name.slot != self.number && has_inbox(name.slot) && put(name.slot, stray())
+            Some(name) if name.generation == relay::process_relay().generation => {
+                name.slot != self.number && has_inbox(name.slot) && put_datagram(name.slot, stray())
             }
             Some(name) => relay::to_generation(name.generation, name.slot, self.listener, &stray()),
             None if is_first(bytes) && (LEAVING.load(Ordering::Relaxed) > 0 || relay::has_older()) => {
@@ -101,7 +101,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for SocketSlot {
     fn drop(&mut self) {
         if self.leaving.load(Ordering::Relaxed) {
             LEAVING.fetch_sub(1, Ordering::Relaxed);
@@ -115,7 +115,7 @@ fn has_inbox(slot: u16) -> bool {
 }
 
 /// Puts a datagram into a slot's inbox; drops it if the inbox is full. Returns `false` if the slot has no inbox.
-pub fn put(slot: u16, stray: StrayDatagram) -> bool {
+pub fn put_datagram(slot: u16, stray: StrayDatagram) -> bool {
     let inboxes = INBOXES.read().unwrap_or_else(PoisonError::into_inner);
     let Some(inbox) = inboxes.get(&slot) else { return false };
     let _ = inbox.sender.try_send(stray);
@@ -180,7 +180,7 @@ impl ConnectionIdGenerator for Ids {
 
 #[allow(deprecated, reason = "the standard library's only hash with a key that can be given")]
 fn mask(nonce: &[u8]) -> [u8; 8] {
-    let (high, low) = relay::this().key.split_at(8);
+    let (high, low) = relay::process_relay().key.split_at(8);
     let key = |half: &[u8]| half.first_chunk().map_or(0, |octets| u64::from_be_bytes(*octets));
     let mut hasher = std::hash::SipHasher::new_with_keys(key(high), key(low));
     hasher.write(nonce);
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn ids_name_their_socket() {
-        let ((one, mut inbox), (other, mut others)) = (Slot::take(listener(1)), Slot::take(listener(1)));
+        let ((one, mut inbox), (other, mut others)) = (SocketSlot::take(listener(1)), SocketSlot::take(listener(1)));
         let (a, b) = (one.ids().generate_cid(), one.ids().generate_cid());
         assert_ne!(a, b);
         for id in [a, b] {
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn an_inbox_has_a_bound_and_ends_with_its_socket() {
-        let ((one, mut inbox), (other, _others)) = (Slot::take(listener(2)), Slot::take(listener(2)));
+        let ((one, mut inbox), (other, _others)) = (SocketSlot::take(listener(2)), SocketSlot::take(listener(2)));
         let datagram = short(&one.ids().generate_cid());
         for _ in 0..2 * WAITING_MAX {
             assert!(other.pass_on(&datagram, || stray(b"")));
@@ -272,7 +272,7 @@ mod tests {
     fn new_clients_of_a_socket_that_leaves_go_to_another_of_its_address() {
         let first = b"\xc0\0\0\0\x01\x08a client's choice";
         let ((one, _), (other, mut others), (third, mut thirds)) =
-            (Slot::take(listener(3)), Slot::take(listener(3)), Slot::take(listener(4)));
+            (SocketSlot::take(listener(3)), SocketSlot::take(listener(3)), SocketSlot::take(listener(4)));
         assert!(!one.pass_on(first, || stray(first)), "it takes them itself");
         one.leave();
         assert!(!other.pass_on(first, || stray(first)), "the one that is left takes them, whichever socket they reach");

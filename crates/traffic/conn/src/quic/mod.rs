@@ -9,23 +9,23 @@ mod idle;
 mod ids;
 pub mod relay;
 
-use crate::room::admit;
+use crate::room::admit_connection;
 use crate::worker::{Carrier, Worker};
 use base::clock;
 use bytes::BytesMut;
-use client::{QuicClient, chooser, now};
-use held::{Decision, HELD_BYTES_MAX, HELD_MAX, Held};
+use client::{QuicClient, rules_chooser, turn_now};
+use held::{Decision, HELD_BYTES_MAX, HELD_MAX, HeldClients};
 use http_engine::handler::CertificateHook;
 use http_engine::plan::Congestion;
-use http_engine::{Connection, HttpPlan, ListenerRef, PartialHead};
+use http_engine::{ClientConnection, HttpPlan, ListenerRef, PartialHead};
 use idle::IdleClients;
-use ids::{Slot, StrayDatagram};
+use ids::{SocketSlot, StrayDatagram};
 use metrics::process;
 use net::Address;
 use net::listen::ListenSpec;
-use net::packets::{Outgoing, Packet, PacketSocket};
+use net::packets::{OutgoingPackets, Packet, PacketSocket};
 use net::poller::Key;
-use observe::Level;
+use observe::Severity;
 use quinn_proto::{
     AcceptError, ConnectionError, ConnectionEvent, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig,
     EndpointEvent, Incoming, ServerConfig, Transmit, ValidationTokenConfig,
@@ -59,7 +59,7 @@ const UNPROVEN_PART: usize = 4;
 const TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 
 /// Settings of this listener in a plan.
-struct Settings {
+struct QuicSettings {
     /// Generation of the plan; 0 before the first plan.
     generation: u32,
     limits: Limits,
@@ -69,7 +69,7 @@ struct Settings {
 }
 
 /// A datagram, or several for one GSO send, that did not fit into the socket.
-struct Blocked {
+struct BlockedPackets {
     transmit: Transmit,
     bytes: Vec<u8>,
 }
@@ -81,9 +81,9 @@ pub struct QuicListener {
     socket: PacketSocket,
     address: Rc<Address>,
     listener: ListenerRef,
-    slot: Slot,
+    slot: SocketSlot,
     endpoint: RefCell<Endpoint>,
-    settings: RefCell<Settings>,
+    settings: RefCell<QuicSettings>,
     clients: RefCell<HashMap<ConnectionHandle, Rc<QuicClient>>>,
     timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
     /// Clients that were idle at the end of a turn, longest idle first.
@@ -94,10 +94,10 @@ pub struct QuicListener {
     touched: RefCell<Vec<Rc<QuicClient>>>,
     /// Set if [`Carrier::end_of_turn`] will be called.
     dirty: Cell<bool>,
-    blocked: RefCell<Option<Blocked>>,
+    blocked: RefCell<Option<BlockedPackets>>,
     transmit_buf: RefCell<Vec<u8>>,
     /// Clients whose certificate is being ordered.
-    held: RefCell<Held>,
+    held: RefCell<HeldClients>,
     /// Refuses new clients, after QUIT or when the address was removed.
     leaving: Cell<bool>,
     own: Weak<QuicListener>,
@@ -113,8 +113,8 @@ impl QuicListener {
         let address = Rc::new(spec.address.clone());
         let listener = ListenerRef::datagrams(address.clone());
         let Address::Ip(own) = spec.address else { return Err(io::ErrorKind::Unsupported.into()) };
-        relay::start();
-        let (slot, mut stray) = Slot::take(own);
+        relay::start_relay();
+        let (slot, mut stray) = SocketSlot::take(own);
         let keys = worker.plan.borrow().as_ref().map_or_else(EndpointKeys::of_process, |plan| keys(plan, &listener));
         let mut config = EndpointConfig::new(keys.reset);
         config.supported_versions(vec![VERSION_1]);
@@ -129,7 +129,7 @@ impl QuicListener {
             listener,
             slot,
             endpoint: RefCell::new(endpoint),
-            settings: RefCell::new(Settings {
+            settings: RefCell::new(QuicSettings {
                 generation: 0,
                 limits: Limits::default(),
                 retry: false,
@@ -215,7 +215,7 @@ impl QuicListener {
     fn handle(&self, bytes: &[u8], from: SocketAddr, to: Option<IpAddr>, ecn: u8) {
         let ecn = quinn_proto::EcnCodepoint::from_bits(ecn);
         let mut reply = Vec::new();
-        let event = self.endpoint.borrow_mut().handle(now(), from, to, ecn, BytesMut::from(bytes), &mut reply);
+        let event = self.endpoint.borrow_mut().handle(turn_now(), from, to, ecn, BytesMut::from(bytes), &mut reply);
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => self.hear(handle, event),
             Some(DatagramEvent::NewConnection(incoming)) => self.meet(incoming, bytes),
@@ -238,7 +238,7 @@ impl QuicListener {
             let is_handshaking = client.core.borrow().is_early();
             let heard = || client.core.borrow_mut().quic().handle_event(event);
             match plan.filter(|_| is_handshaking) {
-                Some(plan) => with_chooser(chooser(&plan, &client.connection()), heard),
+                Some(plan) => with_chooser(rules_chooser(&plan, &client.connection()), heard),
                 None => heard(),
             }
             client.follow(self);
@@ -324,7 +324,7 @@ impl QuicListener {
     fn decide_held(&self) {
         let over = self.held.borrow().over();
         over.into_iter().for_each(|id| self.decide(id));
-        let late = self.held.borrow_mut().late(now());
+        let late = self.held.borrow_mut().late(turn_now());
         for incoming in late {
             let plan = self.worker.plan.borrow().clone();
             match plan {
@@ -335,21 +335,21 @@ impl QuicListener {
         self.act_on_heard();
     }
 
-    fn connection_of(&self, incoming: &Incoming) -> Rc<Connection> {
+    fn connection_of(&self, incoming: &Incoming) -> Rc<ClientConnection> {
         let local = match (&*self.address, incoming.local_ip()) {
             (Address::Ip(own), Some(ip)) if own.ip().is_unspecified() => {
                 Rc::new(Address::Ip(SocketAddr::new(ip, own.port())))
             }
             _ => self.address.clone(),
         };
-        Rc::new(Connection {
+        Rc::new(ClientConnection {
             number: Worker::next_number(),
             peer: Some(incoming.remote_address()),
             local,
             listener: self.listener.clone(),
             requests: Cell::new(0),
             nodelay: Cell::new(true),
-            pipelining: http_engine::Pipelining::default(),
+            pipelining: http_engine::PipelineState::default(),
             started: clock::now(),
             proxy: None,
             socket: None,
@@ -362,16 +362,16 @@ impl QuicListener {
         let mut reply = Vec::new();
         let limits = self.settings.borrow().limits;
         process::CONNECTIONS_ACCEPTED.up();
-        if let Err(limit) = admit(&self.worker) {
-            self.worker.log(Level::Alert, 0, format_args!("{limit} worker_connections are not enough"));
+        if let Err(limit) = admit_connection(&self.worker) {
+            self.worker.log(Severity::Alert, 0, format_args!("{limit} worker_connections are not enough"));
             return self.endpoint.borrow_mut().ignore(incoming);
         }
         budget::spend(HANDSHAKE_COST);
         let connection = self.connection_of(&incoming);
         let is_proven = incoming.remote_address_validated();
         #[allow(clippy::result_large_err, reason = "quinn-proto's")]
-        let accept = || self.endpoint.borrow_mut().accept(incoming, now(), &mut reply, None);
-        match with_chooser(chooser(plan, &connection), accept) {
+        let accept = || self.endpoint.borrow_mut().accept(incoming, turn_now(), &mut reply, None);
+        match with_chooser(rules_chooser(plan, &connection), accept) {
             Ok((handle, quic)) => {
                 process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
                 process::CONNECTIONS_ACTIVE.up();
@@ -387,7 +387,7 @@ impl QuicListener {
                 metrics::count_handshake(metrics::Area::Http, Err(metrics::TlsFailure::Other));
                 if let ConnectionError::TransportError(error) = &cause {
                     let words = format_args!("SSL_do_handshake() failed (SSL: {}) while SSL handshaking", error.reason);
-                    self.worker.log_client(Level::Info, &connection, words);
+                    self.worker.log_client(Severity::Info, &connection, words);
                 }
                 if let Some(transmit) = response {
                     self.send_now(transmit, reply);
@@ -472,13 +472,13 @@ impl QuicListener {
         let Some(transmit) = poll(self.settings.borrow().segments, &mut buf) else { return Ok(false) };
         let bytes = buf.get(..transmit.size).unwrap_or_default();
         if let Err(e) = self.send(&transmit, bytes) {
-            *self.blocked.borrow_mut() = Some(Blocked { transmit, bytes: bytes.to_vec() });
+            *self.blocked.borrow_mut() = Some(BlockedPackets { transmit, bytes: bytes.to_vec() });
             return Err(e);
         }
         Ok(true)
     }
     fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        self.socket.send(&Outgoing {
+        self.socket.send(&OutgoingPackets {
             bytes,
             to: transmit.destination,
             from: transmit.src_ip,
@@ -510,8 +510,9 @@ impl QuicListener {
     fn arm(&self, key: Key) {
         let nearest = self.timers.borrow().first().map(|(at, _)| *at);
         let held = self.held.borrow().deadline();
-        let at = next_deadline(self.blocked.borrow().is_some(), nearest, held, now());
-        let deadline = at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(now())));
+        let at = next_deadline(self.blocked.borrow().is_some(), nearest, held, turn_now());
+        let deadline =
+            at.map_or(clock::Instant(u64::MAX), |at| clock::now().plus(at.saturating_duration_since(turn_now())));
         self.worker.poller.set_deadline(key, deadline);
     }
 
@@ -552,7 +553,7 @@ impl Carrier for QuicListener {
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 Err(e) => {
-                    worker.log(Level::Alert, 0, format_args!("recvmmsg() failed {}", observe::os(&e)));
+                    worker.log(Severity::Alert, 0, format_args!("recvmmsg() failed {}", observe::os_error(&e)));
                     break;
                 }
             }
@@ -560,7 +561,7 @@ impl Carrier for QuicListener {
         self.mark();
     }
     fn timed_out(self: Rc<Self>, _: &Rc<Worker>, _: Key) {
-        let now = now();
+        let now = turn_now();
         let due: Vec<ConnectionHandle> = {
             let timers = self.timers.borrow();
             timers.iter().take_while(|(at, _)| *at <= now).map(|(_, handle)| *handle).collect()
@@ -650,7 +651,7 @@ fn keys(plan: &HttpPlan, listener: &ListenerRef) -> EndpointKeys {
 }
 
 /// Returns the settings of a listener's default server, because no other server is known before the handshake.
-fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Option<Settings> {
+fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Option<QuicSettings> {
     let found = plan.listener(listener)?;
     let server = plan.servers.get(found.default_server)?;
     let core = plan.default_conf(found)?;
@@ -673,7 +674,7 @@ fn settings(plan: &HttpPlan, listener: &ListenerRef, segments_max: usize) -> Opt
     };
     let segments = if server.http3.gso { segments_max } else { 1 };
     let (retry, active_ids) = (server.http3.retry, server.http3.active_ids);
-    Some(Settings { generation: plan.generation, limits, retry, active_ids, segments })
+    Some(QuicSettings { generation: plan.generation, limits, retry, active_ids, segments })
 }
 
 #[cfg(test)]

@@ -45,23 +45,23 @@ static WILL_BE_FOLLOWED: AtomicBool = AtomicBool::new(false);
 static HAS_OLDER: AtomicBool = AtomicBool::new(false);
 
 /// Sets this process's neighbours. Must be called before threads start.
-pub fn set(relay: Relay) {
+pub fn set_relay(relay: Relay) {
     if RELAY.set(relay).is_err() {
         bug!("the process has a place already");
     }
 }
 
-pub fn this() -> &'static Relay {
+pub fn process_relay() -> &'static Relay {
     RELAY.get_or_init(|| Relay { generation: 0, key: net::random::bytes16(), older: None, newer: None })
 }
 
 /// Reads the neighbours' datagrams, once this process has a QUIC socket.
-pub fn start() {
+pub fn start_relay() {
     static STARTED: AtomicBool = AtomicBool::new(false);
     if STARTED.swap(true, Ordering::Relaxed) {
         return;
     }
-    let relay = this();
+    let relay = process_relay();
     HAS_OLDER.store(relay.older.is_some(), Ordering::Relaxed);
     for (socket, is_older) in [(&relay.older, true), (&relay.newer, false)] {
         let Some(socket) = socket else { continue };
@@ -101,7 +101,7 @@ fn take(message: &[u8]) {
         return;
     };
     let is_delivered = match kind {
-        KNOWN if generation == this().generation => ids::put(slot, stray.clone()),
+        KNOWN if generation == process_relay().generation => ids::put_datagram(slot, stray.clone()),
         KNOWN => to_generation(generation, slot, listener, &stray),
         _ => false,
     };
@@ -119,7 +119,7 @@ pub fn has_older() -> bool {
 
 /// Sends a datagram in the direction of a generation's process. Returns `false` if there is no such neighbour.
 pub fn to_generation(generation: u8, slot: u16, listener: SocketAddr, stray: &StrayDatagram) -> bool {
-    let relay = this();
+    let relay = process_relay();
     let is_newer = generation.wrapping_sub(relay.generation) < 128;
     let socket = if is_newer { &relay.newer } else { &relay.older };
     let Some(socket) = socket.as_ref().filter(|_| !is_newer || IS_FOLLOWED.load(Ordering::Relaxed)) else {
@@ -137,7 +137,7 @@ pub fn expect_next() {
 /// Returns `false` without a successor.
 pub fn to_newer(listener: SocketAddr, stray: &StrayDatagram) -> bool {
     let is_next = || IS_FOLLOWED.load(Ordering::Relaxed) || WILL_BE_FOLLOWED.load(Ordering::Relaxed);
-    let Some(newer) = this().newer.as_ref().filter(|_| is_next()) else { return false };
+    let Some(newer) = process_relay().newer.as_ref().filter(|_| is_next()) else { return false };
     send(newer, &encode(FIRST, 0, 0, listener, stray))
 }
 

@@ -1,32 +1,32 @@
 //! Request body of a stream, and the watch over its client.
 
-use super::{Shared, Streams};
+use super::{Streams, StreamsState};
 use bytes::Bytes;
 use http_engine::BodyReader;
-use http_types::{ResponseHead, StreamId, Taken};
+use http_types::{ResponseHead, StreamId, TakenLines};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use wire_h1::{HeadLimits, Progress, ResponseParser};
+use wire_h1::{HeadLimits, ParseProgress, ResponseParser};
 
 /// Reads the body; consumed octets reopen the window.
-pub struct Body {
+pub struct StreamBody {
     streams: Rc<Streams>,
     id: StreamId,
-    shared: Rc<Shared>,
+    shared: Rc<StreamsState>,
     timeout: Duration,
     sleep: Option<runtime::time::Sleep>,
 }
 
-impl Body {
-    pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<Shared>, timeout: Duration) -> Body {
-        Body { streams, id, shared, timeout, sleep: None }
+impl StreamBody {
+    pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<StreamsState>, timeout: Duration) -> StreamBody {
+        StreamBody { streams, id, shared, timeout, sleep: None }
     }
 }
 
-impl BodyReader for Body {
+impl BodyReader for StreamBody {
     fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -35,17 +35,17 @@ impl BodyReader for Body {
         self.streams.worker.step();
         let taken = self.streams.core.borrow_mut().take_body(self.id);
         match taken {
-            Taken::Bytes(bytes) => {
+            TakenLines::Bytes(bytes) => {
                 self.sleep = None;
                 runtime::budget::spend(bytes.len());
                 self.shared.read.set(self.shared.read.get() + bytes.len() as u64);
                 self.streams.touch();
                 Poll::Ready(Some(Ok(bytes)))
             }
-            Taken::End => Poll::Ready(None),
-            Taken::Broken => Poll::Ready(Some(Err(400))),
-            Taken::Gone => Poll::Ready(Some(Err(499))),
-            Taken::Later => {
+            TakenLines::End => Poll::Ready(None),
+            TakenLines::Broken => Poll::Ready(Some(Err(400))),
+            TakenLines::Gone => Poll::Ready(Some(Err(499))),
+            TakenLines::Later => {
                 self.streams.touch();
                 if self.shared.gone.get() {
                     return Poll::Ready(Some(Err(499)));
@@ -66,11 +66,11 @@ impl BodyReader for Body {
 pub struct Watch {
     streams: Rc<Streams>,
     id: StreamId,
-    shared: Rc<Shared>,
+    shared: Rc<StreamsState>,
 }
 
 impl Watch {
-    pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<Shared>) -> Watch {
+    pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<StreamsState>) -> Watch {
         Watch { streams, id, shared }
     }
 }
@@ -89,7 +89,7 @@ impl http_engine::Watch for Watch {
         }
         let (mut head, mut parser) = (ResponseHead::default(), ResponseParser::default());
         let text = std::mem::take(bytes);
-        if let Ok(Progress::Done { .. }) = parser.parse(&text, &HeadLimits::default(), &mut head) {
+        if let Ok(ParseProgress::Done { .. }) = parser.parse(&text, &HeadLimits::default(), &mut head) {
             let fields: Vec<_> = head
                 .fields
                 .all

@@ -11,7 +11,7 @@ mod tunnel;
 pub use rest::Rest;
 
 use crate::worker::Worker;
-use http_engine::{Connection, Request, engine};
+use http_engine::{ClientConnection, Request, engine};
 use http_types::{ByStream, Event, SentBody, StreamId, StreamMux, Version};
 use metrics::process;
 use runtime::budget;
@@ -39,7 +39,7 @@ pub trait StreamLink {
 }
 
 #[derive(Default)]
-struct Shared {
+struct StreamsState {
     gone: Cell<bool>,
     /// Requests a WebSocket: a 2xx must be a tunnel.
     websocket: Cell<bool>,
@@ -53,13 +53,13 @@ struct Shared {
     watch: RefCell<Option<Waker>>,
 }
 
-impl http_engine::connection::BodyOctets for Shared {
+impl http_engine::connection::BodyOctets for StreamsState {
     fn octets(&self) -> u64 {
         self.read.get()
     }
 }
 
-impl Shared {
+impl StreamsState {
     fn go(&self) {
         self.gone.set(true);
         for waker in [&self.body, &self.window, &self.watch] {
@@ -77,10 +77,10 @@ fn wake(waker: &RefCell<Option<Waker>>) {
 
 pub struct Streams {
     worker: Rc<Worker>,
-    connection: RefCell<Rc<Connection>>,
+    connection: RefCell<Rc<ClientConnection>>,
     link: Weak<dyn StreamLink>,
     core: Rc<RefCell<dyn StreamMux>>,
-    open: RefCell<ByStream<Rc<Shared>>>,
+    open: RefCell<ByStream<Rc<StreamsState>>>,
     /// Streams waiting for less unsent octets.
     room: RefCell<Vec<(StreamId, Waker)>>,
     peer_goes: Cell<bool>,
@@ -99,7 +99,7 @@ impl Drop for Streams {
 impl Streams {
     pub fn new(
         worker: &Rc<Worker>,
-        connection: &Rc<Connection>,
+        connection: &Rc<ClientConnection>,
         link: Weak<dyn StreamLink>,
         core: Rc<RefCell<dyn StreamMux>>,
     ) -> Rc<Streams> {
@@ -118,11 +118,11 @@ impl Streams {
             version,
         })
     }
-    pub fn connection(&self) -> Rc<Connection> {
+    pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
     /// Has later requests see other facts of the connection: its client has moved.
-    pub fn set_connection(&self, connection: &Rc<Connection>) {
+    pub fn set_connection(&self, connection: &Rc<ClientConnection>) {
         *self.connection.borrow_mut() = connection.clone();
     }
     pub fn is_empty(&self) -> bool {
@@ -166,14 +166,14 @@ impl Streams {
     pub fn answer_first(self: &Rc<Self>) {
         let r = self.first.borrow_mut().take();
         if let Some(mut r) = r {
-            let shared = Rc::new(Shared::default());
+            let shared = Rc::new(StreamsState::default());
             self.open.borrow_mut().insert(FIRST, shared.clone());
             r.incoming.watch = Some(Rc::new(body::Watch::new(self.clone(), FIRST, shared)));
-            stream::answer(self, FIRST, engine::start(r));
+            stream::answer_stream(self, FIRST, engine::start_phases(r));
         }
     }
 
-    fn with(&self, id: StreamId, act: impl FnOnce(&Shared)) {
+    fn with(&self, id: StreamId, act: impl FnOnce(&StreamsState)) {
         let shared = self.open.borrow().get(&id).cloned();
         if let Some(shared) = shared {
             act(&shared);

@@ -1,15 +1,16 @@
 //! Turns a header list into a request.
 
-use super::body::{Body, Watch};
-use super::{Shared, Streams};
+use super::body::{StreamBody, Watch};
+use super::{Streams, StreamsState};
 use super::{stream, tunnel};
 use crate::head_in;
-use http_engine::engine::{self, Outcome};
+use http_engine::engine::{self, PhaseOutcome};
 use http_engine::{Request, RequestBody, counting};
 use http_types::{
-    BodyLength, Field, Known, List, Malformed, Message, Method, Place, ResetReason, Span, StreamId, Version, known,
+    BodyLength, Field, Known, List, ListPlace, MalformedFields, Message, Method, ResetReason, Span, StreamId, Version,
+    known_name,
 };
-use observe::Level;
+use observe::Severity;
 use runtime::budget;
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -19,14 +20,14 @@ impl Streams {
         self: &Rc<Self>,
         id: StreamId,
         list: List,
-        message: Result<Message, Malformed>,
+        message: Result<Message, MalformedFields>,
         end: bool,
         octets: usize,
     ) {
         let Some(mut r) = self.worker.request(&self.connection()) else {
             return self.core.borrow_mut().reset(id, ResetReason::Refused);
         };
-        let shared = Rc::new(Shared::default());
+        let shared = Rc::new(StreamsState::default());
         self.open.borrow_mut().insert(id, shared.clone());
         r.incoming.ordinal = self.connection().count_request();
         self.limit_requests(&r);
@@ -34,7 +35,7 @@ impl Streams {
         let is_counted =
             |index: &&usize| list.fields.get(**index).is_some_and(|(name, _)| name.of(&list.arena) != b"cookie");
         let count = message.as_ref().map_or(0, |message| message.fields.iter().filter(is_counted).count());
-        let too_many = list.too_many || count > head_in::limits(&self.worker, &self.connection()).fields_max;
+        let too_many = list.too_many || count > head_in::head_limits(&self.worker, &self.connection()).fields_max;
         let too_large = list.too_large;
         let is_websocket = message.as_ref().is_ok_and(|message| message.protocol.is_some());
         let (version, offered) = (self.core.borrow().version(), self.core.borrow().offers_connect());
@@ -47,32 +48,32 @@ impl Streams {
                     Version::Http09 => (414, "client sent too long URI"),
                     _ => (494, "client sent too large header"),
                 };
-                r.log(Level::Info, format_args!("{words}"));
+                r.log(Severity::Info, format_args!("{words}"));
                 Err(status)
             }
             Ok(()) if too_many => {
                 head_in::use_initial_server(&mut r);
-                r.log(Level::Info, format_args!("client sent too many header lines"));
+                r.log(Severity::Info, format_args!("client sent too many header lines"));
                 Err(400)
             }
-            Ok(()) => match head_in::begin(&mut r) {
+            Ok(()) => match head_in::begin_request(&mut r) {
                 Ok(()) if !is_on(&r) => {
                     let words =
                         "client attempted to request the server name for which the negotiated protocol is disabled";
-                    r.log(Level::Info, format_args!("{words} while reading client request headers"));
+                    r.log(Severity::Info, format_args!("{words} while reading client request headers"));
                     Err(421)
                 }
                 judged => judged,
             },
             Err((status, words)) => {
                 head_in::use_initial_server(&mut r);
-                r.log(Level::Info, format_args!("{words} while {}", doing(version)));
+                r.log(Severity::Info, format_args!("{words} while {}", doing(version)));
                 Err(status)
             }
         };
         // Faults of an HTTP/1 head count up to their line.
         r.incoming.length = octets as u64;
-        counting::begun(&mut r);
+        counting::count_begun(&mut r);
         let outcome = match judged {
             Ok(()) => {
                 shared.websocket.set(is_websocket);
@@ -83,14 +84,14 @@ impl Streams {
                             return stream::start_later(self, id, r);
                         }
                         self.worker.step();
-                        engine::start(r)
+                        engine::start_phases(r)
                     }
                     Err(outcome) => outcome,
                 }
             }
-            Err(status) => engine::fail(r, status),
+            Err(status) => engine::fail_request(r, status),
         };
-        stream::answer(self, id, outcome);
+        stream::answer_stream(self, id, outcome);
     }
 
     fn limit_requests(&self, r: &Request) {
@@ -109,9 +110,9 @@ impl Streams {
         self: &Rc<Self>,
         id: StreamId,
         mut r: Box<Request>,
-        shared: &Rc<Shared>,
+        shared: &Rc<StreamsState>,
         end: bool,
-    ) -> Result<Box<Request>, Outcome> {
+    ) -> Result<Box<Request>, PhaseOutcome> {
         r.incoming.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
         if r.target.method == Method::Connect || shared.websocket.get() {
             // Octets behind the head belong to a tunnel.
@@ -124,13 +125,13 @@ impl Streams {
             }
             let timeout = r.loc().core.conf.client_body_timeout.duration();
             r.incoming.octets = Some(shared.clone());
-            r.incoming.body = RequestBody::Unread(Box::new(Body::new(self.clone(), id, shared.clone(), timeout)));
+            r.incoming.body = RequestBody::Unread(Box::new(StreamBody::new(self.clone(), id, shared.clone(), timeout)));
         } else if matches!(r.incoming.body_length, Some(BodyLength::Exact(1..))) {
             r.log(
-                Level::Info,
+                Severity::Info,
                 format_args!("client prematurely closed stream: no body came of the length that was said"),
             );
-            return Err(engine::fail(r, 400));
+            return Err(engine::fail_request(r, 400));
         }
         Ok(r)
     }
@@ -156,7 +157,7 @@ fn is_on(r: &Request) -> bool {
         || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
 }
 
-fn span(place: Place) -> Span {
+fn span(place: ListPlace) -> Span {
     Span { start: place.start as u32, end: place.end as u32 }
 }
 
@@ -171,7 +172,7 @@ pub(super) fn append(r: &mut Request, text: &[u8]) -> Span {
 fn fill(
     r: &mut Request,
     list: List,
-    message: &Result<Message, Malformed>,
+    message: &Result<Message, MalformedFields>,
     version: Version,
     offered: bool,
 ) -> Result<(), (u16, Cow<'static, str>)> {
@@ -204,7 +205,7 @@ fn fill(
     let mut host: Option<Span> = None;
     for index in &message.fields {
         let Some((name, value)) = list.fields.get(*index) else { continue };
-        let field = Field { name: span(*name), value: span(*value), known: known(name.of(&r.buf)) };
+        let field = Field { name: span(*name), value: span(*value), known: known_name(name.of(&r.buf)) };
         match field.known {
             Known::Cookie => cookies.push(field.value),
             Known::Host => {
@@ -242,7 +243,7 @@ fn fill(
     for index in &message.ignored {
         let Some((name, _)) = list.fields.get(*index) else { continue };
         let name = String::from_utf8_lossy(name.of(&r.buf)).into_owned();
-        r.log(Level::Info, format_args!("client sent invalid header: \"{name}\" while {}", doing(version)));
+        r.log(Severity::Info, format_args!("client sent invalid header: \"{name}\" while {}", doing(version)));
     }
     if version == Version::Http09 {
         return Ok(());
@@ -265,7 +266,7 @@ fn fill(
 }
 
 /// Keeps the parts of a malformed request before its fault, for variables of the log, as in nginx.
-fn known_parts(r: &mut Request, malformed: &Malformed) {
+fn known_parts(r: &mut Request, malformed: &MalformedFields) {
     let method = malformed.method.map(|method| method.of(&r.buf).to_vec()).unwrap_or_default();
     if !method.is_empty() {
         r.head.method = Method::of(&method);

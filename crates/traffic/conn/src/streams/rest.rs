@@ -5,10 +5,10 @@ use std::cell::Cell;
 /// Tells when a connection without requests needs a new deadline. Frames without a request, such as PING, prolong neither
 /// the wait for a head nor an idle connection (nginx: a timer that is set remains).
 #[derive(Default)]
-pub struct Rest(Cell<Option<Armed>>);
+pub struct Rest(Cell<Option<ArmedRest>>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Armed {
+struct ArmedRest {
     for_head: bool,
     /// Requests of the connection until then.
     requests: u32,
@@ -23,7 +23,7 @@ impl Rest {
     pub fn begin(&self, for_head: bool, requests: u32) -> bool {
         let is_kept = self.0.get().is_some_and(|armed| armed.requests == requests && (armed.for_head || !for_head));
         if !is_kept {
-            self.0.set(Some(Armed { for_head, requests }));
+            self.0.set(Some(ArmedRest { for_head, requests }));
         }
         !is_kept
     }

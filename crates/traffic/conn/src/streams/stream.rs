@@ -1,17 +1,17 @@
 //! A stream's response: at once where possible, otherwise by a task.
 
 use super::tunnel::RawStream;
-use super::{Shared, Streams};
+use super::{Streams, StreamsState};
 use crate::file_out::FileOut;
-use crate::guard::Writing;
+use crate::guard::WriteGuard;
 use crate::head_in;
 use crate::pace::Pace;
-use crate::send_plan::{Promised, SendPlan};
+use crate::send_plan::{PromisedLength, SendPlan};
 use bytes::{Buf, Bytes};
-use http_engine::engine::{self, Outcome};
-use http_engine::{Body, FilePart, Piece, Request, head_out};
+use http_engine::engine::{self, PhaseOutcome};
+use http_engine::{FilePart, Piece, Request, ResponseBody, head_out};
 use http_types::{ResetReason, StreamId};
-use observe::Level;
+use observe::Severity;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -21,10 +21,10 @@ use std::time::Duration;
 /// Largest body sent without a task.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
-pub fn answer(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
+pub fn answer_stream(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
     let outcome = match outcome {
-        Outcome::Ready(r, body) => match at_once(streams, id, r, body) {
-            Some((r, body)) => Outcome::Ready(r, body),
+        PhaseOutcome::Ready(r, body) => match at_once(streams, id, r, body) {
+            Some((r, body)) => PhaseOutcome::Ready(r, body),
             None => return,
         },
         outcome => outcome,
@@ -41,7 +41,7 @@ pub fn start_later(streams: &Rc<Streams>, id: StreamId, r: Box<Request>) {
     let guard = Guard::new(streams, id);
     runtime::task::spawn_local(Box::pin(async move {
         guard.streams.worker.step();
-        run(&guard.streams, id, engine::start(r)).await;
+        run(&guard.streams, id, engine::start_phases(r)).await;
         drop(guard);
     }));
 }
@@ -66,7 +66,12 @@ impl Drop for Guard {
     }
 }
 
-fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body) -> Option<(Box<Request>, Body)> {
+fn at_once(
+    streams: &Rc<Streams>,
+    id: StreamId,
+    mut r: Box<Request>,
+    body: ResponseBody,
+) -> Option<(Box<Request>, ResponseBody)> {
     let body = body.into_cached();
     let SendPlan::Whole(length) = SendPlan::of(&r, &body, AT_ONCE_BYTES_MAX) else { return Some((r, body)) };
     let room = streams.core.borrow_mut().capacity(id).unwrap_or(usize::MAX);
@@ -74,7 +79,7 @@ fn at_once(streams: &Rc<Streams>, id: StreamId, mut r: Box<Request>, body: Body)
         return Some((r, body));
     }
     let bytes = match body {
-        Body::Bytes(bytes) if !r.reply.head_only => bytes,
+        ResponseBody::Bytes(bytes) if !r.reply.head_only => bytes,
         _ => Bytes::new(),
     };
     send_head(streams, id, &mut r, bytes.is_empty());
@@ -97,10 +102,10 @@ fn wants_tunnel(streams: &Streams, id: StreamId) -> bool {
 
 /// Sends the head: HTTP/1's fields in lower case without connection-specific ones.
 fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
-    head_out::prepare(r, streams.worker.quitting.get());
+    head_out::prepare_head(r, streams.worker.quitting.get());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
-    head_out::fields(r, false, &mut |name: &[u8], value: &[u8]| {
+    head_out::pass_fields(r, false, &mut |name: &[u8], value: &[u8]| {
         let start = arena.len();
         arena.extend(name.iter().map(u8::to_ascii_lowercase));
         let middle = arena.len();
@@ -119,10 +124,10 @@ fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
     streams.touch();
 }
 
-async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
-    let _writing = Writing::begin();
+async fn run(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
+    let _writing = WriteGuard::begin();
     let shared = streams.open.borrow().get(&id).cloned().unwrap_or_default();
-    let (mut r, body) = engine::finish(outcome).await;
+    let (mut r, body) = engine::finish_request(outcome).await;
     r.accounting.counted = true;
     let Some(body) = body else {
         // Without a response (444 and similar).
@@ -161,7 +166,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
         }
     } else if websocket && (200..300).contains(&r.out.status) {
         // The client would take it for a tunnel.
-        r.log(Level::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status));
+        r.log(Severity::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status));
         streams.core.borrow_mut().reset(id, ResetReason::Connect);
         false
     } else {
@@ -171,7 +176,7 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: Outcome) {
     r.incoming.add_body(streams.core.borrow().taken(id).max(shared.read.get()));
     r.accounting.completed = sent;
     if timeout.is_over.get() {
-        r.log(Level::Info, format_args!("{}", head_in::TIMED_OUT));
+        r.log(Severity::Info, format_args!("{}", head_in::TIMED_OUT));
         streams.core.borrow_mut().reset(id, ResetReason::Protocol);
     } else if !sent {
         streams.core.borrow_mut().reset(id, ResetReason::Internal);
@@ -190,11 +195,11 @@ async fn send(
     streams: &Rc<Streams>,
     id: StreamId,
     r: &mut Request,
-    mut body: Body,
-    shared: &Shared,
+    mut body: ResponseBody,
+    shared: &StreamsState,
     timeout: &SendTimeout,
 ) -> bool {
-    let bodiless = r.reply.head_only || (matches!(body, Body::Empty) && r.out.trailers.is_empty());
+    let bodiless = r.reply.head_only || (matches!(body, ResponseBody::Empty) && r.out.trailers.is_empty());
     send_head(streams, id, r, bodiless);
     if bodiless {
         return true;
@@ -213,7 +218,7 @@ async fn send(
     if let Some(pace) = &mut out.pace {
         pace.sent += r.accounting.header_size;
     }
-    let mut promised = Promised::of(r);
+    let mut promised = PromisedLength::of(r);
     let whole = loop {
         if body.needs_window() && !out.wait_for_window(&mut body, r).await {
             break false;
@@ -240,7 +245,7 @@ async fn send(
         }
     };
     if let Some(words) = out.files.trouble.take() {
-        r.log(Level::Alert, format_args!("{words}"));
+        r.log(Severity::Alert, format_args!("{words}"));
     }
     let sent = out.sent;
     let ended = whole
@@ -255,7 +260,7 @@ async fn send(
     ended
 }
 
-fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &Shared) -> bool {
+fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &StreamsState) -> bool {
     let fields: Vec<_> =
         r.out.trailers.iter().map(|f| (f.name.bytes().to_ascii_lowercase(), f.value.bytes())).collect();
     let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
@@ -265,7 +270,7 @@ fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &Shar
     sent > 0
 }
 
-pub fn end_now(streams: &Streams, id: StreamId, shared: &Shared) {
+pub fn end_now(streams: &Streams, id: StreamId, shared: &StreamsState) {
     let sent = streams.core.borrow_mut().send_body(id, b"", 1, true);
     shared.octets.set(shared.octets.get() + sent.octets as u64);
     streams.touch();
@@ -299,7 +304,7 @@ struct Out<'a> {
 
 impl Out<'_> {
     /// Sends a piece at the client's pace; `false` if the stream is gone.
-    async fn piece(&mut self, piece: Piece, last: bool, body: &mut Body, r: &mut Request) -> bool {
+    async fn piece(&mut self, piece: Piece, last: bool, body: &mut ResponseBody, r: &mut Request) -> bool {
         match piece {
             Piece::Bytes(bytes) => self.bytes(bytes, last, body, r).await,
             Piece::File(mut part) => {
@@ -311,7 +316,7 @@ impl Out<'_> {
                         Ok(Some(bytes)) if !bytes.is_empty() => bytes,
                         Ok(_) => return false,
                         Err(e) => {
-                            self.files.trouble = Some(format!("read() failed {}", observe::os(&e)));
+                            self.files.trouble = Some(format!("read() failed {}", observe::os_error(&e)));
                             return false;
                         }
                     };
@@ -328,7 +333,7 @@ impl Out<'_> {
         }
     }
 
-    async fn bytes(&mut self, mut bytes: Bytes, last: bool, body: &mut Body, r: &mut Request) -> bool {
+    async fn bytes(&mut self, mut bytes: Bytes, last: bool, body: &mut ResponseBody, r: &mut Request) -> bool {
         while !bytes.is_empty() {
             let mut most = bytes.len();
             if let Some(pace) = &mut self.pace {
@@ -378,7 +383,7 @@ impl Out<'_> {
     }
 
     /// Waits until the window and the connection take octets, before a piece is made; `false` if the stream is gone.
-    async fn wait_for_window(&mut self, body: &mut Body, r: &mut Request) -> bool {
+    async fn wait_for_window(&mut self, body: &mut ResponseBody, r: &mut Request) -> bool {
         if self.ended {
             return true;
         }

@@ -1,10 +1,10 @@
 //! A stream as a byte stream: WebSockets over HTTP/2 (RFC 8441) and CONNECT.
 //! A WebSocket request becomes the GET with `Upgrade` of HTTP/1, for equal locations, directives and servers.
 
-use super::{Shared, Streams};
+use super::{Streams, StreamsState};
 use base64::Engine;
 use http_engine::Request;
-use http_types::{Field, Known, Method, StreamId, Taken, known};
+use http_types::{Field, Known, Method, StreamId, TakenLines, known_name};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,7 @@ pub fn as_upgrade(r: &mut Request) {
     r.head.method = Method::Get;
     let key = base64::engine::general_purpose::STANDARD.encode(net::random::bytes16());
     for (name, value) in [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-key", key.as_str())] {
-        let place = known(name.as_bytes());
+        let place = known_name(name.as_bytes());
         if place == Known::Other && r.head.fields.all.iter().any(|f| f.name.of(&r.buf) == name.as_bytes()) {
             continue;
         }
@@ -31,7 +31,7 @@ pub fn as_upgrade(r: &mut Request) {
 pub struct RawStream {
     streams: Rc<Streams>,
     id: StreamId,
-    shared: Rc<Shared>,
+    shared: Rc<StreamsState>,
 }
 
 impl RawStream {
@@ -41,21 +41,21 @@ impl RawStream {
     }
 }
 
-impl session_engine::relay::End for RawStream {
+impl session_engine::relay::RelaySide for RawStream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         ready!(runtime::budget::poll_proceed(cx));
         let taken = self.streams.core.borrow_mut().take_body(self.id);
         self.streams.touch();
         match taken {
-            Taken::Bytes(bytes) => {
+            TakenLines::Bytes(bytes) => {
                 runtime::budget::spend(bytes.len());
                 buf.extend_from_slice(&bytes);
                 Poll::Ready(Ok(bytes.len()))
             }
-            Taken::End => Poll::Ready(Ok(0)),
-            Taken::Broken | Taken::Gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            Taken::Later if self.shared.gone.get() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            Taken::Later => {
+            TakenLines::End => Poll::Ready(Ok(0)),
+            TakenLines::Broken | TakenLines::Gone => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            TakenLines::Later if self.shared.gone.get() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            TakenLines::Later => {
                 *self.shared.body.borrow_mut() = Some(cx.waker().clone());
                 Poll::Pending
             }

@@ -6,11 +6,11 @@ mod ranges;
 #[cfg(test)]
 mod tests;
 
-use crate::forwarded::Trusted;
-use crate::variable::{Compute, VarId, Variables, place};
+use crate::forwarded::TrustedNetwork;
+use crate::variable::{Compute, VarId, VariableTable, directive_place};
 use crate::{AreaTypes, Session};
 use conf_schema::value::{Cidr, cidr};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use networks::Networks;
 use ranges::Ranges;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ impl<A> Clone for Geos<A> {
     }
 }
 
-impl<A: AreaTypes> Value for Geos<A> {
+impl<A: AreaTypes> ValueKind for Geos<A> {
     const SYNTAX: &'static str = "[$address] $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -41,24 +41,24 @@ impl<A: AreaTypes> Value for Geos<A> {
         }
         let (source, name) = match names.as_slice() {
             [name] => (None, name),
-            [source, name] => (Some(cx.get::<Variables<A>>().read(source, place(d))), name),
+            [source, name] => (Some(cx.get::<VariableTable<A>>().read(source, directive_place(d))), name),
             _ => return Err(Problem::invalid()),
         };
         let (lookup, volatile) = read(cx, d, source, A::FORWARDED)?;
-        cx.get::<Variables<A>>().computed(name, Arc::new(lookup), volatile)?;
+        cx.get::<VariableTable<A>>().computed(name, Arc::new(lookup), volatile)?;
         Ok(Geos(PhantomData))
     }
 }
 
 #[derive(Default)]
-struct Values {
+struct GeoValues {
     all: Vec<Box<[u8]>>,
     index: HashMap<Box<[u8]>, u32>,
 }
 
 const NOTHING: u32 = u32::MAX;
 
-impl Values {
+impl GeoValues {
     fn intern(&mut self, value: &[u8]) -> u32 {
         if let Some(index) = self.index.get(value) {
             return *index;
@@ -75,12 +75,12 @@ impl Values {
 
 /// Boundaries in ascending order: each value holds from its boundary on.
 #[derive(Debug, Default)]
-struct Sorted<N> {
+struct SortedRanges<N> {
     starts: Vec<N>,
     values: Vec<u32>,
 }
 
-impl<N: Ord + Copy> Sorted<N> {
+impl<N: Ord + Copy> SortedRanges<N> {
     fn push(&mut self, start: N, value: u32) {
         if self.starts.last() == Some(&start) {
             self.values.pop();
@@ -97,59 +97,59 @@ impl<N: Ord + Copy> Sorted<N> {
     }
 }
 
-struct Lookup {
+struct GeoLookup {
     /// Variable with the address; `None`: the client's.
     source: Option<VarId>,
-    proxies: Vec<Trusted>,
+    proxies: Vec<TrustedNetwork>,
     recursive: bool,
-    v4: Sorted<u32>,
-    v6: Sorted<u128>,
+    v4: SortedRanges<u32>,
+    v6: SortedRanges<u128>,
     /// Ignores IPv6: the block has ranges.
     only_v4: bool,
     values: Vec<Box<[u8]>>,
 }
 
-enum Gathered {
+enum GatheredRanges {
     Networks(Networks),
     Ranges(Ranges),
 }
 
-fn read(cx: &mut Cx, d: &Directive, source: Option<VarId>, forwarded: bool) -> Result<(Lookup, bool), Problem> {
-    let mut gathered = Gathered::Networks(Networks::default());
-    let mut values = Values::default();
+fn read(cx: &mut Cx, d: &Directive, source: Option<VarId>, forwarded: bool) -> Result<(GeoLookup, bool), Problem> {
+    let mut gathered = GatheredRanges::Networks(Networks::default());
+    let mut values = GeoValues::default();
     let (mut proxies, mut recursive, mut volatile) = (Vec::new(), false, false);
-    for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+    for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
         let name = line.name.bytes.as_slice();
         match (name, line.args.as_slice()) {
             (b"ranges", []) => {
-                if matches!(&gathered, Gathered::Networks(n) if !n.is_empty()) {
+                if matches!(&gathered, GatheredRanges::Networks(n) if !n.is_empty()) {
                     let text = "the \"ranges\" directive must be the first directive inside \"geo\" block";
                     return Err(Problem::says(text).on(line));
                 }
-                if matches!(gathered, Gathered::Networks(_)) {
-                    gathered = Gathered::Ranges(Ranges::default());
+                if matches!(gathered, GatheredRanges::Networks(_)) {
+                    gathered = GatheredRanges::Ranges(Ranges::default());
                 }
             }
             (b"proxy_recursive", []) if forwarded => recursive = true,
             (b"volatile", []) => volatile = true,
             (b"proxy", [network]) if forwarded => {
                 let network = parse_network(cx, line, &network.bytes).map_err(|p| p.on(line))?;
-                proxies.push(Trusted::Network(network));
+                proxies.push(TrustedNetwork::Network(network));
             }
             (_, [value]) => match &mut gathered {
-                Gathered::Networks(n) => n.line(cx, line, &value.bytes, &mut values),
-                Gathered::Ranges(r) => r.line(cx, line, &value.bytes, &mut values),
+                GatheredRanges::Networks(n) => n.line(cx, line, &value.bytes, &mut values),
+                GatheredRanges::Ranges(r) => r.line(cx, line, &value.bytes, &mut values),
             }
             .map_err(|p| p.on(line))?,
             _ => return Err(Problem::says("invalid number of the geo parameters").on(line)),
         }
     }
-    let only_v4 = matches!(gathered, Gathered::Ranges(_));
+    let only_v4 = matches!(gathered, GatheredRanges::Ranges(_));
     let (v4, v6) = match gathered {
-        Gathered::Networks(networks) => networks.flatten(),
-        Gathered::Ranges(ranges) => (ranges.flatten(), Sorted::default()),
+        GatheredRanges::Networks(networks) => networks.flatten(),
+        GatheredRanges::Ranges(ranges) => (ranges.flatten(), SortedRanges::default()),
     };
-    Ok((Lookup { source, proxies, recursive, v4, v6, only_v4, values: values.all }, volatile))
+    Ok((GeoLookup { source, proxies, recursive, v4, v6, only_v4, values: values.all }, volatile))
 }
 
 /// With nginx's warning about stray bits.
@@ -165,7 +165,7 @@ fn parse_network(cx: &mut Cx, line: &Directive, text: &[u8]) -> Result<Cidr, Pro
     }
 }
 
-impl Lookup {
+impl GeoLookup {
     /// `None` for clients of UNIX-domain sockets.
     fn address<S: Session>(&self, r: &mut S) -> Option<IpAddr> {
         let peer: Option<SocketAddr> = match self.source {
@@ -190,17 +190,17 @@ impl Lookup {
         let (v6, number) = match address {
             None => (false, u128::from(u32::MAX)),
             Some(IpAddr::V6(v6)) => match v6.to_ipv4_mapped() {
-                Some(v4) => cidr::number(IpAddr::V4(v4)),
+                Some(v4) => cidr::address_number(IpAddr::V4(v4)),
                 None if self.only_v4 => (false, u128::from(u32::MAX)),
-                None => cidr::number(IpAddr::V6(v6)),
+                None => cidr::address_number(IpAddr::V6(v6)),
             },
-            Some(v4) => cidr::number(v4),
+            Some(v4) => cidr::address_number(v4),
         };
         if v6 { self.v6.find(number) } else { self.v4.find(number as u32) }
     }
 }
 
-impl<A: AreaTypes> Compute<A> for Lookup {
+impl<A: AreaTypes> Compute<A> for GeoLookup {
     fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let address = self.address(r);
         if let Some(value) = self.values.get(self.find(address) as usize) {

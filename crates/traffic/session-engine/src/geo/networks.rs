@@ -1,6 +1,6 @@
 //! Blocks of networks: the longest prefix wins.
 
-use super::{NOTHING, Sorted, Values, parse_network};
+use super::{GeoValues, NOTHING, SortedRanges, parse_network};
 use conf_schema::value::Cidr;
 use conf_schema::{Cx, Directive, Problem};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ impl Networks {
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
-    pub fn line(&mut self, cx: &mut Cx, line: &Directive, value: &[u8], values: &mut Values) -> Result<(), Problem> {
+    pub fn line(&mut self, cx: &mut Cx, line: &Directive, value: &[u8], values: &mut GeoValues) -> Result<(), Problem> {
         match line.name.bytes.as_slice() {
             b"default" => {
                 for v6 in [false, true] {
@@ -34,7 +34,7 @@ impl Networks {
         }
         Ok(())
     }
-    fn add(&mut self, cx: &mut Cx, line: &Directive, network: Cidr, value: u32, values: &Values) {
+    fn add(&mut self, cx: &mut Cx, line: &Directive, network: Cidr, value: u32, values: &GeoValues) {
         if let Some(old) = self.all.insert(network, value) {
             cx.warn(
                 line,
@@ -47,12 +47,12 @@ impl Networks {
             );
         }
     }
-    pub fn flatten(self) -> (Sorted<u32>, Sorted<u128>) {
+    pub fn flatten(self) -> (SortedRanges<u32>, SortedRanges<u128>) {
         let mut all: Vec<(Cidr, u32)> = self.all.into_iter().collect();
         // A network precedes those inside it.
         all.sort_unstable_by_key(|(network, _)| (network.v6, network.address, network.bits));
         let split = all.partition_point(|(network, _)| !network.v6);
-        let (mut v4, mut v6) = (Sorted::default(), Sorted::default());
+        let (mut v4, mut v6) = (SortedRanges::default(), SortedRanges::default());
         let (four, six) = all.split_at(split);
         sweep(four, u128::from(u32::MAX), |start, value| v4.push(start as u32, value));
         sweep(six, u128::MAX, |start, value| v6.push(start, value));

@@ -1,7 +1,7 @@
 //! Ranges (`ranges;`), IPv4 only. nginx's pages of 65,536 addresses determine overlaps: within a page a later range may
 //! lie inside an earlier one.
 
-use super::{NOTHING, Sorted, Values};
+use super::{GeoValues, NOTHING, SortedRanges};
 use conf_schema::{Cx, Directive, Problem};
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    pub fn line(&mut self, cx: &mut Cx, line: &Directive, value: &[u8], values: &mut Values) -> Result<(), Problem> {
+    pub fn line(&mut self, cx: &mut Cx, line: &Directive, value: &[u8], values: &mut GeoValues) -> Result<(), Problem> {
         match line.name.bytes.as_slice() {
             b"default" => {
                 let value = values.intern(value);
@@ -63,7 +63,7 @@ impl Ranges {
         first: u32,
         last: u32,
         value: u32,
-        values: &Values,
+        values: &GeoValues,
     ) -> Result<(), Problem> {
         let before =
             self.parts.range(first & 0xffff_0000..=last).next_back().map(|(start, (end, v))| (*start, *end, *v));
@@ -102,9 +102,9 @@ impl Ranges {
     }
 
     /// With the default between the ranges.
-    pub fn flatten(self) -> Sorted<u32> {
+    pub fn flatten(self) -> SortedRanges<u32> {
         let default = self.default.unwrap_or(NOTHING);
-        let mut sorted = Sorted::default();
+        let mut sorted = SortedRanges::default();
         sorted.push(0, default);
         for (first, (last, value)) in self.parts {
             sorted.push(first, value);

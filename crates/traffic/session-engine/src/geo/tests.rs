@@ -1,18 +1,18 @@
 //! Tests of tables.
 
 use super::*;
-use conf_syntax::{FileId, Item, parse};
+use conf_syntax::{FileId, TreeItem, parse_file};
 
-fn block(body: &str) -> (Result<Lookup, String>, Vec<String>) {
+fn block(body: &str) -> (Result<GeoLookup, String>, Vec<String>) {
     let text = format!("geo $x {{ {body} }}");
-    let items = parse(FileId(0), text.as_bytes());
-    let Some(Item::Directive(d)) = items.into_iter().next() else { panic!("no block") };
+    let items = parse_file(FileId(0), text.as_bytes());
+    let Some(TreeItem::Directive(d)) = items.into_iter().next() else { panic!("no block") };
     let mut cx = Cx::default();
     let read = read(&mut cx, &d, None, true).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words));
     (read, cx.warnings.into_iter().map(|w| w.text).collect())
 }
 
-fn found(lookup: &Lookup, address: &str) -> String {
+fn found(lookup: &GeoLookup, address: &str) -> String {
     let address = (!address.is_empty()).then(|| address.parse().expect(address));
     let index = lookup.find(address);
     lookup.values.get(index as usize).map_or("-".into(), |v| String::from_utf8_lossy(v).into_owned())
@@ -120,8 +120,10 @@ fn flattening_changes_nothing() {
                 (Cidr::parse(text.as_bytes()).expect("a network").0, value)
             })
             .collect();
-        let body: String =
-            networks.iter().map(|(n, v)| format!("{}/{} {v}; ", cidr::address(false, n.address), n.bits)).collect();
+        let body: String = networks
+            .iter()
+            .map(|(n, v)| format!("{}/{} {v}; ", cidr::number_address(false, n.address), n.bits))
+            .collect();
         let lookup = block(&body).0.expect("parses");
         for _ in 0..50 {
             let address = next() & 0x0303_ffff;

@@ -117,7 +117,7 @@ impl Database {
 
     pub fn country(&self, address: IpAddr) -> Option<Country> {
         let number = self.leaf(address)?.checked_sub(COUNTRIES_BEGIN).filter(|number| *number > 0)?;
-        names::country(number as usize)
+        names::find_country(number as usize)
     }
 
     pub fn org(&self, address: IpAddr) -> Option<Vec<u8>> {
@@ -128,7 +128,7 @@ impl Database {
 
     pub fn city(&self, address: IpAddr) -> Option<Record<'_>> {
         let (first, rest) = self.behind(address)?.split_first()?;
-        let country = names::country(usize::from(*first))?;
+        let country = names::find_country(usize::from(*first))?;
         let (region, rest) = string(rest);
         let (city, rest) = string(rest);
         let (postal, rest) = string(rest);
@@ -183,7 +183,7 @@ impl Record<'_> {
     }
     pub fn region_name(&self, out: &mut Vec<u8>) -> bool {
         let region = std::str::from_utf8(self.region).ok();
-        put(region.and_then(|region| names::region(self.country.code, region)).unwrap_or_default().as_bytes(), out)
+        put(region.and_then(|region| names::region_name(self.country.code, region)).unwrap_or_default().as_bytes(), out)
     }
     pub fn city(&self, out: &mut Vec<u8>) -> bool {
         put(&self.database.text(self.city), out)

@@ -1,5 +1,5 @@
 //! geoip (nginx: `ngx_http_geoip_module`, `ngx_stream_geoip_module`): location by MaxMind's legacy databases. Areas
-//! implement [`Located`] and include [`variables`].
+//! implement [`GeoipArea`] and include [`geoip_variables`].
 
 mod dat;
 pub mod fuzzing;
@@ -7,12 +7,12 @@ mod names;
 
 use crate::variable::Builtin;
 use crate::{AreaTypes, SessionOf};
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use dat::{Database, DatabaseKind, Record};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-pub trait Wanted: Clone + 'static {
+pub trait WantedValue: Clone + 'static {
     const NAME: &'static str;
     fn takes(kind: DatabaseKind) -> bool;
 }
@@ -24,21 +24,21 @@ pub struct CityFile;
 #[derive(Clone)]
 pub struct OrgFile;
 
-impl Wanted for CountryFile {
+impl WantedValue for CountryFile {
     const NAME: &'static str = "GeoIP";
     fn takes(kind: DatabaseKind) -> bool {
         matches!(kind, DatabaseKind::Country { .. })
     }
 }
 
-impl Wanted for CityFile {
+impl WantedValue for CityFile {
     const NAME: &'static str = "GeoIP City";
     fn takes(kind: DatabaseKind) -> bool {
         matches!(kind, DatabaseKind::City { .. })
     }
 }
 
-impl Wanted for OrgFile {
+impl WantedValue for OrgFile {
     const NAME: &'static str = "GeoIP Org";
     fn takes(kind: DatabaseKind) -> bool {
         matches!(kind, DatabaseKind::Org { .. })
@@ -51,7 +51,7 @@ pub struct File<W> {
     wanted: std::marker::PhantomData<W>,
 }
 
-impl<W: Wanted> Value for File<W> {
+impl<W: WantedValue> ValueKind for File<W> {
     const SYNTAX: &'static str = "file [utf8]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
@@ -94,14 +94,14 @@ impl Databases {
     }
 }
 
-pub trait Located: 'static {
+pub trait GeoipArea: 'static {
     type Area: AreaTypes;
     fn databases(s: &SessionOf<Self::Area>) -> Option<&Databases>;
     /// Returns `None` for a client of a UNIX-domain socket.
     fn address(s: &SessionOf<Self::Area>) -> Option<IpAddr>;
 }
 
-pub const fn variables<L: Located>() -> [Builtin<L::Area>; 16] {
+pub const fn geoip_variables<L: GeoipArea>() -> [Builtin<L::Area>; 16] {
     macro_rules! city {
         ($name:literal, $get:ident, $doc:literal) => {
             Builtin::one($name, |s, out| of_city::<L>(s, out, |record, out| record.$get(out)), $doc)
@@ -135,7 +135,7 @@ pub const fn variables<L: Located>() -> [Builtin<L::Area>; 16] {
     ]
 }
 
-fn look_up<L: Located, T>(
+fn look_up<L: GeoipArea, T>(
     s: &SessionOf<L::Area>,
     which: impl Fn(&Databases) -> Option<&Arc<Database>>,
     ask: impl FnOnce(&Database, IpAddr) -> Option<T>,
@@ -145,7 +145,7 @@ fn look_up<L: Located, T>(
     ask(database, L::address(s).unwrap_or(IpAddr::V4(Ipv4Addr::BROADCAST)))
 }
 
-fn of_country<L: Located>(
+fn of_country<L: GeoipArea>(
     s: &SessionOf<L::Area>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&names::Country, bool, &mut Vec<u8>),
@@ -154,24 +154,24 @@ fn of_country<L: Located>(
     found.map(|(country, utf8)| write(&country, utf8, out)).is_some()
 }
 
-fn country_code<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
+fn country_code<L: GeoipArea>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, _, out| out.extend_from_slice(country.code.as_bytes()))
 }
 
-fn country_code3<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
+fn country_code3<L: GeoipArea>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, _, out| out.extend_from_slice(country.code3.as_bytes()))
 }
 
-fn country_name<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
+fn country_name<L: GeoipArea>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     of_country::<L>(s, out, |country, utf8, out| out.extend_from_slice(country.name(utf8).as_bytes()))
 }
 
-fn org<L: Located>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
+fn org<L: GeoipArea>(s: &mut SessionOf<L::Area>, out: &mut Vec<u8>) -> bool {
     let found = look_up::<L, _>(s, |d| d.org.as_ref(), |d, address| d.org(address));
     found.map(|org| out.extend_from_slice(&org)).is_some()
 }
 
-fn of_city<L: Located>(
+fn of_city<L: GeoipArea>(
     s: &SessionOf<L::Area>,
     out: &mut Vec<u8>,
     write: impl FnOnce(&Record<'_>, &mut Vec<u8>) -> bool,

@@ -18,7 +18,7 @@ impl Country {
     }
 }
 
-pub fn country(number: usize) -> Option<Country> {
+pub fn find_country(number: usize) -> Option<Country> {
     static ALL: OnceLock<Vec<Country>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let read = |line: &'static str| {
@@ -31,7 +31,7 @@ pub fn country(number: usize) -> Option<Country> {
     all.get(number).copied()
 }
 
-pub fn region(country: &str, region: &str) -> Option<&'static str> {
+pub fn region_name(country: &str, region: &str) -> Option<&'static str> {
     static ALL: OnceLock<Vec<(&'static str, &'static str)>> = OnceLock::new();
     let all =
         ALL.get_or_init(|| include_str!("regions.tsv").lines().filter_map(|line| line.split_once('\t')).collect());
@@ -49,16 +49,16 @@ mod tests {
 
     #[test]
     fn countries_and_regions() {
-        let name = |number| country(number).map(|c| (c.code, c.code3, c.continent, c.name(true)));
+        let name = |number| find_country(number).map(|c| (c.code, c.code3, c.continent, c.name(true)));
         assert_eq!(name(0), Some(("--", "--", "--", "N/A")));
         assert_eq!(name(185), Some(("RU", "RUS", "EU", "Russian Federation")));
         assert_eq!(name(225), Some(("US", "USA", "NA", "United States")));
         assert_eq!(name(255), Some(("O1", "O1", "--", "Other")));
         assert_eq!(name(256), None);
-        assert_eq!(region("US", "CA"), Some("California"));
-        assert_eq!(region("RU", "48"), Some("Moscow City"));
-        assert_eq!(region("GB", "A1"), Some("Barking and Dagenham"));
-        assert_eq!((region("US", "ZZ"), region("US", ""), region("", "CA")), (None, None, None));
+        assert_eq!(region_name("US", "CA"), Some("California"));
+        assert_eq!(region_name("RU", "48"), Some("Moscow City"));
+        assert_eq!(region_name("GB", "A1"), Some("Barking and Dagenham"));
+        assert_eq!((region_name("US", "ZZ"), region_name("US", ""), region_name("", "CA")), (None, None, None));
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub struct Mmdb {
 
 /// A value; containers carry the offset of their contents.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Item<'a> {
+enum DataItem<'a> {
     Text(&'a [u8]),
     Unsigned(u64),
     Wide(u128),
@@ -43,9 +43,9 @@ impl Mmdb {
     pub fn new(bytes: Vec<u8>) -> Option<Mmdb> {
         let start = bytes.len().saturating_sub(MARK_WITHIN);
         let mark = memchr::memmem::rfind(bytes.get(start..)?, MARK)? + start + MARK.len();
-        let said = Values(bytes.get(mark..)?);
+        let said = DataValues(bytes.get(mark..)?);
         let number = |name: &[u8]| match said.find(0, &[name])? {
-            Item::Unsigned(number) => Some(number),
+            DataItem::Unsigned(number) => Some(number),
             _ => None,
         };
         let nodes = u32::try_from(number(b"node_count")?).ok()?;
@@ -101,19 +101,19 @@ impl Mmdb {
     /// Appends the value at a path for an address; `false`: none, or not printable.
     pub fn value<P: AsRef<[u8]>>(&self, address: IpAddr, path: &[P], out: &mut Vec<u8>) -> bool {
         let path: Vec<&[u8]> = path.iter().map(AsRef::as_ref).collect();
-        let values = Values(self.bytes.get(self.data..).unwrap_or_default());
+        let values = DataValues(self.bytes.get(self.data..).unwrap_or_default());
         let Some(item) = self.place(address).and_then(|at| values.find(at, &path)) else { return false };
         let text = match item {
-            Item::Text(text) => {
+            DataItem::Text(text) => {
                 out.extend_from_slice(text);
                 return true;
             }
-            Item::Wide(number) => format!("0x{number:032x}"),
-            Item::Unsigned(number) => number.to_string(),
-            Item::Signed(number) => number.to_string(),
-            Item::Float(number) => format!("{number:.5}"),
-            Item::Boolean(is) => u8::from(is).to_string(),
-            Item::Map { .. } | Item::Array { .. } => return false,
+            DataItem::Wide(number) => format!("0x{number:032x}"),
+            DataItem::Unsigned(number) => number.to_string(),
+            DataItem::Signed(number) => number.to_string(),
+            DataItem::Float(number) => format!("{number:.5}"),
+            DataItem::Boolean(is) => u8::from(is).to_string(),
+            DataItem::Map { .. } | DataItem::Array { .. } => return false,
         };
         out.extend_from_slice(text.as_bytes());
         true
@@ -121,9 +121,9 @@ impl Mmdb {
 }
 
 #[derive(Clone, Copy)]
-struct Values<'a>(&'a [u8]);
+struct DataValues<'a>(&'a [u8]);
 
-struct Head {
+struct FieldHead {
     kind: u8,
     size: usize,
     next: usize,
@@ -131,7 +131,7 @@ struct Head {
 
 const POINTER: u8 = 1;
 
-impl<'a> Values<'a> {
+impl<'a> DataValues<'a> {
     fn byte(self, at: usize) -> Option<usize> {
         self.0.get(at).map(|byte| usize::from(*byte))
     }
@@ -142,7 +142,7 @@ impl<'a> Values<'a> {
         Some(self.bytes(at, count)?.iter().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
-    fn head(self, at: usize) -> Option<Head> {
+    fn head(self, at: usize) -> Option<FieldHead> {
         let first = self.byte(at)?;
         let (mut kind, mut next) = (first >> 5, at + 1);
         if kind == usize::from(POINTER) {
@@ -154,7 +154,7 @@ impl<'a> Values<'a> {
                 2 => ((low << 24 | self.number(next, 3)?) + 526_336, 3),
                 _ => (self.number(next, 4)?, 4),
             };
-            return Some(Head { kind: POINTER, size, next: next + count });
+            return Some(FieldHead { kind: POINTER, size, next: next + count });
         }
         if kind == 0 {
             kind = self.byte(next)? + 7;
@@ -166,11 +166,11 @@ impl<'a> Values<'a> {
             31 => (65_821 + self.number(next, 3)?, 3),
             size => (size, 0),
         };
-        Some(Head { kind: u8::try_from(kind).ok()?, size, next: next + count })
+        Some(FieldHead { kind: u8::try_from(kind).ok()?, size, next: next + count })
     }
 
     /// Follows a pointer.
-    fn real(self, at: usize) -> Option<Head> {
+    fn real(self, at: usize) -> Option<FieldHead> {
         let head = self.head(at)?;
         if head.kind != POINTER {
             return Some(head);
@@ -178,30 +178,30 @@ impl<'a> Values<'a> {
         self.head(head.size).filter(|head| head.kind != POINTER)
     }
 
-    fn item(self, at: usize) -> Option<Item<'a>> {
-        let Head { kind, size, next } = self.real(at)?;
+    fn item(self, at: usize) -> Option<DataItem<'a>> {
+        let FieldHead { kind, size, next } = self.real(at)?;
         let unsigned = |most: usize| {
             let bytes = self.bytes(next, size).filter(|_| size <= most)?;
             Some(bytes.iter().fold(0, |number, byte| number << 8 | u128::from(*byte)))
         };
         match kind {
-            2 | 4 => self.bytes(next, size).map(Item::Text),
-            3 => Some(Item::Float(f64::from_be_bytes(self.bytes(next, size)?.try_into().ok()?))),
-            5 => unsigned(2).map(|number| Item::Unsigned(number as u64)),
-            6 => unsigned(4).map(|number| Item::Unsigned(number as u64)),
-            9 => unsigned(8).map(|number| Item::Unsigned(number as u64)),
-            10 => unsigned(16).map(Item::Wide),
-            8 if size <= 4 => Some(Item::Signed(self.number(next, size)? as u32 as i32)),
-            7 => Some(Item::Map { entries: size }),
-            11 => Some(Item::Array { entries: size }),
-            14 => Some(Item::Boolean(size != 0)),
-            15 => Some(Item::Float(f32::from_be_bytes(self.bytes(next, size)?.try_into().ok()?).into())),
+            2 | 4 => self.bytes(next, size).map(DataItem::Text),
+            3 => Some(DataItem::Float(f64::from_be_bytes(self.bytes(next, size)?.try_into().ok()?))),
+            5 => unsigned(2).map(|number| DataItem::Unsigned(number as u64)),
+            6 => unsigned(4).map(|number| DataItem::Unsigned(number as u64)),
+            9 => unsigned(8).map(|number| DataItem::Unsigned(number as u64)),
+            10 => unsigned(16).map(DataItem::Wide),
+            8 if size <= 4 => Some(DataItem::Signed(self.number(next, size)? as u32 as i32)),
+            7 => Some(DataItem::Map { entries: size }),
+            11 => Some(DataItem::Array { entries: size }),
+            14 => Some(DataItem::Boolean(size != 0)),
+            15 => Some(DataItem::Float(f32::from_be_bytes(self.bytes(next, size)?.try_into().ok()?).into())),
             _ => None,
         }
     }
 
     fn skip(self, at: usize, depth: usize) -> Option<usize> {
-        let Head { kind, size, next } = self.head(at)?;
+        let FieldHead { kind, size, next } = self.head(at)?;
         let inside = match kind {
             POINTER | 14 => return Some(next),
             7 => size.checked_mul(2)?,
@@ -213,22 +213,22 @@ impl<'a> Values<'a> {
     }
 
     /// Follows a path: keys of maps, and indexes of arrays (negative ones from the end).
-    fn find(self, at: usize, path: &[&[u8]]) -> Option<Item<'a>> {
+    fn find(self, at: usize, path: &[&[u8]]) -> Option<DataItem<'a>> {
         let Some((step, rest)) = path.split_first() else { return self.item(at) };
         let mut inside = self.real(at)?.next;
         match self.item(at)? {
-            Item::Map { entries } => {
+            DataItem::Map { entries } => {
                 for _ in 0..entries {
                     let key = self.item(inside)?;
                     let value = self.skip(inside, DEPTH_MAX)?;
-                    if key == Item::Text(step) {
+                    if key == DataItem::Text(step) {
                         return self.find(value, rest);
                     }
                     inside = self.skip(value, DEPTH_MAX)?;
                 }
                 None
             }
-            Item::Array { entries } => {
+            DataItem::Array { entries } => {
                 let index: i64 = std::str::from_utf8(step).ok()?.parse().ok()?;
                 let index = if index < 0 { entries as i64 + index } else { index };
                 let index = usize::try_from(index).ok().filter(|index| *index < entries)?;

@@ -4,11 +4,11 @@ pub mod fuzzing;
 mod mmdb;
 mod source;
 
-use crate::variable::{Compute, Variables};
+use crate::variable::{Compute, VariableTable};
 use crate::{AreaTypes, SessionOf, Template};
 use conf_schema::value::parse_sec;
-use conf_schema::{Cx, Directive, Problem, Value};
-use source::Source;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use source::DatabaseSource;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -21,11 +21,11 @@ pub trait GeoipClient: 'static {
 }
 
 /// Files of an area's `geoip2` lines, in the [`Cx`].
-struct Seen<C>(Vec<PathBuf>, PhantomData<fn() -> C>);
+struct AreaFiles<C>(Vec<PathBuf>, PhantomData<fn() -> C>);
 
-impl<C> Default for Seen<C> {
+impl<C> Default for AreaFiles<C> {
     fn default() -> Self {
-        Seen(Vec::new(), PhantomData)
+        AreaFiles(Vec::new(), PhantomData)
     }
 }
 
@@ -38,20 +38,20 @@ impl<C> Clone for Databases<C> {
     }
 }
 
-impl<C: GeoipClient> Value for Databases<C> {
+impl<C: GeoipClient> ValueKind for Databases<C> {
     const SYNTAX: &'static str = "file { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let Some(word) = d.args.first() else { return Err(Problem::invalid()) };
         let path = cx.full_name(&word.text());
         let shown = path.display().to_string();
-        let seen = &mut cx.get::<Seen<C>>().0;
+        let seen = &mut cx.get::<AreaFiles<C>>().0;
         if seen.contains(&path) {
             return Err(Problem::says(format!("Duplicate GeoIP2 mmdb - {shown}")).at(0));
         }
         seen.push(path.clone());
         let mut interval = 0;
-        let lines = conf_syntax::directives(d.block.as_deref().unwrap_or_default());
+        let lines = conf_syntax::list_directives(d.block.as_deref().unwrap_or_default());
         for line in lines.iter().filter(|line| line.name.bytes == b"auto_reload") {
             let [time] = line.args.as_slice() else {
                 return Err(Problem::says("invalid number of arguments for auto_reload").on(line));
@@ -60,7 +60,7 @@ impl<C: GeoipClient> Value for Databases<C> {
             let wrong = || Problem::says(format!("invalid interval for auto_reload \"{text}\"")).on(line);
             interval = parse_sec(&time.bytes).ok_or_else(wrong)?;
         }
-        let source = Source::open(path, interval)
+        let source = DatabaseSource::open(path, interval)
             .map_err(|why| Problem::says(format!("MMDB_open(\"{shown}\") failed - {why}")).at(0))?;
         let source = Arc::new(source);
         for line in lines.into_iter().filter(|line| line.name.bytes != b"auto_reload") {
@@ -69,7 +69,7 @@ impl<C: GeoipClient> Value for Databases<C> {
                 return Err(Problem::says(format!("invalid setting \"{name}\"")).on(line));
             };
             let by = variable::<C>(cx, line, name, &source).map_err(|p| p.on(line))?;
-            cx.get::<Variables<C::Area>>().computed(name, by, false).map_err(|p| p.on(line))?;
+            cx.get::<VariableTable<C::Area>>().computed(name, by, false).map_err(|p| p.on(line))?;
         }
         Ok(Databases(PhantomData))
     }
@@ -79,14 +79,14 @@ fn variable<C: GeoipClient>(
     cx: &mut Cx,
     line: &Directive,
     name: &str,
-    source: &Arc<Source>,
+    source: &Arc<DatabaseSource>,
 ) -> Result<Arc<dyn Compute<C::Area>>, Problem> {
     let mut words = line.args.iter().peekable();
     if words.next_if(|word| word.bytes == b"metadata").is_some() {
         let field = match words.next().map(|word| word.text().into_owned()).as_deref() {
-            Some("build_epoch") => Field::Built,
-            Some("last_check") => Field::Checked,
-            Some("last_change") => Field::Changed,
+            Some("build_epoch") => GeoField::Built,
+            Some("last_check") => GeoField::Checked,
+            Some("last_change") => GeoField::Changed,
             other => {
                 let other = other.unwrap_or_default();
                 return Err(Problem::says(format!("invalid metadata field \"{other}\" for \"${name}\""))
@@ -95,7 +95,7 @@ fn variable<C: GeoipClient>(
         };
         return Ok(Arc::new(Metadata { source: source.clone(), field }));
     }
-    let mut found = Lookup::<C> { source: source.clone(), address: None, default: None, path: Vec::new() };
+    let mut found = GeoipLookup::<C> { source: source.clone(), address: None, default: None, path: Vec::new() };
     while let Some(word) = words.next_if(|word| word.bytes.contains(&b'=')) {
         let text = word.text();
         if let Some(value) = word.bytes.strip_prefix(b"default=").filter(|value| !value.is_empty()) {
@@ -119,15 +119,15 @@ fn variable<C: GeoipClient>(
     Ok(Arc::new(found))
 }
 
-struct Lookup<C: GeoipClient> {
-    source: Arc<Source>,
+struct GeoipLookup<C: GeoipClient> {
+    source: Arc<DatabaseSource>,
     /// `None`: the client's.
     address: Option<Template<C::Area>>,
     default: Option<Vec<u8>>,
     path: Vec<Vec<u8>>,
 }
 
-impl<C: GeoipClient> Lookup<C> {
+impl<C: GeoipClient> GeoipLookup<C> {
     fn address(&self, s: &mut SessionOf<C::Area>) -> Option<IpAddr> {
         match &self.address {
             Some(template) => {
@@ -139,7 +139,7 @@ impl<C: GeoipClient> Lookup<C> {
     }
 }
 
-impl<C: GeoipClient> Compute<C::Area> for Lookup<C> {
+impl<C: GeoipClient> Compute<C::Area> for GeoipLookup<C> {
     fn get(&self, s: &mut SessionOf<C::Area>, out: &mut Vec<u8>) -> bool {
         let database = self.source.current();
         let found = self.address(s).is_some_and(|address| database.value(address, &self.path, out));
@@ -154,23 +154,23 @@ impl<C: GeoipClient> Compute<C::Area> for Lookup<C> {
 }
 
 #[derive(Clone, Copy)]
-enum Field {
+enum GeoField {
     Built,
     Checked,
     Changed,
 }
 
 struct Metadata {
-    source: Arc<Source>,
-    field: Field,
+    source: Arc<DatabaseSource>,
+    field: GeoField,
 }
 
 impl<A: AreaTypes> Compute<A> for Metadata {
     fn get(&self, _: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let number = match self.field {
-            Field::Built => self.source.current().built.cast_signed(),
-            Field::Checked => self.source.checked(),
-            Field::Changed => self.source.changed(),
+            GeoField::Built => self.source.current().built.cast_signed(),
+            GeoField::Checked => self.source.checked(),
+            GeoField::Changed => self.source.changed(),
         };
         out.extend_from_slice(number.to_string().as_bytes());
         true

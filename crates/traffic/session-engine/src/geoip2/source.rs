@@ -6,26 +6,26 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
-pub struct Source {
+pub struct DatabaseSource {
     path: PathBuf,
     /// Seconds between checks; 0: never.
     interval: i64,
-    state: RwLock<State>,
+    state: RwLock<DatabaseState>,
     checked: AtomicI64,
     changed: AtomicI64,
 }
 
-struct State {
+struct DatabaseState {
     database: Arc<Mmdb>,
     modified: Option<SystemTime>,
 }
 
-impl Source {
-    pub fn open(path: PathBuf, interval: u64) -> Result<Source, String> {
+impl DatabaseSource {
+    pub fn open(path: PathBuf, interval: u64) -> Result<DatabaseSource, String> {
         let state = read(&path)?;
         let now = AtomicI64::new(base::clock::unix_seconds());
         let (interval, changed) = (interval.min(i64::MAX as u64) as i64, AtomicI64::new(now.load(Ordering::Relaxed)));
-        Ok(Source { path, interval, state: RwLock::new(state), checked: now, changed })
+        Ok(DatabaseSource { path, interval, state: RwLock::new(state), checked: now, changed })
     }
     pub fn checked(&self) -> i64 {
         self.checked.load(Ordering::Relaxed)
@@ -61,12 +61,12 @@ impl Source {
     }
 }
 
-fn read(path: &PathBuf) -> Result<State, String> {
+fn read(path: &PathBuf) -> Result<DatabaseState, String> {
     let modified = std::fs::metadata(path).and_then(|m| m.modified()).ok();
     let bytes =
         crate::geoip::read_database(path).map_err(|e| format!("Error opening the specified MaxMind DB file: {e}"))?;
     let database = Mmdb::new(bytes).ok_or("The MaxMind DB file contains invalid metadata")?;
-    Ok(State { database: Arc::new(database), modified })
+    Ok(DatabaseState { database: Arc::new(database), modified })
 }
 
 #[cfg(test)]
@@ -79,8 +79,8 @@ mod tests {
         let name: String = net::random::bytes16().iter().map(|b| format!("{b:02x}")).collect();
         let path = std::env::temp_dir().join(format!("tidegate-{name}.mmdb"));
         std::fs::write(&path, database(24, "one")).expect("a file");
-        let source = Arc::new(Source::open(path.clone(), 60).expect("a database"));
-        let name = |source: &Source| {
+        let source = Arc::new(DatabaseSource::open(path.clone(), 60).expect("a database"));
+        let name = |source: &DatabaseSource| {
             let mut out = Vec::new();
             let database = source.state.read().expect("no panic").database.clone();
             database.value([10, 0, 0, 1].into(), &[b"name".to_vec()], &mut out);

@@ -4,7 +4,7 @@
 use super::{Keyval, read_state};
 use crate::background::{Background, LocalFuture};
 use keyval::Refusal;
-use observe::{ErrorLog, Level, os};
+use observe::{ErrorLog, Severity, os_error};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -19,9 +19,9 @@ const WRITE_PAUSES: u32 = 4;
 const WRITE_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The zones of an area's plan.
-pub struct Keeping(pub Vec<Arc<Keyval>>);
+pub struct StateKeeper(pub Vec<Arc<Keyval>>);
 
-impl Keeping {
+impl StateKeeper {
     pub fn find(&self, name: &str) -> Option<&Arc<Keyval>> {
         self.0.iter().find(|keyval| keyval.name == name)
     }
@@ -46,7 +46,7 @@ impl From<Refusal> for Unread {
     }
 }
 
-impl<P: 'static> Background<P> for Keeping {
+impl<P: 'static> Background<P> for StateKeeper {
     fn prepare(self: Arc<Self>, _: Arc<P>) -> LocalFuture<()> {
         Box::pin(async move {
             for keyval in &self.0 {
@@ -80,15 +80,15 @@ async fn keep(keyval: Arc<Keyval>, log: Arc<ErrorLog>) {
                 let (name, folder) = (&keyval.name, folder_of(path).display());
                 let words = format_args!(
                     "access() \"{folder}\" failed {}; changes of keyval_zone \"{name}\" cannot be kept",
-                    os(&e)
+                    os_error(&e)
                 );
-                log.log(Level::Warn, 0, words);
+                log.log(Severity::Warn, 0, words);
             }
             Some(Writes { keyval: keyval.clone(), path: path.clone(), log })
         }
         (Ok(()), None) => None,
         (Err(Unread(why)), _) => {
-            log.log(Level::Crit, 0, format_args!("{why}"));
+            log.log(Severity::Crit, 0, format_args!("{why}"));
             None
         }
     };
@@ -152,11 +152,11 @@ impl Writes {
             return (took * WRITE_PAUSES).min(WRITE_PAUSE_MAX);
         }
         let why = match done {
-            Some(Err((call, e))) => format!("{call}() \"{}\" failed {}", self.path.display(), os(&e)),
+            Some(Err((call, e))) => format!("{call}() \"{}\" failed {}", self.path.display(), os_error(&e)),
             _ => "no thread was free".to_string(),
         };
         let name = &self.keyval.name;
-        self.log.log(Level::Crit, 0, format_args!("{why}; changes of keyval_zone \"{name}\" are not kept yet"));
+        self.log.log(Severity::Crit, 0, format_args!("{why}; changes of keyval_zone \"{name}\" are not kept yet"));
         WRITE_PAUSE_MAX
     }
 }

@@ -8,15 +8,15 @@ mod sharing;
 #[cfg(test)]
 mod tests;
 
-pub use keeping::Keeping;
+pub use keeping::StateKeeper;
 
-use crate::variable::{Compute, Variables};
+use crate::variable::{Compute, VariableTable};
 use crate::zones;
 use crate::{AreaTypes, Template};
 use conf_schema::value::parse_msec;
-use conf_schema::{At, Cx, Directive, Problem, Value};
-use keyval::{Change, Matching, Pair, Refusal, Zone, state_file};
-use sharing::Sharing;
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
+use keyval::{KeyMatch, KeyvalPair, KeyvalZone, PairChange, Refusal, state_file};
+use sharing::SharedPairs;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -26,32 +26,32 @@ const KIND: &str = "keyval";
 /// A zone as a configuration declares it: the interface of an API, which adds, changes and lists pairs.
 pub struct Keyval {
     pub name: String,
-    pub zone: Arc<Zone>,
+    pub zone: Arc<KeyvalZone>,
     /// Default lifetime of a pair in milliseconds. Without it no pair may have a lifetime.
     pub timeout: Option<u64>,
     pub state: Option<PathBuf>,
     /// With `sync`.
-    sharing: Option<Sharing>,
+    sharing: Option<SharedPairs>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum KeyvalFailure {
     Refused(Refusal),
     /// A lifetime was given, and the zone has no `timeout`.
     NoTimeout,
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
-        Failure::Refused(refusal)
+impl From<Refusal> for KeyvalFailure {
+    fn from(refusal: Refusal) -> KeyvalFailure {
+        KeyvalFailure::Refused(refusal)
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for KeyvalFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Refused(refusal) => refusal.fmt(f),
-            Failure::NoTimeout => f.write_str("keyval timeout is not enabled"),
+            KeyvalFailure::Refused(refusal) => refusal.fmt(f),
+            KeyvalFailure::NoTimeout => f.write_str("keyval timeout is not enabled"),
         }
     }
 }
@@ -65,19 +65,19 @@ pub struct Addition<'a> {
 }
 
 impl Keyval {
-    fn expires(&self, lifetime: Option<u64>, now: u64) -> Result<Option<u64>, Failure> {
+    fn expires(&self, lifetime: Option<u64>, now: u64) -> Result<Option<u64>, KeyvalFailure> {
         match (self.timeout, lifetime) {
-            (None, Some(_)) => Err(Failure::NoTimeout),
+            (None, Some(_)) => Err(KeyvalFailure::NoTimeout),
             (None, None) => Ok(None),
             (Some(timeout), lifetime) => Ok(Some(now.saturating_add(lifetime.unwrap_or(timeout)))),
         }
     }
-    fn pair(&self, addition: &Addition<'_>, now: u64) -> Result<Pair, Failure> {
-        Ok(Pair::new(addition.key, addition.value, self.expires(addition.lifetime, now)?))
+    fn pair(&self, addition: &Addition<'_>, now: u64) -> Result<KeyvalPair, KeyvalFailure> {
+        Ok(KeyvalPair::new(addition.key, addition.value, self.expires(addition.lifetime, now)?))
     }
     /// # Errors
-    /// See [`Zone::add`] and [`Failure`].
-    pub fn add(&self, addition: &Addition<'_>) -> Result<(), Failure> {
+    /// See [`KeyvalZone::add`] and [`KeyvalFailure`].
+    pub fn add(&self, addition: &Addition<'_>) -> Result<(), KeyvalFailure> {
         let now = base::clock::unix_millis();
         let pair = self.pair(addition, now)?;
         self.change_key(addition.key, now, || Ok(self.zone.add(pair, now)?))
@@ -85,8 +85,8 @@ impl Keyval {
     /// Adds several pairs to an empty zone, all or none.
     ///
     /// # Errors
-    /// See [`Zone::fill`] and [`Failure`].
-    pub fn fill(&self, additions: &[Addition<'_>]) -> Result<(), Failure> {
+    /// See [`KeyvalZone::fill`] and [`KeyvalFailure`].
+    pub fn fill(&self, additions: &[Addition<'_>]) -> Result<(), KeyvalFailure> {
         let now = base::clock::unix_millis();
         let pairs = additions.iter().map(|addition| self.pair(addition, now)).collect::<Result<_, _>>()?;
         let fill = || Ok(self.zone.fill(pairs, now)?);
@@ -102,15 +102,15 @@ impl Keyval {
     /// Changes a pair's value, its lifetime, or both. A new value starts the zone's timeout anew.
     ///
     /// # Errors
-    /// See [`Zone::change`] and [`Failure`].
-    pub fn change(&self, key: &str, value: Option<&str>, lifetime: Option<u64>) -> Result<(), Failure> {
+    /// See [`KeyvalZone::change`] and [`KeyvalFailure`].
+    pub fn change(&self, key: &str, value: Option<&str>, lifetime: Option<u64>) -> Result<(), KeyvalFailure> {
         let now = base::clock::unix_millis();
-        let change = Change { value, expires: self.expires(lifetime, now)? };
+        let change = PairChange { value, expires: self.expires(lifetime, now)? };
         self.change_key(key, now, || Ok(self.zone.change(key, change, now)?))
     }
     /// # Errors
-    /// See [`Zone::remove`].
-    pub fn remove(&self, key: &str) -> Result<(), Failure> {
+    /// See [`KeyvalZone::remove`].
+    pub fn remove(&self, key: &str) -> Result<(), KeyvalFailure> {
         let now = base::clock::unix_millis();
         self.change_key(key, now, || Ok(self.zone.remove(key, now)?))
     }
@@ -121,37 +121,37 @@ impl Keyval {
             Some(replica) => replica.change_all(base::clock::unix_millis(), || self.zone.clear()),
         }
     }
-    pub fn get(&self, key: &str) -> Option<Pair> {
+    pub fn get(&self, key: &str) -> Option<KeyvalPair> {
         self.zone.get(key, base::clock::unix_millis())
     }
     /// Sorted by key.
-    pub fn list(&self) -> Vec<Pair> {
+    pub fn list(&self) -> Vec<KeyvalPair> {
         self.zone.list(base::clock::unix_millis())
     }
 }
 
 /// `keyval_zone`; zones are found by name.
-pub struct Zones<A>(PhantomData<fn(A)>);
+pub struct KeyvalZones<A>(PhantomData<fn(A)>);
 
-impl<A> Clone for Zones<A> {
+impl<A> Clone for KeyvalZones<A> {
     fn clone(&self) -> Self {
-        Zones(PhantomData)
+        KeyvalZones(PhantomData)
     }
 }
 
 /// Zones of an area, in the order of their declaration.
-pub struct Declared<A> {
+pub struct DeclaredKeyvals<A> {
     all: Vec<Arc<Keyval>>,
     area: PhantomData<fn(A)>,
 }
 
-impl<A> Default for Declared<A> {
+impl<A> Default for DeclaredKeyvals<A> {
     fn default() -> Self {
-        Declared { all: Vec::new(), area: PhantomData }
+        DeclaredKeyvals { all: Vec::new(), area: PhantomData }
     }
 }
 
-impl<A: AreaTypes> Value for Zones<A> {
+impl<A: AreaTypes> ValueKind for KeyvalZones<A> {
     const SYNTAX: &'static str = "zone=name:size [state=file] [timeout=time] [type=string | ip | prefix] [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -169,9 +169,9 @@ impl<A: AreaTypes> Value for Zones<A> {
                 timeout = Some(parse_msec(time.as_bytes()).filter(|ms| *ms > 0).ok_or_else(wrong)?);
             } else if let Some(name) = text.strip_prefix("type=").filter(|_| matching.is_none()) {
                 matching = Some(match name {
-                    "string" => Matching::String,
-                    "ip" => Matching::Ip,
-                    "prefix" => Matching::Prefix,
+                    "string" => KeyMatch::String,
+                    "ip" => KeyMatch::Ip,
+                    "prefix" => KeyMatch::Prefix,
                     _ => return Err(invalid().hint("the types are string, ip and prefix")),
                 });
             } else if text == "sync" && sync.is_none() {
@@ -188,7 +188,7 @@ impl<A: AreaTypes> Value for Zones<A> {
             let problem = Problem::says("\"sync\" requires the \"timeout\" parameter").at(index);
             return Err(problem.hint("set \"timeout\": pairs on other servers are removed only by their timeout"));
         }
-        let sharing = sync.map(|_| Sharing::new::<A>(cx, d, &name));
+        let sharing = sync.map(|_| SharedPairs::new::<A>(cx, d, &name));
         let matching = matching.unwrap_or_default();
         if let Some((path, index)) = &state
             && !cx.store.replay
@@ -196,12 +196,12 @@ impl<A: AreaTypes> Value for Zones<A> {
         {
             check_state(path, size, matching, timeout).map_err(|problem| problem.at(*index))?;
         }
-        let zone = zones::state(KIND, &name, size, &[matching as u8], || Zone::new(size, matching));
+        let zone = zones::zone_state(KIND, &name, size, &[matching as u8], || KeyvalZone::new(size, matching));
         let state = state.map(|(path, _)| path);
         let keyval = Arc::new(Keyval { name: name.clone(), zone, timeout, state, sharing });
         zones::declare_named::<A, _>(cx, d, KIND, &name, keyval.clone())?;
-        cx.get::<Declared<A>>().all.push(keyval);
-        Ok(Zones(PhantomData))
+        cx.get::<DeclaredKeyvals<A>>().all.push(keyval);
+        Ok(KeyvalZones(PhantomData))
     }
 }
 
@@ -209,12 +209,12 @@ impl<A: AreaTypes> Value for Zones<A> {
 ///
 /// # Errors
 /// The name is taken.
-pub fn declare<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
-    let matching = Matching::String;
-    let zone = zones::state(KIND, name, size, &[matching as u8], || Zone::new(size, matching));
+pub fn declare_zone<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str, size: u64) -> Result<Arc<Keyval>, Problem> {
+    let matching = KeyMatch::String;
+    let zone = zones::zone_state(KIND, name, size, &[matching as u8], || KeyvalZone::new(size, matching));
     let keyval = Arc::new(Keyval { name: name.to_string(), zone, timeout: None, state: None, sharing: None });
     zones::declare_named::<A, _>(cx, d, KIND, name, keyval.clone())?;
-    cx.get::<Declared<A>>().all.push(keyval.clone());
+    cx.get::<DeclaredKeyvals<A>>().all.push(keyval.clone());
     Ok(keyval)
 }
 
@@ -222,45 +222,45 @@ pub fn declare<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str, size: u64) 
 ///
 /// # Errors
 /// A zone that is not declared, or of another kind.
-pub fn find<A: AreaTypes>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Problem> {
+pub fn find_zone<A: AreaTypes>(cx: &mut Cx, name: &str) -> Result<Arc<Keyval>, Problem> {
     zones::find_named::<A, Keyval>(cx, KIND, name)
         .map_err(|problem| problem.hint(format!("declare it: keyval_zone zone={name}:1m;")))
 }
 
 /// Reads the pairs of a state file, none if the file does not exist.
-fn read_state(path: &Path, timeout: Option<u64>, now: u64) -> Result<Vec<Pair>, String> {
+fn read_state(path: &Path, timeout: Option<u64>, now: u64) -> Result<Vec<KeyvalPair>, String> {
     let text = match conf_syntax::read_regular(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(format!("open() \"{}\" failed {}", path.display(), observe::os(&e))),
+        Err(e) => return Err(format!("open() \"{}\" failed {}", path.display(), observe::os_error(&e))),
     };
-    state_file::parse(&text, timeout, now).map_err(|e| format!("invalid state file \"{}\": {e}", path.display()))
+    state_file::parse_state(&text, timeout, now).map_err(|e| format!("invalid state file \"{}\": {e}", path.display()))
 }
 
 /// Finds out before the start whether the file can be read and its pairs fit into the zone.
-fn check_state(path: &Path, size: u64, matching: Matching, timeout: Option<u64>) -> Result<(), Problem> {
+fn check_state(path: &Path, size: u64, matching: KeyMatch, timeout: Option<u64>) -> Result<(), Problem> {
     let now = base::clock::unix_millis();
     let pairs = read_state(path, timeout, now).map_err(Problem::says)?;
-    Zone::new(size, matching).fill(pairs, now).map_err(|refusal| {
+    KeyvalZone::new(size, matching).fill(pairs, now).map_err(|refusal| {
         Problem::says(format!("the pairs of \"{}\" do not fit the zone: {refusal}", path.display()))
             .hint("give the zone a larger size, or keep the type that the file was written with")
     })
 }
 
 /// `keyval`
-pub struct Lookups<A>(PhantomData<fn(A)>);
+pub struct KeyvalLookups<A>(PhantomData<fn(A)>);
 
-impl<A> Clone for Lookups<A> {
+impl<A> Clone for KeyvalLookups<A> {
     fn clone(&self) -> Self {
-        Lookups(PhantomData)
+        KeyvalLookups(PhantomData)
     }
 }
 
 /// A zone that may be declared after the lines that name it.
-type Named = Arc<OnceLock<Arc<Zone>>>;
+type NamedZones = Arc<OnceLock<Arc<KeyvalZone>>>;
 
 struct Pending<A> {
-    all: Vec<(String, At, Named)>,
+    all: Vec<(String, At, NamedZones)>,
     area: PhantomData<fn(A)>,
 }
 
@@ -270,7 +270,7 @@ impl<A> Default for Pending<A> {
     }
 }
 
-impl<A: AreaTypes> Value for Lookups<A> {
+impl<A: AreaTypes> ValueKind for KeyvalLookups<A> {
     const SYNTAX: &'static str = "key $variable zone=name";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -286,13 +286,13 @@ impl<A: AreaTypes> Value for Lookups<A> {
         let Some(zone_name) = text.strip_prefix("zone=").filter(|zone| !zone.is_empty()) else {
             return Err(Problem::says(format!("invalid parameter \"{text}\"")).at(2).hint("write zone=NAME"));
         };
-        let zone = Named::default();
-        let lookup = Lookup { key, zone: zone.clone() };
+        let zone = NamedZones::default();
+        let lookup = KeyvalLookup { key, zone: zone.clone() };
         // Not kept with the request: a token's claims, say, are known only from the access phase on.
-        cx.get::<Variables<A>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
+        cx.get::<VariableTable<A>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
         let at = At { span: d.span, line: d.line };
         cx.get::<Pending<A>>().all.push((zone_name.to_string(), at, zone));
-        Ok(Lookups(PhantomData))
+        Ok(KeyvalLookups(PhantomData))
     }
 }
 
@@ -300,23 +300,23 @@ impl<A: AreaTypes> Value for Lookups<A> {
 ///
 /// # Errors
 /// A zone that is not declared, or of another kind.
-pub fn connect<A: AreaTypes>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
+pub fn connect_variables<A: AreaTypes>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
     for (name, at, named) in cx.take::<Pending<A>>().all {
-        let found = find::<A>(cx, &name).map_err(|mut problem| {
+        let found = find_zone::<A>(cx, &name).map_err(|mut problem| {
             problem.inner = Some(at);
             problem
         })?;
         let _ = named.set(found.zone.clone());
     }
-    Ok(cx.take::<Declared<A>>().all)
+    Ok(cx.take::<DeclaredKeyvals<A>>().all)
 }
 
-struct Lookup<A: AreaTypes> {
+struct KeyvalLookup<A: AreaTypes> {
     key: Template<A>,
-    zone: Named,
+    zone: NamedZones,
 }
 
-impl<A: AreaTypes> Compute<A> for Lookup<A> {
+impl<A: AreaTypes> Compute<A> for KeyvalLookup<A> {
     fn get(&self, s: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let Some(zone) = self.zone.get() else { return false };
         let key = self.key.eval(s);

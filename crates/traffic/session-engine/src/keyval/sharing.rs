@@ -1,17 +1,17 @@
 //! Zones that several nodes share (`keyval_zone ... sync`): changes go to the store of `shared_store`, and come from it.
 
-use super::{Failure, Keyval};
+use super::{Keyval, KeyvalFailure};
 use crate::AreaTypes;
 use crate::shared_store::{StoreSlot, space_name};
 use arc_swap::ArcSwapOption;
 use conf_schema::{Cx, Directive};
-use keyval::{Pair, Refusal, Zone};
+use keyval::{KeyvalPair, KeyvalZone, Refusal};
 use observe::ErrorLog;
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
 use std::sync::Arc;
 
 /// Connection of a zone to the store.
-pub(super) struct Sharing {
+pub(super) struct SharedPairs {
     slot: StoreSlot,
     space: String,
     /// While a configuration serves.
@@ -23,10 +23,10 @@ struct ActiveSharing {
     agent: Arc<StoreAgent>,
 }
 
-impl Sharing {
-    pub(super) fn new<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str) -> Sharing {
+impl SharedPairs {
+    pub(super) fn new<A: AreaTypes>(cx: &mut Cx, d: &Directive, name: &str) -> SharedPairs {
         let area = std::any::type_name::<A>().rsplit("::").next().unwrap_or_default().to_ascii_lowercase();
-        Sharing {
+        SharedPairs {
             slot: StoreSlot::for_sync(cx, d, name, "the zone is not shared with other servers"),
             space: format!("keyval:{area}:{}", space_name(name)),
             active: ArcSwapOption::empty(),
@@ -35,7 +35,7 @@ impl Sharing {
 }
 
 /// A zone as the store sees it.
-struct SharedZone(Arc<Zone>);
+struct SharedZone(Arc<KeyvalZone>);
 
 impl LocalMap for SharedZone {
     fn local_value(&self, key: &[u8]) -> Option<LocalValue> {
@@ -49,7 +49,7 @@ impl LocalMap for SharedZone {
         let Ok(key) = std::str::from_utf8(key) else { return false };
         match value.map(std::str::from_utf8) {
             None => self.0.remove(key, now).is_ok() || self.0.get(key, now).is_none(),
-            Some(Ok(value)) => self.0.set(Pair::new(key, value, expires), now).is_ok(),
+            Some(Ok(value)) => self.0.set(KeyvalPair::new(key, value, expires), now).is_ok(),
             Some(Err(_)) => false,
         }
     }
@@ -98,7 +98,7 @@ impl Keyval {
         &self,
         key: &str,
         now: u64,
-        change: impl FnOnce(&Zone) -> Result<T, Refusal>,
+        change: impl FnOnce(&KeyvalZone) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         match self.replica() {
             None => change(&self.zone),
@@ -110,8 +110,8 @@ impl Keyval {
         &self,
         key: &str,
         now: u64,
-        change: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
+        change: impl FnOnce() -> Result<(), KeyvalFailure>,
+    ) -> Result<(), KeyvalFailure> {
         match self.replica() {
             None => change(),
             Some(replica) => replica.change_key(key.as_bytes(), now, change),

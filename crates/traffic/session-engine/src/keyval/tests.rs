@@ -1,13 +1,13 @@
 //! Tests of the directives' words, of the connection of variables with zones, and of kept state.
 
-use super::{Addition, Failure, Keeping, Keyval, Lookups, Zones, connect};
+use super::{Addition, Keyval, KeyvalFailure, KeyvalLookups, KeyvalZones, StateKeeper, connect_variables};
 use crate::background::Background;
 use crate::testing::{TestArea, TestSession};
-use crate::variable::{Source, Variables};
+use crate::variable::{VariableSource, VariableTable};
 use conf_schema::complaint::ProblemWords;
-use conf_schema::table::synthetic;
-use conf_schema::{Cx, Value};
-use keyval::{Matching, Pair, Refusal, Zone};
+use conf_schema::table::synthetic_directive;
+use conf_schema::{Cx, ValueKind};
+use keyval::{KeyMatch, KeyvalPair, KeyvalZone, Refusal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,11 +19,11 @@ fn words(problem: conf_schema::Problem) -> String {
 }
 
 fn zone(cx: &mut Cx, text: &str) -> Result<(), String> {
-    Zones::<TestArea>::parse(cx, &synthetic("keyval_zone", text)).map(|_| ()).map_err(words)
+    KeyvalZones::<TestArea>::parse(cx, &synthetic_directive("keyval_zone", text)).map(|_| ()).map_err(words)
 }
 
 fn keyval(cx: &mut Cx, text: &str) -> Result<(), String> {
-    Lookups::<TestArea>::parse(cx, &synthetic("keyval", text)).map(|_| ()).map_err(words)
+    KeyvalLookups::<TestArea>::parse(cx, &synthetic_directive("keyval", text)).map(|_| ()).map_err(words)
 }
 
 /// A folder of the test, and a name for its zone that no other test has.
@@ -71,10 +71,10 @@ fn a_variable_finds_a_zone_declared_after_it() {
     let mut cx = Cx::default();
     keyval(&mut cx, "key $found zone=later").expect("in order");
     zone(&mut cx, "zone=later:32k").expect("in order");
-    let zones = connect::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("both are there"));
+    let zones = connect_variables::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("both are there"));
     zones[0].add(&Addition { key: "key", value: "value", lifetime: None }).expect("new");
-    let (variables, ..) = cx.take::<Variables<TestArea>>().finish();
-    let Source::Computed { by, slot: None, .. } = &variables[0].source else { panic!("looked up each time") };
+    let (variables, ..) = cx.take::<VariableTable<TestArea>>().finish();
+    let VariableSource::Computed { by, slot: None, .. } = &variables[0].source else { panic!("looked up each time") };
     let mut out = Vec::new();
     assert!(by.get(&mut TestSession::default(), &mut out));
     assert_eq!(out, b"value");
@@ -82,7 +82,7 @@ fn a_variable_finds_a_zone_declared_after_it() {
     assert!(!by.get(&mut TestSession::default(), &mut out));
 
     keyval(&mut cx, "key $other zone=nowhere").expect("in order");
-    let problem = connect::<TestArea>(&mut cx).err().expect("no such zone");
+    let problem = connect_variables::<TestArea>(&mut cx).err().expect("no such zone");
     assert!(problem.inner.is_some());
     assert_eq!(words(problem), "zero size shared memory zone \"nowhere\"");
 }
@@ -91,24 +91,24 @@ fn a_variable_finds_a_zone_declared_after_it() {
 fn lifetimes_need_a_timeout() {
     let keyval = |timeout| Keyval {
         name: "a".into(),
-        zone: Arc::new(Zone::new(32_768, Matching::String)),
+        zone: Arc::new(KeyvalZone::new(32_768, KeyMatch::String)),
         timeout,
         state: None,
         sharing: None,
     };
     let (plain, timed) = (keyval(None), keyval(Some(60_000)));
     let addition = |key, lifetime| Addition { key, value: "1", lifetime };
-    assert_eq!(plain.add(&addition("a", Some(5))), Err(Failure::NoTimeout));
+    assert_eq!(plain.add(&addition("a", Some(5))), Err(KeyvalFailure::NoTimeout));
     assert_eq!(plain.add(&addition("a", None)), Ok(()));
-    assert_eq!(plain.add(&addition("a", None)), Err(Failure::Refused(Refusal::Exists)));
-    assert_eq!(plain.change("a", None, Some(5)), Err(Failure::NoTimeout));
-    assert_eq!(plain.get("a"), Some(Pair::new("a", "1", None)));
+    assert_eq!(plain.add(&addition("a", None)), Err(KeyvalFailure::Refused(Refusal::Exists)));
+    assert_eq!(plain.change("a", None, Some(5)), Err(KeyvalFailure::NoTimeout));
+    assert_eq!(plain.get("a"), Some(KeyvalPair::new("a", "1", None)));
     let now = base::clock::unix_millis();
     assert_eq!(timed.fill(&[addition("a", None), addition("b", Some(5_000))]), Ok(()));
     let expiry: Vec<_> = timed.list().iter().map(|pair| pair.expires.expect("a time") - now).collect();
     assert_eq!(expiry, [60_000, 5_000]);
     assert_eq!(timed.change("b", Some("2"), None), Ok(()));
-    assert_eq!(timed.get("b"), Some(Pair::new("b", "2", Some(now + 60_000))));
+    assert_eq!(timed.get("b"), Some(KeyvalPair::new("b", "2", Some(now + 60_000))));
 }
 
 #[test]
@@ -119,12 +119,12 @@ fn state_is_read_at_the_start_and_written_after_changes() {
         let mut cx = Cx::default();
         cx.prefix.clone_from(&folder);
         zone(&mut cx, &format!("zone={name}:32k state=one")).expect("in order");
-        Arc::new(Keeping(connect::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("in order"))))
+        Arc::new(StateKeeper(connect_variables::<TestArea>(&mut cx).unwrap_or_else(|_| panic!("in order"))))
     };
     let log = Arc::new(observe::ErrorLog::new(Vec::new()));
     let keeping = declare();
     let file = || std::fs::read_to_string(folder.join("one")).expect("read");
-    runtime::run(async {
+    runtime::run_future(async {
         Background::<()>::prepare(keeping.clone(), Arc::new(())).await;
         assert_eq!(keeping.find(&name).expect("declared").get("a").map(|p| p.value), Some("1".into()));
         let plan = Arc::new(());
@@ -167,14 +167,14 @@ fn a_broken_state_file_prevents_the_start_and_is_left_alone() {
     // A worker that cannot read what the master could: nothing is written over it.
     let keyval = Keyval {
         name,
-        zone: Arc::new(Zone::new(32_768, Matching::Ip)),
+        zone: Arc::new(KeyvalZone::new(32_768, KeyMatch::Ip)),
         timeout: None,
         state: Some(path.clone()),
         sharing: None,
     };
-    let keeping = Arc::new(Keeping(vec![Arc::new(keyval)]));
+    let keeping = Arc::new(StateKeeper(vec![Arc::new(keyval)]));
     assert_eq!(Background::<()>::unsettled(&*keeping, &()).len(), 1);
-    runtime::run(async {
+    runtime::run_future(async {
         let plan = Arc::new(());
         let run =
             Background::<()>::run(keeping.clone(), Arc::downgrade(&plan), Arc::new(observe::ErrorLog::new(Vec::new())));

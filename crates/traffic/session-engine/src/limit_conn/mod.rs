@@ -8,13 +8,13 @@ mod tests;
 use self::sharing::SharedCounts;
 use crate::inventory::Inventory;
 use crate::shared_store::{StoreSlot, space_name};
-use crate::zones::{self, Declared};
+use crate::zones::{self, DeclaredZone};
 use crate::{AreaTypes, Session, Template};
 use arc_swap::ArcSwapOption;
-use conf_schema::value::{List, decimal};
-use conf_schema::{Cx, Directive, Problem, Value, words};
+use conf_schema::value::{ValueList, parse_decimal};
+use conf_schema::{Cx, Directive, Problem, ValueKind, words};
 use metrics::{limit_conn as row, process};
-use observe::Level;
+use observe::Severity;
 use shared_store::StoreAgent;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -28,35 +28,35 @@ const KIND: &str = "limit_conn";
 const KEY_BYTES_MAX: usize = 255;
 
 impl LogLevel {
-    pub fn level(self) -> Level {
+    pub fn level(self) -> Severity {
         match self {
-            LogLevel::Info => Level::Info,
-            LogLevel::Notice => Level::Notice,
-            LogLevel::Warn => Level::Warn,
-            LogLevel::Error => Level::Error,
+            LogLevel::Info => Severity::Info,
+            LogLevel::Notice => Severity::Notice,
+            LogLevel::Warn => Severity::Warn,
+            LogLevel::Error => Severity::Error,
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub struct ConnLimit {
     zone: String,
     most: u32,
 }
 
-impl Value for Limit {
+impl ValueKind for ConnLimit {
     const SYNTAX: &'static str = "zone number";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (Some(zone), Some(number)) = (d.args.first(), d.args.get(1)) else { return Err(Problem::invalid()) };
         let text = number.text();
-        let most = decimal::<u64>(&text).filter(|n| *n > 0);
+        let most = parse_decimal::<u64>(&text).filter(|n| *n > 0);
         let Some(most) = most else {
             return Err(Problem::says(format!("invalid number of connections \"{text}\"")).at(1));
         };
         if most > 65_535 {
             return Err(Problem::says("connection limit must be less 65536").at(1));
         }
-        Ok(Limit { zone: zone.text().into_owned(), most: most as u32 })
+        Ok(ConnLimit { zone: zone.text().into_owned(), most: most as u32 })
     }
     fn meets(&self, later: &Self, _: &mut Cx, _: &Directive) -> Result<(), Problem> {
         if self.zone == later.zone { Err(Problem::duplicate()) } else { Ok(()) }
@@ -64,15 +64,15 @@ impl Value for Limit {
 }
 
 /// `limit_conn_zone`; zones are found by name.
-pub struct Zone<A>(PhantomData<fn(A)>);
+pub struct ConnZone<A>(PhantomData<fn(A)>);
 
-impl<A> Clone for Zone<A> {
+impl<A> Clone for ConnZone<A> {
     fn clone(&self) -> Self {
-        Zone(PhantomData)
+        ConnZone(PhantomData)
     }
 }
 
-impl<A: AreaTypes> Value for Zone<A> {
+impl<A: AreaTypes> ValueKind for ConnZone<A> {
     const SYNTAX: &'static str = "key zone=name:size [sync]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -95,21 +95,22 @@ impl<A: AreaTypes> Value for Zone<A> {
             }
             Some(word) => return Err(Problem::says(format!("invalid parameter \"{word}\"")).at(2)),
         };
-        let (counts, limit) = (zones::state(KIND, &name, size, &key_text, || Counts::new(&name, size)), name.clone());
+        let (counts, limit) =
+            (zones::zone_state(KIND, &name, size, &key_text, || ZoneCounts::new(&name, size)), name.clone());
         let state = Arc::new(CountedZone { counts, is_shared: sharing.is_some() });
         if let Some((slot, space)) = sharing {
             let zone = state.clone();
             slot.at_start(move |agent| zone.begin_sharing(agent, &space));
         }
-        zones::declare(cx, d, KIND, Declared { name, key, key_text, state })?;
+        zones::declare_zone(cx, d, KIND, DeclaredZone { name, key, key_text, state })?;
         Inventory::of(cx).area(cx.context).add_limit(&limit);
-        Ok(Zone(PhantomData))
+        Ok(ConnZone(PhantomData))
     }
 }
 
 /// A zone of a configuration.
 struct CountedZone {
-    counts: Arc<Counts>,
+    counts: Arc<ZoneCounts>,
     /// With `sync`.
     is_shared: bool,
 }
@@ -124,39 +125,39 @@ impl CountedZone {
         by_key.iter().for_each(|(key, count)| shared.note(key, *count));
     }
 
-    fn take(&self, key: &[u8], most: u32) -> Outcome {
+    fn take(&self, key: &[u8], most: u32) -> CountOutcome {
         let shared = if self.is_shared { self.counts.shared.load_full() } else { None };
         self.counts.take(key, most, shared)
     }
 }
 
 /// Counts of a zone, which outlive a reload.
-pub struct Counts {
+pub struct ZoneCounts {
     entries_max: usize,
-    zone: metrics::Zone<row::Of>,
+    zone: metrics::MetricZone<row::Of>,
     by_key: Mutex<HashMap<Box<[u8]>, u32>>,
     /// Those of all nodes, with the store of the last configuration.
     shared: ArcSwapOption<SharedCounts>,
 }
 
-impl Counts {
-    fn new(name: &str, size: u64) -> Counts {
+impl ZoneCounts {
+    fn new(name: &str, size: u64) -> ZoneCounts {
         // 64 bytes per entry with a short key, as in nginx.
-        let zone = metrics::Zone::named(&[name]);
-        Counts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default(), shared: ArcSwapOption::empty() }
+        let zone = metrics::MetricZone::named(&[name]);
+        ZoneCounts { entries_max: (size / 64) as usize, zone, by_key: Mutex::default(), shared: ArcSwapOption::empty() }
     }
-    fn take(self: &Arc<Self>, key: &[u8], most: u32, shared: Option<Arc<SharedCounts>>) -> Outcome {
+    fn take(self: &Arc<Self>, key: &[u8], most: u32, shared: Option<Arc<SharedCounts>>) -> CountOutcome {
         let most = shared.as_ref().map_or(most, |shared| shared.places(key, most));
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let full = by_key.len() >= self.entries_max;
         let count = match by_key.get_mut(key) {
-            Some(count) if *count >= most => return Outcome::Many,
-            None if most == 0 => return Outcome::Many,
+            Some(count) if *count >= most => return CountOutcome::Many,
+            None if most == 0 => return CountOutcome::Many,
             Some(count) => {
                 *count += 1;
                 *count
             }
-            None if full => return Outcome::Full,
+            None if full => return CountOutcome::Full,
             None => {
                 by_key.insert(key.into(), 1);
                 1
@@ -166,11 +167,11 @@ impl Counts {
             // With the lock: counts are told in their order.
             shared.note(key, count);
         }
-        Outcome::Taken(CountGuard { counts: self.clone(), key: key.into() })
+        CountOutcome::Taken(CountGuard { counts: self.clone(), key: key.into() })
     }
 }
 
-enum Outcome {
+enum CountOutcome {
     Taken(CountGuard),
     Many,
     Full,
@@ -178,7 +179,7 @@ enum Outcome {
 
 /// Released on drop.
 struct CountGuard {
-    counts: Arc<Counts>,
+    counts: Arc<ZoneCounts>,
     key: Box<[u8]>,
 }
 
@@ -199,53 +200,53 @@ impl Drop for CountGuard {
 }
 
 /// Result of counting a session; dropping it frees its places.
-pub struct Counted {
+pub struct CountedSession {
     pub status: &'static str,
     #[allow(dead_code)]
     places: Vec<CountGuard>,
 }
 
-pub struct Check<A: AreaTypes> {
-    limits: Vec<(Arc<Declared<A, CountedZone>>, u32)>,
+pub struct ConnCheck<A: AreaTypes> {
+    limits: Vec<(Arc<DeclaredZone<A, CountedZone>>, u32)>,
     dry_run: bool,
-    level: Level,
+    level: Severity,
 }
 
-pub enum Verdict {
+pub enum CountVerdict {
     /// No key had a value.
     NotCounted,
-    Passed(Counted),
-    /// Above the limit, and [`Check::count`] will decide: the event loop may not have seen yet that a counted client
+    Passed(CountedSession),
+    /// Above the limit, and [`ConnCheck::count`] will decide: the event loop may not have seen yet that a counted client
     /// has left.
     Crowded,
     /// Above the limit; with `dry_run` the session continues.
-    Refused(Counted),
+    Refused(CountedSession),
 }
 
-impl<A: AreaTypes> Check<A> {
+impl<A: AreaTypes> ConnCheck<A> {
     /// Finds the zones of a block's limits. Fails on an unknown zone.
-    pub fn new(cx: &mut Cx, limits: &List<Limit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
-        let mut resolved: Vec<(Arc<Declared<A, CountedZone>>, u32)> = Vec::new();
+    pub fn new(cx: &mut Cx, limits: &ValueList<ConnLimit>, dry_run: bool, level: LogLevel) -> Result<Self, Problem> {
+        let mut resolved: Vec<(Arc<DeclaredZone<A, CountedZone>>, u32)> = Vec::new();
         for limit in &limits.0 {
-            let zone: Arc<Declared<A, CountedZone>> =
-                zones::find(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
+            let zone: Arc<DeclaredZone<A, CountedZone>> =
+                zones::find_zone(cx, KIND, &limit.zone).map_err(|problem| problem.of("limit_conn"))?;
             resolved.push((zone, limit.most));
         }
-        Ok(Check { limits: resolved, dry_run, level: level.level() })
+        Ok(ConnCheck { limits: resolved, dry_run, level: level.level() })
     }
     pub fn dry_run(&self) -> bool {
         self.dry_run
     }
     /// Counts a session by all its limits, or by none. Logs a refusal.
-    pub fn count(&self, s: &mut A::Session) -> Verdict {
+    pub fn count(&self, s: &mut A::Session) -> CountVerdict {
         self.decide(s, true)
     }
-    /// As [`count`](Self::count), but returns [`Verdict::Crowded`] instead of a refusal, without a trace in logs and
+    /// As [`count`](Self::count), but returns [`CountVerdict::Crowded`] instead of a refusal, without a trace in logs and
     /// metrics.
-    pub fn try_count(&self, s: &mut A::Session) -> Verdict {
+    pub fn try_count(&self, s: &mut A::Session) -> CountVerdict {
         self.decide(s, false)
     }
-    fn decide(&self, s: &mut A::Session, is_final: bool) -> Verdict {
+    fn decide(&self, s: &mut A::Session, is_final: bool) -> CountVerdict {
         let mut places: Vec<CountGuard> = Vec::new();
         let passed = |places: &[CountGuard]| places.iter().for_each(|place| place.counts.zone.up_at(row::REQUESTS, 0));
         let mut key = Vec::new();
@@ -259,33 +260,33 @@ impl<A: AreaTypes> Check<A> {
             if key.len() > KEY_BYTES_MAX {
                 let (name, shown) = (String::from_utf8_lossy(&zone.key_text), String::from_utf8_lossy(&key));
                 s.log(
-                    Level::Error,
+                    Severity::Error,
                     format_args!("the value of the \"{name}\" key is more than 255 bytes: \"{shown}\""),
                 );
                 continue;
             }
             looked = true;
             match zone.state.take(&key, *most) {
-                Outcome::Taken(place) => places.push(place),
-                Outcome::Many if !is_final => return Verdict::Crowded,
+                CountOutcome::Taken(place) => places.push(place),
+                CountOutcome::Many if !is_final => return CountVerdict::Crowded,
                 outcome => {
                     passed(&places);
-                    if matches!(outcome, Outcome::Many) {
+                    if matches!(outcome, CountOutcome::Many) {
                         let dry = if self.dry_run { ", dry run," } else { "" };
                         s.log(self.level, format_args!("limiting connections{dry} by zone \"{}\"", zone.name));
                     }
                     let (status, verdict) = if self.dry_run { ("REJECTED_DRY_RUN", 2) } else { ("REJECTED", 1) };
                     zone.state.counts.zone.up_at(row::REQUESTS, verdict);
                     process::LIMIT_CONN.up_at(verdict);
-                    return Verdict::Refused(Counted { status, places: Vec::new() });
+                    return CountVerdict::Refused(CountedSession { status, places: Vec::new() });
                 }
             }
         }
         if !looked {
-            return Verdict::NotCounted;
+            return CountVerdict::NotCounted;
         }
         passed(&places);
         process::LIMIT_CONN.up_at(0);
-        Verdict::Passed(Counted { status: "PASSED", places })
+        CountVerdict::Passed(CountedSession { status: "PASSED", places })
     }
 }

@@ -1,9 +1,9 @@
 //! Logs whose paths contain variables: opened per line, or cached.
 
 use crate::{AreaTypes, Session, Template};
-use conf_schema::value::{decimal, parse_sec};
-use conf_schema::{Cx, Directive, Problem, Value};
-use observe::{Level, os};
+use conf_schema::value::{parse_decimal, parse_sec};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use observe::{Severity, os_error};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ pub struct CacheConf {
 
 static IDS: AtomicUsize = AtomicUsize::new(1);
 
-impl Value for CacheConf {
+impl ValueKind for CacheConf {
     const SYNTAX: &'static str = "max=N [inactive=time] [min_uses=N] [valid=time] | off";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut conf =
@@ -37,11 +37,11 @@ impl Value for CacheConf {
             let invalid =
                 || Problem::says(format!("invalid \"open_log_file_cache\" parameter \"{}\"", word.text())).at(index);
             if let Some(value) = text.strip_prefix("max=") {
-                conf.max = decimal(value).ok_or_else(invalid)?;
+                conf.max = parse_decimal(value).ok_or_else(invalid)?;
             } else if let Some(value) = text.strip_prefix("inactive=") {
                 conf.inactive = parse_sec(value.as_bytes()).ok_or_else(invalid)? as i64;
             } else if let Some(value) = text.strip_prefix("min_uses=") {
-                conf.min_uses = decimal(value).ok_or_else(invalid)?;
+                conf.min_uses = parse_decimal(value).ok_or_else(invalid)?;
             } else if let Some(value) = text.strip_prefix("valid=") {
                 conf.valid = parse_sec(value.as_bytes()).ok_or_else(invalid)? as i64;
             } else if text == "off" {
@@ -79,7 +79,7 @@ pub fn close_thread() {
     OPEN.with_borrow_mut(HashMap::clear);
 }
 
-pub fn write<A: AreaTypes>(r: &mut A::Session, path: &Template<A>, cache: &CacheConf, line: &[u8]) {
+pub fn write_by_path<A: AreaTypes>(r: &mut A::Session, path: &Template<A>, cache: &CacheConf, line: &[u8]) {
     if !r.may_open_log() {
         return;
     }
@@ -90,7 +90,7 @@ pub fn write<A: AreaTypes>(r: &mut A::Session, path: &Template<A>, cache: &Cache
     let result = if cache.max == 0 { open(&path).and_then(|fd| append(&fd, line)) } else { cached(&path, cache, line) };
     if let Err(e) = result {
         let shown = String::from_utf8_lossy(&path);
-        r.log(Level::Crit, format_args!("open() \"{shown}\" failed {}", os(&e)));
+        r.log(Severity::Crit, format_args!("open() \"{shown}\" failed {}", os_error(&e)));
     }
 }
 
@@ -99,7 +99,7 @@ fn bytes_path(bytes: &[u8]) -> &Path {
 }
 
 fn open(path: &[u8]) -> std::io::Result<OwnedFd> {
-    observe::log_file::open(bytes_path(path))
+    observe::log_file::open_log(bytes_path(path))
 }
 
 fn append(fd: &OwnedFd, line: &[u8]) -> std::io::Result<()> {

@@ -1,7 +1,7 @@
 //! Log formats: compiled once, written without lookups by name.
 
 use super::line::Escape;
-use crate::variable::{VarId, Variables, place};
+use crate::variable::{VarId, VariableTable, directive_place};
 use crate::{AreaTypes, Session};
 use conf_schema::{Cx, Directive, Problem};
 use conf_syntax::Word;
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-pub struct Format<A> {
+pub struct LineFormat<A> {
     ops: Box<[Op]>,
     escape: Escape,
     of: PhantomData<fn(A)>,
@@ -21,7 +21,7 @@ enum Op {
 }
 
 /// Formats of a configuration by name, while it is read.
-pub struct Formats<A>(Vec<(Vec<u8>, Arc<Format<A>>)>);
+pub struct Formats<A>(Vec<(Vec<u8>, Arc<LineFormat<A>>)>);
 
 impl<A> Default for Formats<A> {
     fn default() -> Self {
@@ -30,16 +30,16 @@ impl<A> Default for Formats<A> {
 }
 
 impl<A> Formats<A> {
-    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<Format<A>>)> {
+    pub fn find(&self, name: &[u8]) -> Option<(&[u8], &Arc<LineFormat<A>>)> {
         self.0.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(name, format)| (&name[..], format))
     }
-    pub fn add(&mut self, name: &[u8], format: Format<A>) {
+    pub fn add(&mut self, name: &[u8], format: LineFormat<A>) {
         self.0.push((name.to_vec(), Arc::new(format)));
     }
 }
 
 /// Includes the area's built-in one.
-pub fn find<A: AreaTypes>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<A>>> {
+pub fn find_format<A: AreaTypes>(cx: &mut Cx, name: &[u8]) -> Option<Arc<LineFormat<A>>> {
     if let Some((_, format)) = cx.get::<Formats<A>>().find(name) {
         return Some(format.clone());
     }
@@ -49,12 +49,12 @@ pub fn find<A: AreaTypes>(cx: &mut Cx, name: &[u8]) -> Option<Arc<Format<A>>> {
     }
     let mut d = Directive::default();
     d.args.push(Word { bytes: text.into(), ..Word::default() });
-    let format = Format::compile(cx, &d, &d.args).ok()?;
+    let format = LineFormat::compile(cx, &d, &d.args).ok()?;
     cx.get::<Formats<A>>().add(own.as_bytes(), format);
-    find(cx, name)
+    find_format(cx, name)
 }
 
-impl<A: AreaTypes> Format<A> {
+impl<A: AreaTypes> LineFormat<A> {
     /// Compiles the words after the name. Fails on a `$` without a name and unknown escaping.
     pub fn compile(cx: &mut Cx, d: &Directive, words: &[Word]) -> Result<Self, Problem> {
         let mut words = words;
@@ -81,7 +81,7 @@ impl<A: AreaTypes> Format<A> {
             compile::<A>(cx, d, &word.bytes, &mut ops, &mut text)?;
         }
         flush(&mut text, &mut ops);
-        Ok(Format { ops: ops.into(), escape, of: PhantomData })
+        Ok(LineFormat { ops: ops.into(), escape, of: PhantomData })
     }
 
     pub fn write(&self, r: &mut A::Session, out: &mut Vec<u8>) {
@@ -156,7 +156,7 @@ fn compile<A: AreaTypes>(
             return Err(invalid());
         }
         flush(text, ops);
-        ops.push(Op::Variable(cx.get::<Variables<A>>().read(&name, place(d))));
+        ops.push(Op::Variable(cx.get::<VariableTable<A>>().read(&name, directive_place(d))));
         rest = next;
     }
     Ok(())

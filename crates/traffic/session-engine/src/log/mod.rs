@@ -9,14 +9,14 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
-use crate::template::truthy;
+use crate::template::is_true;
 use crate::{AreaTypes, Session, Template};
 use by_path::CacheConf;
-use conf_schema::value::{decimal, parse_msec, parse_size};
-use conf_schema::{Cx, Directive, Problem, Value};
-use format::{Format, Formats};
+use conf_schema::value::{parse_decimal, parse_msec, parse_size};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use format::{Formats, LineFormat};
 use observe::{LogFiles, SyslogTarget};
-use sink::{Buffering, FileSink};
+use sink::{FileSink, LogBuffer};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -24,15 +24,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A `log_format` line; formats are found by name.
-pub struct Formatted<A>(PhantomData<fn(A)>);
+pub struct LogFormat<A>(PhantomData<fn(A)>);
 
-impl<A> Clone for Formatted<A> {
+impl<A> Clone for LogFormat<A> {
     fn clone(&self) -> Self {
-        Formatted(PhantomData)
+        LogFormat(PhantomData)
     }
 }
 
-impl<A: AreaTypes> Value for Formatted<A> {
+impl<A: AreaTypes> ValueKind for LogFormat<A> {
     const SYNTAX: &'static str = "name [escape=default | json | none] string ...";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -42,30 +42,30 @@ impl<A: AreaTypes> Value for Formatted<A> {
             let shown = name.text().into_owned();
             return Err(Problem::says(format!("duplicate \"log_format\" name \"{shown}\"")).at(0));
         }
-        let format = Format::compile(cx, d, words)?;
+        let format = LineFormat::compile(cx, d, words)?;
         cx.get::<Formats<A>>().add(&name.bytes, format);
-        Ok(Formatted(PhantomData))
+        Ok(LogFormat(PhantomData))
     }
 }
 
-pub struct Logs<A> {
+pub struct AccessLogs<A> {
     logs: Vec<Arc<Log<A>>>,
     off: bool,
 }
 
-impl<A> Clone for Logs<A> {
+impl<A> Clone for AccessLogs<A> {
     fn clone(&self) -> Self {
-        Logs { logs: self.logs.clone(), off: self.off }
+        AccessLogs { logs: self.logs.clone(), off: self.off }
     }
 }
 
 struct Log<A> {
-    target: Target<A>,
-    format: Arc<Format<A>>,
+    target: LogTarget<A>,
+    format: Arc<LineFormat<A>>,
     condition: Option<Template<A>>,
 }
 
-enum Target<A> {
+enum LogTarget<A> {
     File(Arc<FileSink>),
     Syslog(Arc<SyslogTarget>),
     Path(Template<A>),
@@ -75,7 +75,7 @@ enum Target<A> {
 #[derive(Default)]
 struct Sinks(HashMap<PathBuf, Arc<FileSink>>);
 
-impl<A: AreaTypes> Value for Logs<A> {
+impl<A: AreaTypes> ValueKind for AccessLogs<A> {
     const SYNTAX: &'static str =
         "path [format [buffer=size] [gzip[=level]] [flush=time] [if=condition]] | syslog:server=... [format] | off";
     const REPEATS: bool = true;
@@ -84,7 +84,7 @@ impl<A: AreaTypes> Value for Logs<A> {
         let shown = place.text().into_owned();
         if shown == "off" {
             return match d.args.get(1) {
-                None => Ok(Logs { logs: Vec::new(), off: true }),
+                None => Ok(AccessLogs { logs: Vec::new(), off: true }),
                 Some(word) => Err(Problem::says(format!("invalid parameter \"{}\"", word.text())).at(1)),
             };
         }
@@ -95,18 +95,18 @@ impl<A: AreaTypes> Value for Logs<A> {
         };
         let is_path = place.bytes.contains(&b'$');
         let mut target = if let Some(parameters) = shown.strip_prefix("syslog:") {
-            Target::Syslog(Arc::new(SyslogTarget::parse(parameters).map_err(|text| Problem::says(text).at(0))?))
+            LogTarget::Syslog(Arc::new(SyslogTarget::parse(parameters).map_err(|text| Problem::says(text).at(0))?))
         } else if is_path {
             let full = cx.full_name(&shown);
-            Target::Path(Template::compile(cx, d, full.as_os_str().as_encoded_bytes()).map_err(|p| p.at(0))?)
+            LogTarget::Path(Template::compile(cx, d, full.as_os_str().as_encoded_bytes()).map_err(|p| p.at(0))?)
         } else {
             // An empty name is the standard error stream, as in nginx.
             let path = if shown.is_empty() { PathBuf::from("/dev/stderr") } else { cx.full_name(&shown) };
             let file = cx.get::<LogFiles>().file(&path);
             let sinks = &mut cx.get::<Sinks>().0;
-            Target::File(sinks.entry(path).or_insert_with(|| Arc::new(FileSink::new(file))).clone())
+            LogTarget::File(sinks.entry(path).or_insert_with(|| Arc::new(FileSink::new(file))).clone())
         };
-        let Some(format) = format::find(cx, name) else {
+        let Some(format) = format::find_format(cx, name) else {
             let shown = String::from_utf8_lossy(name).into_owned();
             return Err(Problem::says(format!("unknown log format \"{shown}\""))
                 .at(1)
@@ -115,9 +115,9 @@ impl<A: AreaTypes> Value for Logs<A> {
         let (buffering, condition) = parameters(cx, d, &shown)?;
         if let Some(buffering) = buffering {
             match &mut target {
-                Target::Path(_) => return Err(Problem::says("buffered logs cannot have variables in name")),
-                Target::Syslog(_) => return Err(Problem::says("logs to syslog cannot be buffered")),
-                Target::File(sink) => {
+                LogTarget::Path(_) => return Err(Problem::says("buffered logs cannot have variables in name")),
+                LogTarget::Syslog(_) => return Err(Problem::says("logs to syslog cannot be buffered")),
+                LogTarget::File(sink) => {
                     if !sink.buffer(buffering) {
                         return Err(Problem::says(format!(
                             "access_log \"{shown}\" already defined with conflicting parameters"
@@ -126,7 +126,7 @@ impl<A: AreaTypes> Value for Logs<A> {
                 }
             }
         }
-        Ok(Logs { logs: vec![Arc::new(Log { target, format, condition })], off: false })
+        Ok(AccessLogs { logs: vec![Arc::new(Log { target, format, condition })], off: false })
     }
     fn append(&mut self, later: Self) {
         self.logs.extend(later.logs);
@@ -138,7 +138,7 @@ fn parameters<A: AreaTypes>(
     cx: &mut Cx,
     d: &Directive,
     shown: &str,
-) -> Result<(Option<Buffering>, Option<Template<A>>), Problem> {
+) -> Result<(Option<LogBuffer>, Option<Template<A>>), Problem> {
     let (mut size, mut flush, mut gzip, mut condition) = (None, 0, None, None);
     for (index, word) in d.args.iter().enumerate().skip(2) {
         let text = word.text().into_owned();
@@ -152,7 +152,7 @@ fn parameters<A: AreaTypes>(
             gzip = Some(1);
             size = size.or(Some(64 * 1024));
         } else if let Some(value) = text.strip_prefix("gzip=") {
-            let level = decimal::<u32>(value).filter(|n| (1..=9).contains(n));
+            let level = parse_decimal::<u32>(value).filter(|n| (1..=9).contains(n));
             gzip = Some(level.ok_or_else(|| wrong("compression level", value))?);
             size = size.or(Some(64 * 1024));
         } else if let Some(value) = word.bytes.strip_prefix(b"if=") {
@@ -164,7 +164,7 @@ fn parameters<A: AreaTypes>(
     if flush > 0 && size.is_none() {
         return Err(Problem::says(format!("no buffer is defined for access_log \"{shown}\"")));
     }
-    Ok((size.map(|size| Buffering { size, flush_ms: flush, gzip }), condition))
+    Ok((size.map(|size| LogBuffer { size, flush_ms: flush, gzip }), condition))
 }
 
 /// Writes this thread's buffered lines, and closes its cached files.
@@ -173,7 +173,7 @@ pub fn flush_thread() {
     by_path::close_thread();
 }
 
-pub struct Write<A> {
+pub struct LogWriter<A> {
     logs: Vec<Arc<Log<A>>>,
     cache: CacheConf,
 }
@@ -183,45 +183,45 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl<A: AreaTypes> Logs<A> {
+impl<A: AreaTypes> AccessLogs<A> {
     /// Marks the files as used, which are then opened: a default is not, until a block has it.
     pub fn keep_files(&self, cx: &mut Cx) {
         for log in self.logs.iter().filter(|_| !self.off) {
-            if let Target::File(sink) = &log.target {
+            if let LogTarget::File(sink) = &log.target {
                 cx.get::<LogFiles>().keep(sink.path());
             }
         }
     }
     /// Returns the writer of a block's requests or sessions; `None`: nothing is written.
-    pub fn writer(&self, cache: CacheConf) -> Option<Write<A>> {
-        (!self.off && !self.logs.is_empty()).then(|| Write { logs: self.logs.clone(), cache })
+    pub fn writer(&self, cache: CacheConf) -> Option<LogWriter<A>> {
+        (!self.off && !self.logs.is_empty()).then(|| LogWriter { logs: self.logs.clone(), cache })
     }
 }
 
-impl<A: AreaTypes> Write<A> {
+impl<A: AreaTypes> LogWriter<A> {
     pub fn log(&self, s: &mut A::Session) {
         let mut scratch = SCRATCH.take();
         for log in &self.logs {
             scratch.clear();
             if let Some(condition) = &log.condition {
                 condition.write(s, &mut scratch);
-                if !truthy(&scratch) {
+                if !is_true(&scratch) {
                     continue;
                 }
                 scratch.clear();
             }
             match &log.target {
-                Target::File(sink) => sink.line(s, &log.format, &mut scratch),
-                Target::Syslog(target) => {
+                LogTarget::File(sink) => sink.line(s, &log.format, &mut scratch),
+                LogTarget::Syslog(target) => {
                     log.format.write(s, &mut scratch);
                     if let Err(e) = target.send(target.severity(), &scratch) {
                         s.error_log().syslog_failed(&e, target);
                     }
                 }
-                Target::Path(path) => {
+                LogTarget::Path(path) => {
                     log.format.write(s, &mut scratch);
                     scratch.push(b'\n');
-                    by_path::write(s, path, &self.cache, &scratch);
+                    by_path::write_by_path(s, path, &self.cache, &scratch);
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Log files with fixed names: buffers, timers, compression, and full disks.
 
-use super::format::Format;
+use super::format::LineFormat;
 use crate::{AreaTypes, Session};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use observe::{ErrorLog, Level, LogFile, os};
+use observe::{ErrorLog, LogFile, Severity, os_error};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buffering {
+pub struct LogBuffer {
     pub size: usize,
     /// 0: unlimited.
     pub flush_ms: u64,
@@ -24,7 +24,7 @@ pub struct Buffering {
 pub struct FileSink {
     file: Arc<LogFile>,
     /// Set by the first line that requests it, while the configuration is read.
-    buffering: OnceLock<Buffering>,
+    buffering: OnceLock<LogBuffer>,
     health: Health,
 }
 
@@ -78,10 +78,10 @@ impl FileSink {
         FileSink { file, buffering: OnceLock::new(), health: Health::default() }
     }
     /// Requests buffering; `false` if another line requested a different one.
-    pub fn buffer(&self, wanted: Buffering) -> bool {
+    pub fn buffer(&self, wanted: LogBuffer) -> bool {
         *self.buffering.get_or_init(|| wanted) == wanted
     }
-    pub fn line<A: AreaTypes>(self: &Arc<Self>, r: &mut A::Session, format: &Format<A>, scratch: &mut Vec<u8>) {
+    pub fn line<A: AreaTypes>(self: &Arc<Self>, r: &mut A::Session, format: &LineFormat<A>, scratch: &mut Vec<u8>) {
         if self.health.full.load(Ordering::Relaxed) == base::clock::unix_seconds() {
             return;
         }
@@ -136,7 +136,7 @@ impl FileSink {
         let packed = encoder.write_all(lines).and_then(|()| encoder.finish());
         match packed {
             Ok(packed) => self.append(&packed, error_log),
-            Err(e) => error_log.log(Level::Alert, 0, format_args!("compressing a log failed: {e}")),
+            Err(e) => error_log.log(Severity::Alert, 0, format_args!("compressing a log failed: {e}")),
         }
     }
 
@@ -174,7 +174,7 @@ impl FileSink {
         }
         if self.health.complained.swap(now, Ordering::Relaxed) != now {
             let path = self.file.path.display();
-            error_log.log(Level::Alert, 0, format_args!("write() to \"{path}\" failed {}", os(e)));
+            error_log.log(Severity::Alert, 0, format_args!("write() to \"{path}\" failed {}", os_error(e)));
         }
     }
 }

@@ -2,16 +2,16 @@
 
 use super::*;
 use crate::testing::TestArea;
-use conf_schema::table::synthetic;
+use conf_schema::table::synthetic_directive;
 
-fn log(cx: &mut Cx, text: &str) -> Result<Logs<TestArea>, String> {
-    Logs::parse(cx, &synthetic("access_log", text)).map_err(|p| format!("{:?}", p.words))
+fn log(cx: &mut Cx, text: &str) -> Result<AccessLogs<TestArea>, String> {
+    AccessLogs::parse(cx, &synthetic_directive("access_log", text)).map_err(|p| format!("{:?}", p.words))
 }
 
 fn cx() -> Cx {
     let mut cx = Cx::default();
     cx.prefix = "/p".into();
-    Formatted::<TestArea>::parse(&mut cx, &synthetic("log_format", "short '$status $uri'")).expect("parses");
+    LogFormat::<TestArea>::parse(&mut cx, &synthetic_directive("log_format", "short '$status $uri'")).expect("parses");
     cx
 }
 
@@ -52,7 +52,7 @@ fn formats_escape_values() {
         ("a 'x $'", "invalid parameter \\\"$\\\""),
         ("a 'x $ y'", "invalid parameter \\\"$ y\\\""),
     ] {
-        let got = Formatted::<TestArea>::parse(&mut cx(), &synthetic("log_format", text))
+        let got = LogFormat::<TestArea>::parse(&mut cx(), &synthetic_directive("log_format", text))
             .err()
             .map(|p| format!("{:?}", p.words));
         assert!(got.as_ref().is_some_and(|got| got.contains(want)), "{text}: {got:?}");
@@ -62,7 +62,7 @@ fn formats_escape_values() {
 
 #[test]
 fn the_cache_of_open_files() {
-    let parse = |text: &str| CacheConf::parse(&mut Cx::default(), &synthetic("open_log_file_cache", text));
+    let parse = |text: &str| CacheConf::parse(&mut Cx::default(), &synthetic_directive("open_log_file_cache", text));
     assert!(parse("max=10 inactive=20s min_uses=2 valid=1m").is_ok());
     assert!(parse("off").is_ok());
     for (text, want) in [

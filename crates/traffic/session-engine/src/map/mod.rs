@@ -9,9 +9,9 @@ pub use numbers::NumMaps;
 
 use crate::hosts::Hosts;
 use crate::regex::Pattern;
-use crate::variable::{Compute, Variables};
+use crate::variable::{Compute, VariableTable};
 use crate::{AreaTypes, Template};
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Line;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -26,13 +26,13 @@ impl<A> Clone for Maps<A> {
     }
 }
 
-impl<A: AreaTypes> Value for Maps<A> {
+impl<A: AreaTypes> ValueKind for Maps<A> {
     const SYNTAX: &'static str = "string $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (source, name) = declaration(cx, d)?;
-        let (lookup, volatile) = Lookup::parse(cx, d, source)?;
-        cx.get::<Variables<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
+        let (lookup, volatile) = MapLookup::parse(cx, d, source)?;
+        cx.get::<VariableTable<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
         Ok(Maps(PhantomData))
     }
 }
@@ -50,7 +50,7 @@ fn declaration<A: AreaTypes>(cx: &mut Cx, d: &Directive) -> Result<(Template<A>,
     }
 }
 
-struct Lookup<A: AreaTypes> {
+struct MapLookup<A: AreaTypes> {
     source: Template<A>,
     /// Results; names and patterns refer to them by index.
     results: Vec<Template<A>>,
@@ -61,9 +61,9 @@ struct Lookup<A: AreaTypes> {
     default: Option<usize>,
 }
 
-impl<A: AreaTypes> Lookup<A> {
+impl<A: AreaTypes> MapLookup<A> {
     fn parse(cx: &mut Cx, d: &Directive, source: Template<A>) -> Result<(Self, bool), Problem> {
-        let mut lookup = Lookup {
+        let mut lookup = MapLookup {
             source,
             results: Vec::new(),
             exact: HashMap::new(),
@@ -72,7 +72,7 @@ impl<A: AreaTypes> Lookup<A> {
             default: None,
         };
         let mut volatile = false;
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             match (line.name.bytes.as_slice(), line.args.as_slice()) {
                 (b"hostnames", []) => lookup.start_hosts().map_err(|p| p.on(line))?,
                 (b"volatile", []) => volatile = true,
@@ -155,7 +155,7 @@ impl<A: AreaTypes> Lookup<A> {
     }
 }
 
-impl<A: AreaTypes> Compute<A> for Lookup<A> {
+impl<A: AreaTypes> Compute<A> for MapLookup<A> {
     fn get(&self, r: &mut A::Session, out: &mut Vec<u8>) -> bool {
         let mut value = self.source.eval(r);
         if self.hosts.is_some() && value.last() == Some(&b'.') {

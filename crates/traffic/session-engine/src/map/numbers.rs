@@ -2,9 +2,9 @@
 //! ranges in order.
 
 use super::declaration;
-use crate::variable::{Compute, Variables};
+use crate::variable::{Compute, VariableTable};
 use crate::{AreaTypes, Template};
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Line;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -20,13 +20,13 @@ impl<A> Clone for NumMaps<A> {
     }
 }
 
-impl<A: AreaTypes> Value for NumMaps<A> {
+impl<A: AreaTypes> ValueKind for NumMaps<A> {
     const SYNTAX: &'static str = "number $variable { ... }";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (source, name) = declaration(cx, d)?;
         let (lookup, volatile) = Numbers::parse(cx, d, source)?;
-        cx.get::<Variables<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
+        cx.get::<VariableTable<A>>().computed(&name, Arc::new(lookup), volatile).map_err(|p| p.at(1))?;
         Ok(NumMaps(PhantomData))
     }
 }
@@ -42,7 +42,7 @@ impl<A: AreaTypes> Numbers<A> {
     fn parse(cx: &mut Cx, d: &Directive, source: Template<A>) -> Result<(Self, bool), Problem> {
         let mut numbers = Numbers { source, exact: HashMap::new(), ranges: Vec::new(), default: None };
         let mut volatile = false;
-        for line in conf_syntax::directives(d.block.as_deref().unwrap_or_default()) {
+        for line in conf_syntax::list_directives(d.block.as_deref().unwrap_or_default()) {
             match (line.name.bytes.as_slice(), line.args.as_slice()) {
                 (b"volatile", []) => volatile = true,
                 (_, [value]) => {
@@ -129,11 +129,11 @@ fn range(text: &[u8]) -> Option<RangeInclusive<i64>> {
 mod tests {
     use super::*;
     use crate::testing::TestArea;
-    use conf_syntax::{FileId, Item, parse};
+    use conf_syntax::{FileId, TreeItem, parse_file};
 
     fn numbers(body: &str) -> Result<(Numbers<TestArea>, bool), String> {
-        let Some(Item::Directive(d)) =
-            parse(FileId(0), format!("num_map $x $y {{ {body} }}").as_bytes()).into_iter().next()
+        let Some(TreeItem::Directive(d)) =
+            parse_file(FileId(0), format!("num_map $x $y {{ {body} }}").as_bytes()).into_iter().next()
         else {
             panic!("a directive");
         };

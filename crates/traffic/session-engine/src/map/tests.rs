@@ -2,21 +2,21 @@
 
 use super::*;
 use crate::testing::{TestArea, TestSession};
-use conf_syntax::{FileId, Item, parse};
+use conf_syntax::{FileId, TreeItem, parse_file};
 
 fn line(text: &str) -> Directive {
-    match parse(FileId(0), text.as_bytes()).into_iter().next() {
-        Some(Item::Directive(d)) => d,
+    match parse_file(FileId(0), text.as_bytes()).into_iter().next() {
+        Some(TreeItem::Directive(d)) => d,
         other => panic!("{other:?}"),
     }
 }
 
-fn lookup(body: &str) -> Result<Lookup<TestArea>, String> {
+fn lookup(body: &str) -> Result<MapLookup<TestArea>, String> {
     let d = line(&format!("map $x $y {{ {body} }}"));
-    Lookup::parse(&mut Cx::default(), &d, Template::default()).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words))
+    MapLookup::parse(&mut Cx::default(), &d, Template::default()).map(|(l, _)| l).map_err(|p| format!("{:?}", p.words))
 }
 
-fn found(lookup: &Lookup<TestArea>, value: &str) -> String {
+fn found(lookup: &MapLookup<TestArea>, value: &str) -> String {
     let mut r = TestSession::default();
     let result = lookup.find(&mut r, value.as_bytes());
     result.map_or("-".into(), |i| String::from_utf8_lossy(lookup.results[i].as_literal().expect("text")).into_owned())

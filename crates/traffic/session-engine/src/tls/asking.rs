@@ -1,13 +1,13 @@
 //! Queries an OCSP responder over HTTP (nginx: `ngx_ssl_ocsp_request`).
 
-use crate::upstreams::{Resolving, host_and_port};
-use http_client::{Failure, Limits, Reader, Step, send};
+use crate::upstreams::{ResolveRules, host_and_port};
+use http_client::{ClientFailure, ClientStep, Limits, Reader, send_request};
 use http_types::Method;
 use net::Address;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tls::ocsp::{CertificateId, RESPONSE_MAX};
-use upstream::{Options, Stream};
+use upstream::{ConnectOptions, Stream};
 
 /// Longest query (nginx: per step).
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -57,7 +57,7 @@ impl Responder {
     }
 
     /// Sends a query; returns the response's octets, or an error log message.
-    pub async fn ask(&self, id: &CertificateId, resolving: Option<&Resolving>) -> Result<Vec<u8>, String> {
+    pub async fn ask(&self, id: &CertificateId, resolving: Option<&ResolveRules>) -> Result<Vec<u8>, String> {
         let asking = async {
             let mut last = format!("no addresses of the OCSP responder \"{}\"", self.host);
             for address in self.addresses(resolving).await? {
@@ -77,12 +77,12 @@ impl Responder {
         &self.host
     }
 
-    async fn addresses(&self, resolving: Option<&Resolving>) -> Result<Vec<SocketAddr>, String> {
+    async fn addresses(&self, resolving: Option<&ResolveRules>) -> Result<Vec<SocketAddr>, String> {
         if !self.addresses.is_empty() {
             return Ok(self.addresses.clone());
         }
         let name = host_and_port(&self.host).map_or("", |(name, _)| name);
-        let Some(Resolving { resolver, timeout }) = resolving else {
+        let Some(ResolveRules { resolver, timeout }) = resolving else {
             return Err(format!("no resolver defined to resolve {name} while requesting certificate status"));
         };
         let found = resolver.resolve(name, *timeout).await;
@@ -91,18 +91,18 @@ impl Responder {
     }
 
     async fn ask_one(&self, address: SocketAddr, id: &CertificateId) -> Result<Vec<u8>, String> {
-        let words = |failure: Failure| match failure {
-            Failure::Closed | Failure::Cut => "OCSP responder prematurely closed connection".into(),
-            Failure::Malformed => "OCSP responder sent invalid response".into(),
-            Failure::TooLarge => "OCSP responder sent too big response".into(),
+        let words = |failure: ClientFailure| match failure {
+            ClientFailure::Closed | ClientFailure::Cut => "OCSP responder prematurely closed connection".into(),
+            ClientFailure::Malformed => "OCSP responder sent invalid response".into(),
+            ClientFailure::TooLarge => "OCSP responder sent too big response".into(),
             other => other.to_string(),
         };
-        let (address, options) = (Address::Ip(address), Options::default());
+        let (address, options) = (Address::Ip(address), ConnectOptions::default());
         let connected = runtime::time::timeout(CONNECT, Stream::connect(&address, &options)).await;
         let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
-        let stream = stream.map_err(|e| words(Failure::Io(Step::Connect, e)))?;
+        let stream = stream.map_err(|e| words(ClientFailure::Io(ClientStep::Connect, e)))?;
         let question = format!("GET {}{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.uri, id.uri_part(), self.host);
-        send(&stream, question.as_bytes(), TIMEOUT).await.map_err(words)?;
+        send_request(&stream, question.as_bytes(), TIMEOUT).await.map_err(words)?;
         let limits = Limits { head: HEAD_MAX, body: RESPONSE_MAX, idle: TIMEOUT };
         let mut reader = Reader::new(&stream, Method::Get, limits);
         let (head, _) = reader.head().await.map_err(words)?;
@@ -111,7 +111,7 @@ impl Responder {
         }
         match reader.body().await.map_err(words)? {
             (body, true) => Ok(body),
-            _ => Err(words(Failure::TooLarge)),
+            _ => Err(words(ClientFailure::TooLarge)),
         }
     }
 }

@@ -2,24 +2,24 @@
 
 use super::values::Pem;
 use crate::Template;
-use conf_schema::value::arg;
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use conf_schema::value::word_at;
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command {
+pub struct ConfCommand {
     pub name: String,
     pub value: String,
 }
 
-impl Value for Command {
+impl ValueKind for ConfCommand {
     const SYNTAX: &'static str = "name value";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        Ok(Command { name: arg(d, 0)?.text().into_owned(), value: arg(d, 1)?.text().into_owned() })
+        Ok(ConfCommand { name: word_at(d, 0)?.text().into_owned(), value: word_at(d, 1)?.text().into_owned() })
     }
 }
 
 /// Merged commands of a block; they precede the equivalent directives.
-pub struct Commanded<A> {
+pub struct CommandRules<A> {
     pub ciphers: Option<String>,
     pub ciphersuites: Option<String>,
     pub groups: Option<String>,
@@ -31,9 +31,9 @@ pub struct Commanded<A> {
     pub key: Option<Pem<A>>,
 }
 
-impl<A> Default for Commanded<A> {
+impl<A> Default for CommandRules<A> {
     fn default() -> Self {
-        Commanded {
+        CommandRules {
             ciphers: None,
             ciphersuites: None,
             groups: None,
@@ -71,10 +71,10 @@ const WITHOUT_EFFECT: &[&str] = &[
 const UNAVAILABLE: &[&str] =
     &["KTLS", "PrioritizeChaCha", "UnsafeLegacyRenegotiation", "UnsafeLegacyServerConnect", "ClientRenegotiation"];
 
-impl<A> Commanded<A> {
+impl<A> CommandRules<A> {
     /// Reads a block's lines; warns about those without effect. Fails with nginx's message.
-    pub fn read(cx: &mut Cx, lines: &[Command]) -> Result<Self, Problem> {
-        let mut all = Commanded::default();
+    pub fn read(cx: &mut Cx, lines: &[ConfCommand]) -> Result<Self, Problem> {
+        let mut all = CommandRules::default();
         for line in lines {
             all.one(cx, line).map_err(|why| {
                 let place =
@@ -86,14 +86,14 @@ impl<A> Commanded<A> {
         Ok(all)
     }
 
-    fn one(&mut self, cx: &mut Cx, line: &Command) -> Result<(), String> {
+    fn one(&mut self, cx: &mut Cx, line: &ConfCommand) -> Result<(), String> {
         let value = line.value.as_str();
         let template = || Template::literal(value.as_bytes());
         let pem = || Pem { text: value.to_string(), template: template(), at: At::default() };
         match line.name.to_ascii_lowercase().as_str() {
             "ciphersuites" => self.ciphersuites = Some(value.into()),
             "cipherstring" => {
-                tls::ciphers::evaluate(value)?;
+                tls::ciphers::evaluate_ciphers(value)?;
                 self.ciphers = Some(value.into());
             }
             "curves" | "groups" => self.groups = Some(value.into()),
@@ -146,7 +146,7 @@ impl<A> Commanded<A> {
                     let text =
                         format!("\"ssl_conf_command\": the option \"{name}\" is not available and has no effect");
                     let mut complaint = conf_schema::Complaint::emerg(text);
-                    complaint.level = conf_schema::Level::Warn;
+                    complaint.level = conf_schema::ComplaintLevel::Warn;
                     cx.warnings.push(complaint);
                 }
             }

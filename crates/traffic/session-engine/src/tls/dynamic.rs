@@ -1,7 +1,7 @@
 //! Certificates by variables: loaded per connection, optionally cached (nginx: `ngx_ssl_connection_certificate`,
 //! `ngx_ssl_cache_connection_fetch`).
 
-use super::files::{pem, sentence, stored, unavailable};
+use super::files::{pem_text, sentence, stored, unavailable};
 use super::values::{CacheOf, Passwords, Pem};
 use crate::{AreaTypes, Template};
 use base::clock;
@@ -18,21 +18,21 @@ const ENTRY: usize = 2;
 const FILE_MAX: u64 = 1 << 20;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Stamp {
+struct PairStamp {
     inode: u64,
     modified: i64,
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<PairStamp> {
     let found = std::fs::metadata(path).ok()?;
-    Some(Stamp { inode: found.ino(), modified: found.mtime() })
+    Some(PairStamp { inode: found.ino(), modified: found.mtime() })
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptCertificate {
     pair: KeyPair,
     /// Stamps of the certificate file and the key file; `None` for `data:`.
-    stamps: [Option<Stamp>; 2],
+    stamps: [Option<PairStamp>; 2],
     checked: i64,
     used: i64,
     /// Sequence number of uses, to order those of one second.
@@ -41,17 +41,17 @@ struct Kept {
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_id: HashMap<Id, Kept>,
+    by_id: HashMap<PairNames, KeptCertificate>,
     turn: u64,
 }
 
-struct Loaded {
+struct LoadedPair {
     pair: KeyPair,
     encrypted: bool,
 }
 
 /// Absolute names of certificate and key.
-type Id = (Vec<u8>, Vec<u8>);
+type PairNames = (Vec<u8>, Vec<u8>);
 
 #[derive(Debug)]
 pub struct CertificateCache {
@@ -68,7 +68,7 @@ impl CertificateCache {
         CertificateCache { max, inactive, valid, kept: Mutex::default() }
     }
 
-    fn get(&self, id: Id, load: impl FnOnce() -> Result<Loaded, String>) -> Result<KeyPair, String> {
+    fn get(&self, id: PairNames, load: impl FnOnce() -> Result<LoadedPair, String>) -> Result<KeyPair, String> {
         let now = clock::unix_seconds();
         let within = |seconds: u64, since: i64| now.saturating_sub(since) <= i64::try_from(seconds).unwrap_or(i64::MAX);
         let mut entries = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl CertificateCache {
             kept.remove(&id);
         }
         let stamps = stamps(&id);
-        let Loaded { pair, encrypted } = load()?;
+        let LoadedPair { pair, encrypted } = load()?;
         // Encrypted keys need their password every time, and a certificate without its key is of no use.
         if encrypted || self.max < ENTRY {
             return Ok(pair);
@@ -98,12 +98,12 @@ impl CertificateCache {
             let Some(oldest) = oldest else { break };
             kept.remove(&oldest);
         }
-        kept.insert(id, Kept { pair: pair.clone(), stamps, checked: now, used: now, turn });
+        kept.insert(id, KeptCertificate { pair: pair.clone(), stamps, checked: now, used: now, turn });
         Ok(pair)
     }
 }
 
-fn stamps((certificate, key): &Id) -> [Option<Stamp>; 2] {
+fn stamps((certificate, key): &PairNames) -> [Option<PairStamp>; 2] {
     [certificate, key]
         .map(|word| if word.starts_with(b"data:") { None } else { stamp(Path::new(&*String::from_utf8_lossy(word))) })
 }
@@ -156,12 +156,12 @@ impl<A: AreaTypes> Dynamic<A> {
         self.conf_prefix.join(&*String::from_utf8_lossy(&word)).into_os_string().into_encoded_bytes()
     }
 
-    fn read(&self, certificate: &[u8], key: &[u8]) -> Result<Loaded, String> {
+    fn read(&self, certificate: &[u8], key: &[u8]) -> Result<LoadedPair, String> {
         let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
         let (c, k) = (text(certificate), text(key));
         let file = |path: &str| {
             if self.isolated {
-                return tls::isolation::open(path).map(Arc::from);
+                return tls::isolation::open_file(path).map(Arc::from);
             }
             let found = std::fs::metadata(path)?;
             if !found.is_file() || found.len() > FILE_MAX {
@@ -169,14 +169,14 @@ impl<A: AreaTypes> Dynamic<A> {
             }
             std::fs::read(path).map(Arc::from)
         };
-        let chain = pem(&c, file).map_err(|why| format!("cannot load certificate \"{c}\": {why}"))?;
+        let chain = pem_text(&c, file).map_err(|why| format!("cannot load certificate \"{c}\": {why}"))?;
         if let Some(why) = unavailable(&k) {
             return Err(why);
         }
         if self.isolated && k.starts_with("data:") {
             return Err("cannot load certificate key \"data:...\": \"ssl_key_isolation\" requires keys in files".into());
         }
-        let key = pem(&k, file).map_err(|why| format!("cannot load certificate key \"{k}\": {why}"))?;
+        let key = pem_text(&k, file).map_err(|why| format!("cannot load certificate key \"{k}\": {why}"))?;
         let encrypted = tls::key::is_encrypted(&key);
         let loaded = match self.isolated {
             true => KeyPair::load_isolated(&chain, &key),
@@ -186,7 +186,7 @@ impl<A: AreaTypes> Dynamic<A> {
             LoadError::Mismatch => format!("SSL_use_PrivateKey(\"{k}\") failed (SSL: error:05800074:x509 certificate routines::key values mismatch)"),
             why => sentence(&why, &c, &k),
         })?;
-        Ok(Loaded { pair, encrypted })
+        Ok(LoadedPair { pair, encrypted })
     }
 }
 
@@ -207,7 +207,7 @@ mod tests {
             for _ in 0..2 {
                 let load = || {
                     loads.set(loads.get() + 1);
-                    Ok(Loaded { pair: pair.clone(), encrypted: false })
+                    Ok(LoadedPair { pair: pair.clone(), encrypted: false })
                 };
                 assert!(cache.get((b"data:c".to_vec(), b"data:k".to_vec()), load).is_ok());
             }

@@ -23,19 +23,19 @@ fn reason(why: &io::Error) -> String {
 }
 
 /// Text of a PEM word: after `data:`, or of a file. Fails with the text after `cannot load certificate "...": `.
-pub fn pem(word: &str, read: impl FnOnce(&str) -> io::Result<Arc<[u8]>>) -> Result<Arc<[u8]>, String> {
+pub fn pem_text(word: &str, read: impl FnOnce(&str) -> io::Result<Arc<[u8]>>) -> Result<Arc<[u8]>, String> {
     if let Some(text) = word.strip_prefix("data:") {
         return Ok(Arc::from(text.as_bytes()));
     }
     match read(word) {
         // Opening a directory succeeds; OpenSSL finds no PEM text in it.
         Err(why) if why.kind() == io::ErrorKind::IsADirectory => Ok(Arc::from([])),
-        read => read.map_err(|why| format!("BIO_new_file() failed {}", unopened(word, "r", &why))),
+        read => read.map_err(|why| format!("BIO_new_file() failed {}", unopened_message(word, "r", &why))),
     }
 }
 
 /// OpenSSL's message about an unopened file.
-pub fn unopened(path: &str, mode: &str, why: &io::Error) -> String {
+pub fn unopened_message(path: &str, mode: &str, why: &io::Error) -> String {
     let code = 0x8000_0000_u32 | why.raw_os_error().unwrap_or(0).unsigned_abs();
     let rest = match why.kind() {
         io::ErrorKind::NotFound => "error:10000080:BIO routines::no such file",
@@ -47,11 +47,11 @@ pub fn unopened(path: &str, mode: &str, why: &io::Error) -> String {
 /// Contents of a configured word, relative to the configuration's directory.
 fn read(cx: &mut Cx, word: &str, passwords: Option<&Passwords>) -> Result<Arc<[u8]>, String> {
     if word.starts_with("data:") {
-        return pem(word, |_| Ok(Arc::from([])));
+        return pem_text(word, |_| Ok(Arc::from([])));
     }
     let path = cx.conf_full_name(word);
     let passwords = passwords.and_then(|passwords| passwords.file.as_deref());
-    pem(&path.display().to_string(), |_| cx.store.read_pem(&path, passwords))
+    pem_text(&path.display().to_string(), |_| cx.store.read_pem(&path, passwords))
 }
 
 /// Reason why a key cannot be isolated from the workers (`ssl_key_isolation`).
@@ -149,11 +149,11 @@ pub fn key_pair<A>(
 }
 
 /// Fails with nginx's message if unreadable or empty.
-pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem> {
+pub fn load_authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load certificate \"{name}\": {why}"));
     let text = read(cx, word, None).map_err(says)?;
-    let all = certs::certificates(&text)
+    let all = certs::parse_certificates(&text)
         .map_err(|why| says(format!("PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::{why})")))?;
     if all.is_empty() {
         let why = "PEM_read_bio_X509_AUX() failed (SSL: error:0480006C:PEM routines::no start line:Expecting: TRUSTED CERTIFICATE)";
@@ -162,7 +162,7 @@ pub fn authorities(cx: &mut Cx, word: &str) -> Result<Vec<Certificate>, Problem>
     Ok(all)
 }
 
-pub fn crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
+pub fn load_crls(cx: &mut Cx, word: &str) -> Result<Vec<RevocationList>, Problem> {
     let name = shown(cx, word);
     let says = |why: String| Problem::says(format!("cannot load CRL \"{name}\": {why}"));
     let text = read(cx, word, None).map_err(says)?;

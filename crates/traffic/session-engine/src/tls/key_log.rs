@@ -1,6 +1,6 @@
 //! `ssl_key_log`, `proxy_ssl_key_log` and others.
 
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use observe::log_file::{LogFile, LogFiles};
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct KeyLogFile(Arc<LogFile>);
 
-impl Value for KeyLogFile {
+impl ValueKind for KeyLogFile {
     const SYNTAX: &'static str = "path";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let path = d.args.first().map(|word| word.text()).unwrap_or_default();

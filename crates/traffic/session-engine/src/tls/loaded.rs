@@ -20,7 +20,7 @@ pub(super) static CAME: LazyLock<Notify> = LazyLock::new(Notify::new);
 /// SHA-256 of a leaf.
 pub(super) type LeafId = [u8; 32];
 
-struct Loaded {
+struct LoadedCertificates {
     chain: Arc<Vec<Certificate>>,
     response: Option<Vec<u8>>,
     /// Seconds since 1970: the end of the response, the next fetch, the last handshake.
@@ -31,7 +31,7 @@ struct Loaded {
 
 /// See the module's documentation.
 #[derive(Default)]
-pub struct LoadedStaples(Mutex<HashMap<LeafId, Loaded>>);
+pub struct LoadedStaples(Mutex<HashMap<LeafId, LoadedCertificates>>);
 
 impl LoadedStaples {
     /// Returns the response to a handshake with a certificate. An unknown certificate is noted, and `CAME` notified.
@@ -45,7 +45,7 @@ impl LoadedStaples {
         }
         if all.len() < LOADED_MAX {
             let chain = Arc::clone(&pair.chain);
-            all.insert(id, Loaded { chain, response: None, end: 0, at: 0, used: now });
+            all.insert(id, LoadedCertificates { chain, response: None, end: 0, at: 0, used: now });
             CAME.notify_waiters();
         }
         None
@@ -141,7 +141,13 @@ mod tests {
         for n in 0..LOADED_MAX {
             let mut id = [0; 32];
             id[..8].copy_from_slice(&n.to_be_bytes());
-            let loaded = Loaded { chain: Arc::default(), response: None, end: 0, at: 0, used: clock::unix_seconds() };
+            let loaded = LoadedCertificates {
+                chain: Arc::default(),
+                response: None,
+                end: 0,
+                at: 0,
+                used: clock::unix_seconds(),
+            };
             staples.0.lock().expect("not poisoned").insert(id, loaded);
         }
         assert_eq!(staples.response(&pair), None);

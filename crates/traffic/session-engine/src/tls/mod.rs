@@ -17,16 +17,16 @@ mod upstream;
 mod values;
 mod variables;
 
-pub use cache::{OcspCache, Sessions};
-pub use commands::{Command, Commanded};
+pub use cache::{OcspCache, SslSessionCache};
+pub use commands::{CommandRules, ConfCommand};
 pub use dynamic::Dynamic;
-pub use files::{authorities, crls, key_pair, unopened};
+pub use files::{key_pair, load_authorities, load_crls, unopened_message};
 pub use key_log::KeyLogFile;
 pub use ocsp::AskAuthorities;
-pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, asking, server};
-pub use stapling::{Certified, Stapler, Staples};
-pub use upstream::{UpstreamTls, UpstreamTlsConf, VerifyNames, Wanted};
-pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, passwords};
+pub use server::{Loaders, Ocsp, ServerSaid, ServerTls, Verify, client_ocsp, server_rules};
+pub use stapling::{StapleOwner, Stapler, Staples};
+pub use upstream::{UpstreamTls, UpstreamTlsConf, UpstreamTlsRequest, VerifyNames};
+pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, split_passwords};
 pub use variables::Rows as Variables;
 
 use ::tls::TlsError;
@@ -34,16 +34,18 @@ use ::upstream::HandshakeError;
 use std::sync::Arc;
 
 /// Wall clock of the threads, in seconds since 1970.
-pub fn clock() -> tls::Clock {
+pub fn wall_clock() -> tls::Clock {
     Arc::new(|| u64::try_from(base::clock::unix_seconds()).unwrap_or(0))
 }
 
 /// Returns the reason of a refused certificate, as the metrics classify it.
-pub fn verify_failure(verdict: ::tls::verify::Verdict) -> metrics::VerifyFailure {
+pub fn verify_failure(verdict: ::tls::verify::VerifyVerdict) -> metrics::VerifyFailure {
     match verdict {
-        ::tls::verify::Verdict::EXPIRED | ::tls::verify::Verdict::NOT_YET_VALID => metrics::VerifyFailure::ExpiredCert,
-        ::tls::verify::Verdict::REVOKED => metrics::VerifyFailure::RevokedCert,
-        ::tls::verify::Verdict::HOST => metrics::VerifyFailure::HostnameMismatch,
+        ::tls::verify::VerifyVerdict::EXPIRED | ::tls::verify::VerifyVerdict::NOT_YET_VALID => {
+            metrics::VerifyFailure::ExpiredCert
+        }
+        ::tls::verify::VerifyVerdict::REVOKED => metrics::VerifyFailure::RevokedCert,
+        ::tls::verify::VerifyVerdict::HOST => metrics::VerifyFailure::HostnameMismatch,
         _ => metrics::VerifyFailure::Other,
     }
 }
@@ -52,7 +54,7 @@ pub fn verify_failure(verdict: ::tls::verify::Verdict) -> metrics::VerifyFailure
 pub fn handshake_words(why: &HandshakeError) -> String {
     match why {
         HandshakeError::Closed => "peer closed connection in SSL handshake".into(),
-        HandshakeError::Io(e) => format!("SSL_do_handshake() failed {}", observe::os(e)),
+        HandshakeError::Io(e) => format!("SSL_do_handshake() failed {}", observe::os_error(e)),
         HandshakeError::Tls(TlsError::NotTls) => {
             "SSL_do_handshake() failed (SSL: error:0A00010B:SSL routines::wrong version number)".into()
         }

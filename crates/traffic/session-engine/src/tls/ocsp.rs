@@ -3,13 +3,13 @@
 
 use super::asking::Responder;
 use crate::Session;
-use crate::upstreams::Resolving;
+use crate::upstreams::ResolveRules;
 use base::clock;
-use observe::Level;
+use observe::Severity;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tls::PeerCertificate;
-use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check};
+use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check_response};
 use tls::x509::Certificate;
 
 const FAILED: &str = "certificate status request failed";
@@ -60,7 +60,7 @@ impl AskAuthorities {
         certificate: &Certificate,
         path: &[Certificate],
         at: usize,
-        resolving: Option<&Resolving>,
+        resolving: Option<&ResolveRules>,
     ) -> Result<Status, String> {
         let issuer = path.get(at + 1).ok_or("no issuer of the certificate")?;
         let id = CertificateId::of(certificate, issuer).ok_or("OCSP_cert_to_id() failed")?;
@@ -78,7 +78,7 @@ impl AskAuthorities {
         };
         let response = responder.ask(&id, resolving).await?;
         let now = clock::unix_seconds();
-        let answer = check(&response, &id, issuer, path, Signer::Authorised, now)?;
+        let answer = check_response(&response, &id, issuer, path, Signer::Authorised, now)?;
         if let Some(answers) = &self.answers {
             answers.put(id, answer, now);
         }
@@ -90,7 +90,7 @@ impl AskAuthorities {
         &self,
         s: &S,
         peer: &PeerCertificate,
-        resolving: Option<Resolving>,
+        resolving: Option<ResolveRules>,
     ) -> Option<&'static str> {
         let asked = if self.leaf { 1 } else { peer.path.len() };
         // The anchor needs no check.
@@ -101,7 +101,7 @@ impl AskAuthorities {
                 Ok(Status::Revoked) => return Some("certificate revoked"),
                 Ok(Status::Unknown) => return Some("certificate status unknown"),
                 Err(why) => {
-                    s.log(Level::Error, format_args!("{why}"));
+                    s.log(Severity::Error, format_args!("{why}"));
                     return Some(FAILED);
                 }
             }

@@ -3,16 +3,16 @@
 use super::ServerTls;
 use crate::AreaTypes;
 use crate::names::ServerName;
-use conf_schema::{At, Complaint, Cx, Level};
-use tls::ciphers::{self, Lost};
-use tls::review::review;
+use conf_schema::{At, Complaint, ComplaintLevel, Cx};
+use tls::ciphers::{self, LostSuites};
+use tls::review::review_pair;
 
-pub fn certificates<A: AreaTypes>(tls: &ServerTls<A>, cx: &mut Cx) {
+pub fn report_certificates<A: AreaTypes>(tls: &ServerTls<A>, cx: &mut Cx) {
     let Some(rules) = &tls.rules else { return };
     let now = base::clock::unix_seconds();
     for pair in rules.certificates().pairs() {
-        for concern in review(pair, &[], now).iter().filter(|c| c.is_of_time()) {
-            let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(concern.to_string()) };
+        for concern in review_pair(pair, &[], now).iter().filter(|c| c.is_of_time()) {
+            let complaint = Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(concern.to_string()) };
             if !cx.warnings.contains(&complaint) {
                 cx.warnings.push(complaint);
             }
@@ -23,13 +23,13 @@ pub fn certificates<A: AreaTypes>(tls: &ServerTls<A>, cx: &mut Cx) {
 /// Configured cipher strings with their losses, in `Cx`.
 #[derive(Default)]
 struct LostCiphers {
-    lost: Lost,
+    lost: LostSuites,
     at: At,
 }
 
 /// Records the suites lost by a block's `ssl_ciphers`, except defaults.
 pub fn note_ciphers(cx: &mut Cx, ciphers: &str, at: At) {
-    let lost = ciphers::lost(ciphers);
+    let lost = ciphers::lost_suites(ciphers);
     if at.line == 0 || lost.is_empty() {
         return;
     }
@@ -40,13 +40,13 @@ pub fn note_ciphers(cx: &mut Cx, ciphers: &str, at: At) {
     noted.lost.add(lost);
 }
 
-/// Start of the warning of [`ciphers`].
+/// Start of the warning of [`ciphers_complaint`].
 pub const CIPHERS: &str = "\"ssl_ciphers\": ";
 /// Words beyond this number are counted, not named.
 const WORDS_MAX: usize = 8;
 
 /// A single warning for all cipher strings: ignored words and lost clients.
-pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
+pub fn ciphers_complaint(cx: &mut Cx) -> Option<Complaint> {
     let LostCiphers { lost, at } = cx.take();
     if lost.is_empty() {
         return None;
@@ -70,7 +70,7 @@ pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
     let hint =
         "TLS 1.3, and TLS 1.2 with ECDHE and AES-GCM or ChaCha20, are what there is; every browser since 2015 has it";
     Some(Complaint {
-        level: Level::Warn,
+        level: ComplaintLevel::Warn,
         span: Some(at.span),
         line: at.line,
         hint: Some(hint.into()),
@@ -79,7 +79,7 @@ pub fn ciphers(cx: &mut Cx) -> Option<Complaint> {
 }
 
 /// Names of a server that a certificate can contain.
-pub fn hosts<A: AreaTypes>(names: &[ServerName<A>]) -> Vec<String> {
+pub fn certificate_hosts<A: AreaTypes>(names: &[ServerName<A>]) -> Vec<String> {
     let exact = names.iter().filter_map(|name| match name {
         ServerName::Exact(host) if host.contains(&b'.') => Some(String::from_utf8_lossy(host).into_owned()),
         _ => None,

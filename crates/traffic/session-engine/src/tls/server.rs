@@ -1,18 +1,18 @@
 //! Builds a server's TLS rules from directives (nginx: `ngx_http_ssl_merge_srv_conf`, `ngx_stream_ssl_merge_srv_conf`).
 
 use super::asking::Responder;
-use super::cache::{OcspCache, Sessions};
+use super::cache::{OcspCache, SslSessionCache};
 use super::loaded::LoadedStaples;
 use super::ocsp::{Answers, AskAuthorities};
 use super::stapling::Staples;
-use super::{CacheOf, Ciphers, Command, Commanded, Dynamic, KeyLogFile, Passwords, Pem, TlsProtocols, report};
+use super::{CacheOf, Ciphers, CommandRules, ConfCommand, Dynamic, KeyLogFile, Passwords, Pem, TlsProtocols, report};
 use crate::AreaTypes;
 use crate::inventory::Inventory;
 use crate::shared_store::StoreSlot;
 use crate::tls::shared_tickets::SharedTickets;
 use crate::zones;
-use conf_schema::value::{List, Text};
-use conf_schema::{Complaint, Cx, Level, Problem};
+use conf_schema::value::{Text, ValueList};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Problem};
 use std::path::Path;
 use std::sync::Arc;
 use tls::certs::{CertificateSet, KeyPair};
@@ -29,10 +29,10 @@ conf_schema::words! {
 }
 
 pub struct ServerSaid<A: AreaTypes> {
-    pub ssl_certificate: Option<List<Pem<A>>>,
-    pub ssl_certificate_key: Option<List<Pem<A>>>,
+    pub ssl_certificate: Option<ValueList<Pem<A>>>,
+    pub ssl_certificate_key: Option<ValueList<Pem<A>>>,
     pub ssl_certificate_cache: CacheOf,
-    pub ssl_ech_file: Option<List<Text>>,
+    pub ssl_ech_file: Option<ValueList<Text>>,
     pub ssl_password_file: Option<Passwords>,
     pub ssl_certificate_compression: bool,
     pub ssl_dhparam: Option<Text>,
@@ -44,9 +44,9 @@ pub struct ServerSaid<A: AreaTypes> {
     pub ssl_client_certificate: Option<Text>,
     pub ssl_trusted_certificate: Option<Text>,
     pub ssl_prefer_server_ciphers: bool,
-    pub ssl_session_cache: Option<Sessions>,
+    pub ssl_session_cache: Option<SslSessionCache>,
     pub ssl_session_tickets: bool,
-    pub ssl_session_ticket_key: Option<List<Text>>,
+    pub ssl_session_ticket_key: Option<ValueList<Text>>,
     pub ssl_session_timeout: u64,
     pub ssl_crl: Option<Text>,
     pub ssl_ocsp: Ocsp,
@@ -56,7 +56,7 @@ pub struct ServerSaid<A: AreaTypes> {
     pub ssl_stapling_file: Option<Text>,
     pub ssl_stapling_responder: Option<Text>,
     pub ssl_stapling_verify: bool,
-    pub ssl_conf_command: Option<List<Command>>,
+    pub ssl_conf_command: Option<ValueList<ConfCommand>>,
     pub ssl_key_log: Option<KeyLogFile>,
     pub ssl_reject_handshake: bool,
     pub buffer_size: usize,
@@ -103,7 +103,7 @@ impl<A: AreaTypes> Loaders<A> {
 }
 
 fn warn(cx: &mut Cx, text: String) {
-    let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+    let complaint = Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(text) };
     if !cx.warnings.contains(&complaint) {
         cx.warnings.push(complaint);
     }
@@ -114,7 +114,7 @@ fn text(value: &Option<Text>) -> Option<String> {
 }
 
 /// Rules of a server; `None`: neither a certificate nor rejection.
-pub fn server<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<Option<ServerTls<A>>, Problem> {
+pub fn server_rules<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<Option<ServerTls<A>>, Problem> {
     let certificates = conf.ssl_certificate.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let keys = conf.ssl_certificate_key.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     if let Some(bare) = certificates.last().filter(|_| keys.len() < certificates.len()) {
@@ -178,7 +178,7 @@ pub fn server<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<Option<
     let commands = conf.ssl_conf_command.as_ref().map(|l| l.0.as_slice()).unwrap_or_default();
     let mut tickets = conf.ssl_session_tickets;
     command(
-        Commanded::read(cx, commands).map_err(|p| p.of("ssl_conf_command"))?,
+        CommandRules::read(cx, commands).map_err(|p| p.of("ssl_conf_command"))?,
         cx,
         conf,
         &mut settings,
@@ -188,7 +188,7 @@ pub fn server<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<Option<
     sessions(conf, cx, &mut settings, tickets).map_err(|p| p.of("ssl_session_ticket_key"))?;
     let staples = stapling(conf, cx, &mut settings).map_err(|p| p.of("ssl_stapling_file"))?;
     let mut warnings = Vec::new();
-    let rules = ServerRules::build(&settings, &super::clock(), &mut warnings).map_err(|why| {
+    let rules = ServerRules::build(&settings, &super::wall_clock(), &mut warnings).map_err(|why| {
         let of = if why.contains("_protocols") { "ssl_protocols" } else { "ssl_ciphers" };
         Problem::says(why).of(of)
     })?;
@@ -210,13 +210,13 @@ fn clients<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx, settings: &mut Serve
             .of("ssl_verify_client"));
     }
     if let Some(file) = client.filter(|_| settings.verify != VerifyClient::Off) {
-        settings.client_authorities = super::authorities(cx, &file).map_err(|p| p.of("ssl_client_certificate"))?;
+        settings.client_authorities = super::load_authorities(cx, &file).map_err(|p| p.of("ssl_client_certificate"))?;
     }
     if let Some(file) = trusted {
-        settings.trusted = super::authorities(cx, &file).map_err(|p| p.of("ssl_trusted_certificate"))?;
+        settings.trusted = super::load_authorities(cx, &file).map_err(|p| p.of("ssl_trusted_certificate"))?;
     }
     if let Some(file) = text(&conf.ssl_crl) {
-        settings.revocations = super::crls(cx, &file).map_err(|p| p.of("ssl_crl"))?;
+        settings.revocations = super::load_crls(cx, &file).map_err(|p| p.of("ssl_crl"))?;
     }
     if conf.ssl_ocsp != Ocsp::Off {
         if settings.verify == VerifyClient::OptionalNoCa {
@@ -233,7 +233,7 @@ fn other_files<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<(), Pr
         let path = cx.conf_full_name(&file);
         let shown = path.display();
         let bytes = cx.store.read(&path).map_err(|why| unopened(&path, "r", &why))?;
-        let blocks = tls::pem::blocks(&bytes).unwrap_or_default();
+        let blocks = tls::pem::parse_blocks(&bytes).unwrap_or_default();
         if !blocks.iter().any(|b| b.label.ends_with("DH PARAMETERS")) {
             return Err(Problem::says(format!(
                 "PEM_read_bio_DHparams(\"{shown}\") failed (SSL: error:0480006C:PEM routines::no start line:Expecting: DH PARAMETERS)"
@@ -248,7 +248,7 @@ fn other_files<A: AreaTypes>(conf: &ServerSaid<A>, cx: &mut Cx) -> Result<(), Pr
 }
 
 fn command<A: AreaTypes>(
-    commanded: Commanded<A>,
+    commanded: CommandRules<A>,
     cx: &mut Cx,
     conf: &ServerSaid<A>,
     settings: &mut ServerSettings,
@@ -289,7 +289,7 @@ fn sessions<A: AreaTypes>(
     let make = |size: u64| SessionCache::new(usize::try_from(size).unwrap_or(usize::MAX));
     settings.sessions = match (&said.shared, said.builtin) {
         (Some((name, size)), _) => {
-            SessionStore::Cache(zones::state("ssl_session_cache", name, *size, b"", || make(*size)))
+            SessionStore::Cache(zones::zone_state("ssl_session_cache", name, *size, b"", || make(*size)))
         }
         (None, Some(count)) => SessionStore::Cache(Arc::new(make(count.saturating_mul(SESSION_BYTES)))),
         (None, None) => SessionStore::None,
@@ -301,7 +301,7 @@ fn sessions<A: AreaTypes>(
     if files.is_empty() {
         // A shared cache's keys survive reloads with it.
         settings.tickets = Some(match &said.shared {
-            Some((name, size)) => zones::state("ssl_ticket_keys", name, *size, b"", TicketKeys::automatic),
+            Some((name, size)) => zones::zone_state("ssl_ticket_keys", name, *size, b"", TicketKeys::automatic),
             None => Arc::new(TicketKeys::automatic()),
         });
         return Ok(());
@@ -309,7 +309,7 @@ fn sessions<A: AreaTypes>(
     if let [word] = files
         && word.str() == "sync"
     {
-        let tickets = zones::state("ssl_ticket_keys", "shared_store", 0, b"", SharedTickets::new);
+        let tickets = zones::zone_state("ssl_ticket_keys", "shared_store", 0, b"", SharedTickets::new);
         settings.tickets = Some(tickets.keys().clone());
         let slot = StoreSlot::for_key(cx, "ssl_session_ticket_key sync");
         let its = slot.clone();
@@ -328,7 +328,9 @@ fn sessions<A: AreaTypes>(
         let bytes = match bytes {
             // Opening a directory succeeds; it has no bytes.
             Err(why) if why.kind() == std::io::ErrorKind::IsADirectory => std::sync::Arc::from([]),
-            read => read.map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", observe::os(&why))))?,
+            read => {
+                read.map_err(|why| Problem::says(format!("open() \"{shown}\" failed {}", observe::os_error(&why))))?
+            }
         };
         if !TICKET_KEY_SIZES.contains(&bytes.len()) {
             return Err(Problem::says(format!("\"{shown}\" must be 48 or 80 bytes")));
@@ -341,13 +343,15 @@ fn sessions<A: AreaTypes>(
 }
 
 /// OCSP settings for client certificates; `None`: no check. Fails on an invalid responder.
-pub fn asking<A: AreaTypes>(conf: &ServerSaid<A>) -> Result<Option<AskAuthorities>, Problem> {
+pub fn client_ocsp<A: AreaTypes>(conf: &ServerSaid<A>) -> Result<Option<AskAuthorities>, Problem> {
     if conf.ssl_ocsp == Ocsp::Off || conf.ssl_verify_client == Verify::Off {
         return Ok(None);
     }
     let answers = match &conf.ssl_ocsp_cache {
         OcspCache::Off => None,
-        OcspCache::Shared(name, size) => Some(zones::state("ssl_ocsp_cache", name, *size, b"", || Answers::new(*size))),
+        OcspCache::Shared(name, size) => {
+            Some(zones::zone_state("ssl_ocsp_cache", name, *size, b"", || Answers::new(*size)))
+        }
     };
     Ok(Some(AskAuthorities {
         leaf: conf.ssl_ocsp == Ocsp::Leaf,
@@ -358,7 +362,7 @@ pub fn asking<A: AreaTypes>(conf: &ServerSaid<A>) -> Result<Option<AskAuthoritie
 
 fn unopened(path: &Path, mode: &str, why: &std::io::Error) -> Problem {
     let shown = path.display().to_string();
-    Problem::says(format!("BIO_new_file(\"{shown}\") failed {}", super::unopened(&shown, mode, why)))
+    Problem::says(format!("BIO_new_file(\"{shown}\") failed {}", super::unopened_message(&shown, mode, why)))
 }
 
 fn responder(url: &Option<Text>, directive: &str) -> Result<Option<Responder>, Problem> {

@@ -6,9 +6,9 @@ use super::asking::Responder;
 use super::loaded::{self, CAME, LeafId, LoadedStaples};
 use crate::AreaTypes;
 use crate::background::{Background, LocalFuture};
-use crate::upstreams::Resolving;
+use crate::upstreams::ResolveRules;
 use base::clock;
-use observe::{ErrorLog, Level};
+use observe::{ErrorLog, Severity};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::pin::pin;
@@ -16,8 +16,8 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tls::certs::{CertificateSet, KeyPair};
-use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check};
-use tls::verify::signed;
+use tls::ocsp::{CertificateId, OcspResponse, Signer, Status, check_response};
+use tls::verify::verify_signature;
 use tls::x509::{Certificate, name};
 
 /// Seconds until the next fetch after a failure, and at most after success.
@@ -50,8 +50,8 @@ impl Staples {
     pub fn issuer(&self, chain: &[Certificate]) -> Option<Certificate> {
         let leaf = chain.first()?;
         let issued = |c: &&Certificate| {
-            name::same(leaf.issuer(), c.subject())
-                && signed(c.spki(), leaf.signature_algorithm(), leaf.tbs(), leaf.signature())
+            name::same_name(leaf.issuer(), c.subject())
+                && verify_signature(c.spki(), leaf.signature_algorithm(), leaf.tbs(), leaf.signature())
         };
         chain.iter().skip(1).chain(&self.known).find(issued).cloned()
     }
@@ -69,11 +69,11 @@ impl Staples {
 }
 
 /// A plan whose servers may have certificates.
-pub trait Certified: Send + Sync + 'static {
+pub trait StapleOwner: Send + Sync + 'static {
     type Area: AreaTypes;
     fn servers(&self) -> usize;
     fn tls(&self, server: usize) -> Option<&ServerTls<Self::Area>>;
-    fn resolving(&self, server: usize) -> Option<Resolving>;
+    fn resolving(&self, server: usize) -> Option<ResolveRules>;
 }
 
 pub struct Stapler<P>(PhantomData<fn(P)>);
@@ -85,7 +85,7 @@ impl<P> Default for Stapler<P> {
 }
 
 /// A configured certificate, by the numbers of its server and of its pair.
-struct Configured {
+struct StapleSettings {
     server: usize,
     pair: usize,
     /// Seconds since 1970: the next fetch, and the end of the response; `i64::MAX`: none.
@@ -96,33 +96,33 @@ struct Configured {
 /// A certificate whose response is due.
 struct Due {
     server: usize,
-    subject: Subject,
+    subject: StapleSubject,
     chain: Arc<Vec<Certificate>>,
     /// Host and port of the responder.
     host: String,
 }
 
 #[derive(Clone, Copy)]
-enum Subject {
+enum StapleSubject {
     /// Index of [`Fetches::configured`].
     Configured(usize),
     Loaded(LeafId),
 }
 
-type Fetched = Result<Option<(Vec<u8>, OcspResponse)>, String>;
+type FetchedResponse = Result<Option<(Vec<u8>, OcspResponse)>, String>;
 
 /// The certificates of a plan, those that are due, and the fetches under way.
 struct Fetches {
-    configured: Vec<Configured>,
+    configured: Vec<StapleSettings>,
     /// The plan has certificates that are loaded per connection.
     loads: bool,
     /// Seconds since 1970: the time of the next fetch that is neither queued nor under way.
     next: i64,
     queue: VecDeque<Due>,
-    running: Vec<(Due, LocalFuture<Fetched>)>,
+    running: Vec<(Due, LocalFuture<FetchedResponse>)>,
 }
 
-impl<P: Certified> Background<P> for Stapler<P> {
+impl<P: StapleOwner> Background<P> for Stapler<P> {
     fn run(self: Arc<Self>, plan: Weak<P>, log: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             let mut fetches = Fetches::of(plan.upgrade().as_deref());
@@ -169,11 +169,11 @@ fn after(answer: &OcspResponse, now: i64) -> i64 {
 }
 
 fn complain(log: &ErrorLog, why: &str) {
-    log.log(Level::Error, 0, format_args!("OCSP stapling: {why}"));
+    log.log(Severity::Error, 0, format_args!("OCSP stapling: {why}"));
 }
 
 /// Sets or removes the response of a configured certificate.
-fn install<P: Certified>(plan: &P, of: &Configured, response: Option<Vec<u8>>) {
+fn install<P: StapleOwner>(plan: &P, of: &StapleSettings, response: Option<Vec<u8>>) {
     let Some(rules) = plan.tls(of.server).and_then(|tls| tls.rules.as_ref()) else { return };
     let set = rules.certificates();
     let pairs = set.pairs().iter().enumerate();
@@ -182,20 +182,20 @@ fn install<P: Certified>(plan: &P, of: &Configured, response: Option<Vec<u8>>) {
 }
 
 impl Fetches {
-    fn of<P: Certified>(plan: Option<&P>) -> Fetches {
+    fn of<P: StapleOwner>(plan: Option<&P>) -> Fetches {
         let (mut configured, mut loads) = (Vec::new(), false);
         for (server, tls) in plan.iter().flat_map(|plan| (0..plan.servers()).filter_map(|i| Some((i, plan.tls(i)?)))) {
             let (Some(_), Some(rules)) = (&tls.staples, &tls.rules) else { continue };
             loads |= tls.certificates.is_some();
             let pairs = 0..rules.certificates().pairs().len();
-            configured.extend(pairs.map(|pair| Configured { server, pair, at: 0, end: i64::MAX }));
+            configured.extend(pairs.map(|pair| StapleSettings { server, pair, at: 0, end: i64::MAX }));
         }
         Fetches { configured, loads, next: 0, queue: VecDeque::new(), running: Vec::new() }
     }
 
     /// Removes the responses that have ended, as nginx, which sends none of them: their fetches may be late. Returns the time of
     /// the next end.
-    fn remove_ended<P: Certified>(&mut self, plan: &P, now: i64) -> i64 {
+    fn remove_ended<P: StapleOwner>(&mut self, plan: &P, now: i64) -> i64 {
         for one in self.configured.iter_mut().filter(|one| one.end <= now) {
             one.end = i64::MAX;
             install(plan, one, None);
@@ -204,7 +204,7 @@ impl Fetches {
     }
 
     /// Queues the certificates whose time of a fetch has come.
-    fn collect<P: Certified>(&mut self, plan: &P, now: i64) {
+    fn collect<P: StapleOwner>(&mut self, plan: &P, now: i64) {
         let host = |staples: &Staples, chain: &[Certificate]| {
             let responder = chain.first().and_then(|leaf| staples.responder(leaf).ok());
             responder.map(|responder| responder.host().to_string()).unwrap_or_default()
@@ -216,14 +216,14 @@ impl Fetches {
             let set = rules.certificates();
             let Some(pair) = set.pairs().get(one.pair) else { continue };
             let (chain, host) = (Arc::clone(&pair.chain), host(staples, &pair.chain));
-            self.queue.push_back(Due { server: one.server, subject: Subject::Configured(index), chain, host });
+            self.queue.push_back(Due { server: one.server, subject: StapleSubject::Configured(index), chain, host });
         }
         let mut next = self.configured.iter().map(|one| one.at).min().unwrap_or(i64::MAX);
         for server in 0..plan.servers() {
             let Some(staples) = plan.tls(server).and_then(|tls| tls.staples.as_ref()) else { continue };
             for (id, chain) in staples.loaded.take_due(now) {
                 let host = host(staples, &chain);
-                self.queue.push_back(Due { server, subject: Subject::Loaded(id), chain, host });
+                self.queue.push_back(Due { server, subject: StapleSubject::Loaded(id), chain, host });
             }
             next = next.min(staples.loaded.next().unwrap_or(i64::MAX));
         }
@@ -231,7 +231,7 @@ impl Fetches {
     }
 
     /// Starts fetches within the limits.
-    fn start<P: Certified>(&mut self, plan: &Arc<P>) {
+    fn start<P: StapleOwner>(&mut self, plan: &Arc<P>) {
         let mut at = 0;
         while let Some(due) = self.queue.get(at).filter(|_| self.running.len() < FETCHES_MAX) {
             if self.running.iter().filter(|(other, _)| other.host == due.host).count() >= FETCHES_OF_RESPONDER_MAX {
@@ -248,7 +248,7 @@ impl Fetches {
         }
     }
 
-    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<(Due, Fetched)> {
+    fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<(Due, FetchedResponse)> {
         for at in 0..self.running.len() {
             let Some((_, fetch)) = self.running.get_mut(at) else { continue };
             if let Poll::Ready(fetched) = fetch.as_mut().poll(cx) {
@@ -259,7 +259,7 @@ impl Fetches {
     }
 
     /// Uses a response, and plans the next fetch.
-    fn ended<P: Certified>(&mut self, plan: &P, due: &Due, fetched: Fetched, log: &ErrorLog) {
+    fn ended<P: StapleOwner>(&mut self, plan: &P, due: &Due, fetched: FetchedResponse, log: &ErrorLog) {
         clock::update();
         let now = clock::unix_seconds();
         let at = match &fetched {
@@ -273,7 +273,7 @@ impl Fetches {
         let response = fetched.ok().flatten().map(|(octets, answer)| (octets, answer.next_update.unwrap_or(i64::MAX)));
         self.next = self.next.min(at);
         match due.subject {
-            Subject::Configured(index) => {
+            StapleSubject::Configured(index) => {
                 let Some(one) = self.configured.get_mut(index) else { return };
                 one.at = at;
                 if let Some((octets, end)) = response {
@@ -281,7 +281,7 @@ impl Fetches {
                     install(plan, one, Some(octets));
                 }
             }
-            Subject::Loaded(id) => {
+            StapleSubject::Loaded(id) => {
                 let Some(staples) = plan.tls(due.server).and_then(|tls| tls.staples.as_ref()) else { return };
                 match response {
                     Some((octets, end)) => staples.loaded.put(&id, octets, end, at),
@@ -293,14 +293,14 @@ impl Fetches {
 }
 
 /// Fetches a response; `None`: the certificate has no issuer or responder, as the configuration's test has told.
-async fn fetch(staples: &Staples, chain: &[Certificate], resolving: Option<Resolving>) -> Fetched {
+async fn fetch(staples: &Staples, chain: &[Certificate], resolving: Option<ResolveRules>) -> FetchedResponse {
     let Some(leaf) = chain.first() else { return Ok(None) };
     let (Some(issuer), Ok(responder)) = (staples.issuer(chain), staples.responder(leaf)) else { return Ok(None) };
     let id = CertificateId::of(leaf, &issuer).ok_or("OCSP_cert_to_id() failed")?;
     let response = responder.ask(&id, resolving.as_ref()).await?;
     let signer = if staples.verify { Signer::Authorised } else { Signer::Any };
     let chain: Vec<Certificate> = chain.iter().chain(&staples.known).cloned().collect();
-    let answer = check(&response, &id, &issuer, &chain, signer, clock::unix_seconds())?;
+    let answer = check_response(&response, &id, &issuer, &chain, signer, clock::unix_seconds())?;
     if answer.status != Status::Good {
         let status = if answer.status == Status::Revoked { "revoked" } else { "unknown" };
         return Err(format!("certificate status \"{status}\" in the OCSP response"));
@@ -316,7 +316,7 @@ mod tests {
 
     struct TestPlan(Vec<ServerTls<TestArea>>);
 
-    impl Certified for TestPlan {
+    impl StapleOwner for TestPlan {
         type Area = TestArea;
         fn servers(&self) -> usize {
             self.0.len()
@@ -324,7 +324,7 @@ mod tests {
         fn tls(&self, server: usize) -> Option<&ServerTls<TestArea>> {
             self.0.get(server)
         }
-        fn resolving(&self, _: usize) -> Option<Resolving> {
+        fn resolving(&self, _: usize) -> Option<ResolveRules> {
             None
         }
     }
@@ -336,7 +336,7 @@ mod tests {
         let pair = pair.expect("a pair");
         let server = |responder: &&str| {
             let settings = ServerSettings { certificates: vec![pair.clone()], ..ServerSettings::default() };
-            let rules = ServerRules::build(&settings, &crate::tls::clock(), &mut Vec::new()).expect("rules");
+            let rules = ServerRules::build(&settings, &crate::tls::wall_clock(), &mut Vec::new()).expect("rules");
             let staples = Staples {
                 responder: Some(Responder::parse(responder).expect("a URL")),
                 verify: false,

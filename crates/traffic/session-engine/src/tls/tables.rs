@@ -10,9 +10,9 @@ macro_rules! basic_tls_directives {
             pub struct $Plan from $Input {
                 /// Certificate chain in PEM, the server's certificate first. May be repeated for several kinds of keys.
                 /// A file, `data:` followed by the text, or a string with variables.
-                ssl_certificate: conf_schema::value::List<$crate::tls::Pem<$Area>>,
+                ssl_certificate: conf_schema::value::ValueList<$crate::tls::Pem<$Area>>,
                 /// Private key of the certificate at the same position of the list.
-                ssl_certificate_key: conf_schema::value::List<$crate::tls::Pem<$Area>>,
+                ssl_certificate_key: conf_schema::value::ValueList<$crate::tls::Pem<$Area>>,
                 /// File with passwords of encrypted keys, one per line.
                 ssl_password_file: $crate::tls::Passwords,
                 /// Compresses certificates for clients that support it (RFC 8879, zlib).
@@ -42,12 +42,12 @@ macro_rules! basic_tls_directives {
                 /// Prefers the server's order of cipher suites over the client's.
                 ssl_prefer_server_ciphers: conf_schema::value::Flag = "off",
                 /// Session cache; all threads share one, whatever its name.
-                ssl_session_cache: $crate::tls::Sessions,
+                ssl_session_cache: $crate::tls::SslSessionCache,
                 /// Enables session tickets.
                 ssl_session_tickets: conf_schema::value::Flag = "on",
                 /// File of 48 or 80 bytes with a ticket key; the first file encrypts, all decrypt. `sync` alone: all servers of
                 /// the `shared_store`, which needs `key_file`, have one key, another one each hour.
-                ssl_session_ticket_key: conf_schema::value::List<conf_schema::value::Text>,
+                ssl_session_ticket_key: conf_schema::value::ValueList<conf_schema::value::Text>,
                 /// Time during which a session can be resumed.
                 ssl_session_timeout: conf_schema::value::Sec = "5m",
                 /// Certificate revocation lists in PEM, one for every CA of the chain.
@@ -56,7 +56,7 @@ macro_rules! basic_tls_directives {
                 /// Differs: Certificate, PrivateKey, CipherString, Ciphersuites, Curves, Groups, MinProtocol,
                 /// MaxProtocol, Protocol and the Options SessionTicket and ServerPreference are supported; others are
                 /// errors.
-                ssl_conf_command: conf_schema::value::List<$crate::tls::Command>,
+                ssl_conf_command: conf_schema::value::ValueList<$crate::tls::ConfCommand>,
                 $($own)*
             }
         }
@@ -117,7 +117,7 @@ macro_rules! server_tls_directives {
                     ssl_certificate_cache: $crate::tls::CacheOf = "off",
                     /// Keys for Encrypted ClientHello.
                     /// No effect: not available; -t warns.
-                    ssl_ech_file: conf_schema::value::List<conf_schema::value::Text>,
+                    ssl_ech_file: conf_schema::value::ValueList<conf_schema::value::Text>,
                     /// Checks the revocation of client certificates by OCSP.
                     ssl_ocsp: $crate::tls::Ocsp = "off",
                     /// URL of the OCSP responder, instead of the one in the certificate.
@@ -192,7 +192,7 @@ macro_rules! upstream_tls_directives {
                 $ciphers: conf_schema::value::Text = "DEFAULT",
                 /// OpenSSL configuration command.
                 /// Differs: as `ssl_conf_command`.
-                $conf_command: conf_schema::value::List<$crate::tls::Command>,
+                $conf_command: conf_schema::value::ValueList<$crate::tls::ConfCommand>,
                 /// Certificate revocation lists in PEM, one for every CA of the chain.
                 $crl: conf_schema::value::Text,
                 /// Name that the server's certificate is verified against, and that is sent with SNI.

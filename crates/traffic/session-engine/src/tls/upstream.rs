@@ -1,10 +1,10 @@
 //! TLS towards upstream servers: a location's settings under any prefix.
 
 use super::values::{CacheOf, Passwords, Pem, TlsProtocols};
-use super::{Command, Commanded, Dynamic, KeyLogFile, authorities, clock, crls, key_pair};
+use super::{CommandRules, ConfCommand, Dynamic, KeyLogFile, key_pair, load_authorities, load_crls, wall_clock};
 use crate::{AreaTypes, Template};
 use conf_schema::value::Text;
-use conf_schema::{Complaint, Cx, Directive, Level, Problem, Value};
+use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +20,7 @@ pub struct UpstreamTlsConf<'a, A> {
     pub certificate_key: Option<&'a Pem<A>>,
     pub certificate_cache: &'a CacheOf,
     pub ciphers: &'a Text,
-    pub conf_command: &'a [Command],
+    pub conf_command: &'a [ConfCommand],
     pub crl: Option<&'a Text>,
     pub name: Option<&'a Template<A>>,
     pub password_file: Option<&'a Passwords>,
@@ -41,7 +41,7 @@ pub struct UpstreamTlsConf<'a, A> {
 #[derive(Clone, Debug)]
 pub struct VerifyNames(pub Vec<AlternativeName>);
 
-impl Value for VerifyNames {
+impl ValueKind for VerifyNames {
     const SYNTAX: &'static str = "name ...";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let mut names = Vec::new();
@@ -81,7 +81,7 @@ pub struct UpstreamTls<A> {
 
 /// Rules by settings: equal locations share them and their sessions.
 #[derive(Default)]
-struct Built(HashMap<String, Arc<ClientRules>>);
+struct BuiltRules(HashMap<String, Arc<ClientRules>>);
 
 fn word(text: Option<&Text>) -> Option<String> {
     text.map(|t| t.str().into_owned()).filter(|t| !t.is_empty())
@@ -129,18 +129,18 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
         }
         if !self.verify && !self.verify_names.is_empty() {
             let text = format!("\"{prefix}_verify_names\" has no effect with \"{prefix}_verify off\"");
-            let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+            let complaint = Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(text) };
             if !cx.warnings.contains(&complaint) {
                 cx.warnings.push(complaint);
             }
         }
         let key = self.key();
-        let known = cx.get::<Built>().0.get(&key).cloned();
+        let known = cx.get::<BuiltRules>().0.get(&key).cloned();
         let rules = match known {
             Some(rules) => rules,
             None => {
                 let rules = self.rules(cx, fixed, trusted)?;
-                cx.get::<Built>().0.insert(key, Arc::clone(&rules));
+                cx.get::<BuiltRules>().0.insert(key, Arc::clone(&rules));
                 rules
             }
         };
@@ -153,7 +153,7 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
         certificate: Option<(&Pem<A>, &Pem<A>)>,
         trusted: Option<String>,
     ) -> Result<Arc<ClientRules>, Problem> {
-        let commanded = Commanded::<A>::read(cx, self.conf_command)?;
+        let commanded = CommandRules::<A>::read(cx, self.conf_command)?;
         let mut settings = ClientSettings {
             prefix: self.prefix,
             protocols: self.protocols.settings(),
@@ -179,16 +179,16 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
         if self.verify {
             if let Some(file) = trusted {
                 let of = format!("{}_trusted_certificate", self.prefix);
-                settings.trusted = authorities(cx, &file).map_err(|p| p.of(of))?;
+                settings.trusted = load_authorities(cx, &file).map_err(|p| p.of(of))?;
             }
             if let Some(file) = word(self.crl) {
-                settings.revocations = crls(cx, &file)?;
+                settings.revocations = load_crls(cx, &file)?;
             }
         }
         let mut warnings = Vec::new();
-        let rules = ClientRules::build(&settings, &clock(), &mut warnings).map_err(Problem::says)?;
+        let rules = ClientRules::build(&settings, &wall_clock(), &mut warnings).map_err(Problem::says)?;
         for text in warnings {
-            let complaint = Complaint { level: Level::Warn, ..Complaint::emerg(text) };
+            let complaint = Complaint { level: ComplaintLevel::Warn, ..Complaint::emerg(text) };
             if !cx.warnings.contains(&complaint) {
                 cx.warnings.push(complaint);
             }
@@ -197,7 +197,7 @@ impl<A: AreaTypes> UpstreamTlsConf<'_, A> {
     }
 }
 
-pub struct Wanted {
+pub struct UpstreamTlsRequest {
     target: Target,
     certificate: Option<KeyPair>,
     rules: Arc<ClientRules>,
@@ -206,7 +206,7 @@ pub struct Wanted {
 impl<A: AreaTypes> UpstreamTls<A> {
     /// Requirements of a session's connection. `host`: of the URL; `peer`: server's address. Fails when a certificate
     /// cannot be loaded.
-    pub fn wanted(&self, r: &mut A::Session, host: &str, peer: String) -> Result<Wanted, String> {
+    pub fn wanted(&self, r: &mut A::Session, host: &str, peer: String) -> Result<UpstreamTlsRequest, String> {
         let name = match &self.name {
             Some(template) => String::from_utf8_lossy(&template.eval(r)).into_owned(),
             None => host.to_string(),
@@ -224,11 +224,11 @@ impl<A: AreaTypes> UpstreamTls<A> {
             None => None,
         };
         let target = Target { peer, name, send_name: self.send_name, alpn: Vec::new() };
-        Ok(Wanted { target, certificate, rules: Arc::clone(&self.rules) })
+        Ok(UpstreamTlsRequest { target, certificate, rules: Arc::clone(&self.rules) })
     }
 }
 
-impl Wanted {
+impl UpstreamTlsRequest {
     pub fn offer(&mut self, alpn: Vec<Vec<u8>>) {
         self.target.alpn = alpn;
     }
@@ -246,7 +246,7 @@ impl Wanted {
         TlsStream::client(&self.rules, &self.target, self.certificate.as_ref())
     }
 
-    /// [`Wanted::stream`] for QUIC.
+    /// [`UpstreamTlsRequest::stream`] for QUIC.
     pub fn quic(&self) -> Result<ClientCrypto, String> {
         ClientCrypto::new(&self.rules, &self.target, self.certificate.as_ref())
     }

@@ -3,8 +3,8 @@
 use super::dynamic::CertificateCache;
 use crate::acme_clients::PLACEHOLDER;
 use crate::{AreaTypes, Template};
-use conf_schema::value::{arg, decimal, parse_sec};
-use conf_schema::{At, Cx, Directive, Problem, Value};
+use conf_schema::value::{parse_decimal, parse_sec, word_at};
+use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -48,10 +48,10 @@ fn is_of_variable(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || *byte == b'_'
 }
 
-impl<A: AreaTypes> Value for Pem<A> {
+impl<A: AreaTypes> ValueKind for Pem<A> {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?;
+        let word = word_at(d, 0)?;
         // Before a client's first certificate, its placeholder: the variable itself is empty then.
         let own = word.bytes.strip_prefix(CLIENT_VARIABLE).filter(|name| name.iter().all(is_of_variable));
         let text = own.map(|name| [CLIENT_VARIABLE, PLACEHOLDER.as_bytes(), name].concat());
@@ -68,10 +68,10 @@ pub struct Ciphers {
     pub at: At,
 }
 
-impl Value for Ciphers {
+impl ValueKind for Ciphers {
     const SYNTAX: &'static str = "ciphers";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let word = arg(d, 0)?;
+        let word = word_at(d, 0)?;
         let at = At { span: word.span, line: d.line };
         let written = word.span.file.0 != u32::MAX;
         Ok(Ciphers { text: word.text().into_owned(), at: if written { at } else { At::default() } })
@@ -89,10 +89,10 @@ pub struct Passwords {
 /// Longest line (nginx: `NGX_SSL_PASSWORD_BUFFER_SIZE`).
 const LINE_MAX: usize = 4096;
 
-impl Value for Passwords {
+impl ValueKind for Passwords {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let path = cx.conf_full_name(&arg(d, 0)?.text());
+        let path = cx.conf_full_name(&word_at(d, 0)?.text());
         let shown = path.display();
         let unopened = |why: std::io::Error| {
             let call = if why.kind() == std::io::ErrorKind::IsADirectory { "read" } else { "open" };
@@ -105,13 +105,14 @@ impl Value for Passwords {
             return Ok(Passwords { lines: Arc::default(), file: Some(path) });
         }
         let bytes = cx.store.read(&path).map_err(unopened)?;
-        let lines = passwords(&bytes).ok_or_else(|| Problem::says(format!("too long line in \"{shown}\"")).at(0))?;
+        let lines =
+            split_passwords(&bytes).ok_or_else(|| Problem::says(format!("too long line in \"{shown}\"")).at(0))?;
         Ok(Passwords { lines: Arc::new(lines), file: Some(path) })
     }
 }
 
 /// Splits a file of passwords; `None` if a line is too long.
-pub fn passwords(text: &[u8]) -> Option<Vec<Vec<u8>>> {
+pub fn split_passwords(text: &[u8]) -> Option<Vec<Vec<u8>>> {
     let lines = text.split(|c| *c == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let mut all: Vec<Vec<u8>> = lines.filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect();
     if all.iter().any(|line| line.len() >= LINE_MAX) {
@@ -130,7 +131,7 @@ pub enum CacheOf {
     On(Arc<CertificateCache>),
 }
 
-impl Value for CacheOf {
+impl ValueKind for CacheOf {
     const SYNTAX: &'static str = "off | max=N [inactive=time] [valid=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (mut max, mut inactive, mut valid, mut off) = (0, 10, 60, false);
@@ -140,7 +141,7 @@ impl Value for CacheOf {
             match text.split_once('=') {
                 None if text == "off" && d.args.len() == 1 => return Ok(CacheOf::Off),
                 None if text == "off" => off = true,
-                Some(("max", n)) => max = decimal(n).filter(|n| *n > 0).ok_or_else(invalid)?,
+                Some(("max", n)) => max = parse_decimal(n).filter(|n| *n > 0).ok_or_else(invalid)?,
                 Some(("inactive", t)) => inactive = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 Some(("valid", t)) => valid = parse_sec(t.as_bytes()).ok_or_else(invalid)?,
                 _ => return Err(invalid()),
@@ -159,12 +160,12 @@ impl Value for CacheOf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn caches_are_read_as_nginx_reads_them() {
         let read = |text: &str| {
-            let read = CacheOf::parse(&mut Cx::default(), &synthetic("ssl_certificate_cache", text));
+            let read = CacheOf::parse(&mut Cx::default(), &synthetic_directive("ssl_certificate_cache", text));
             read.map_err(|p| format!("{:?}", p.words)).map(|cache| match cache {
                 CacheOf::Off => None,
                 CacheOf::On(cache) => Some((cache.max, cache.inactive, cache.valid)),

@@ -1,8 +1,8 @@
 //! Local address of connections to servers (`proxy_bind`, `tunnel_bind`).
 
 use crate::{AreaTypes, Session, Template};
-use conf_schema::{Cx, Directive, Problem, Value};
-use observe::Level;
+use conf_schema::{Cx, Directive, Problem, ValueKind};
+use observe::Severity;
 use std::net::SocketAddr;
 
 pub struct BindTo<A>(Option<(Template<A>, bool)>);
@@ -17,7 +17,7 @@ impl<A> Clone for BindTo<A> {
 #[derive(Default)]
 pub struct Transparent(pub bool);
 
-impl<A: AreaTypes> Value for BindTo<A> {
+impl<A: AreaTypes> ValueKind for BindTo<A> {
     const SYNTAX: &'static str = "address [transparent] | off";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let template = Template::parse(cx, d)?;
@@ -50,7 +50,7 @@ impl<A: AreaTypes> BindTo<A> {
         let found = address(&text);
         if found.is_none() && !text.is_empty() {
             let shown = String::from_utf8_lossy(&text).into_owned();
-            r.log(Level::Error, format_args!("invalid local address \"{shown}\""));
+            r.log(Severity::Error, format_args!("invalid local address \"{shown}\""));
         }
         (found, *transparent && found.is_some())
     }
@@ -69,12 +69,12 @@ fn address(text: &[u8]) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use conf_schema::table::synthetic;
+    use conf_schema::table::synthetic_directive;
 
     #[test]
     fn forms_of_bind_are_parsed() {
         let parse = |text: &str| {
-            BindTo::<crate::testing::TestArea>::parse(&mut Cx::default(), &synthetic("proxy_bind", text))
+            BindTo::<crate::testing::TestArea>::parse(&mut Cx::default(), &synthetic_directive("proxy_bind", text))
                 .map(|b| b.0.map(|b| b.1))
         };
         assert_eq!(parse("127.0.0.1").expect("an address"), Some(false));

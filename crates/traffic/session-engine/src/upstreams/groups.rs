@@ -4,13 +4,13 @@ use super::state::StateFile;
 use crate::background::{Background, LocalFuture};
 use crate::listen;
 use conf_schema::Problem;
-use conf_schema::value::decimal;
-use observe::{ErrorLog, Level};
+use conf_schema::value::parse_decimal;
+use observe::{ErrorLog, Severity};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use upstream::names::{Naming, Word};
-use upstream::{Group, Roster, Source};
+use upstream::names::{NameTask, Word};
+use upstream::{Group, Roster, ServerSource};
 
 pub struct UpstreamRef<R> {
     pub group: Arc<Group>,
@@ -30,26 +30,26 @@ impl<R> UpstreamRef<R> {
     }
 }
 
-pub struct Groups<R> {
+pub struct AreaGroups<R> {
     blocks: HashMap<String, UpstreamRef<R>>,
     /// Hosts of literal URLs; a URL with variables that names one uses its addresses.
     implied: Arc<Mutex<HashMap<String, UpstreamRef<R>>>>,
-    pub names: Arc<Names>,
+    pub names: Arc<GroupNames>,
 }
 
-impl<R> Clone for Groups<R> {
+impl<R> Clone for AreaGroups<R> {
     fn clone(&self) -> Self {
-        Groups { blocks: self.blocks.clone(), implied: self.implied.clone(), names: self.names.clone() }
+        AreaGroups { blocks: self.blocks.clone(), implied: self.implied.clone(), names: self.names.clone() }
     }
 }
 
-impl<R> Default for Groups<R> {
+impl<R> Default for AreaGroups<R> {
     fn default() -> Self {
-        Groups { blocks: HashMap::new(), implied: Arc::default(), names: Arc::default() }
+        AreaGroups { blocks: HashMap::new(), implied: Arc::default(), names: Arc::default() }
     }
 }
 
-impl<R> Groups<R> {
+impl<R> AreaGroups<R> {
     /// Fails on a duplicate.
     pub fn add(&mut self, name: &str, named: UpstreamRef<R>) -> Result<(), Problem> {
         if self.blocks.insert(name.to_ascii_lowercase(), named).is_some() {
@@ -72,9 +72,9 @@ impl<R> Groups<R> {
 
 /// Name resolution of a configuration's groups, on the control thread.
 #[derive(Default)]
-pub struct Names(Mutex<Vec<Naming>>, Mutex<Vec<(Arc<Roster>, Arc<StateFile>)>>);
+pub struct GroupNames(Mutex<Vec<NameTask>>, Mutex<Vec<(Arc<Roster>, Arc<StateFile>)>>);
 
-impl Names {
+impl GroupNames {
     /// Reads a group's state file before its first request.
     pub fn restore(&self, roster: &Arc<Roster>, file: &Arc<StateFile>) {
         self.1.lock().unwrap_or_else(PoisonError::into_inner).push((roster.clone(), file.clone()));
@@ -86,28 +86,28 @@ impl Names {
     }
     fn log_states(&self, log: &ErrorLog) {
         for why in self.load_states() {
-            log.log(Level::Crit, 0, format_args!("{why}; its group has no servers and cannot be changed"));
+            log.log(Severity::Crit, 0, format_args!("{why}; its group has no servers and cannot be changed"));
         }
         for (_, file) in self.1.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             if let Err(e) = file.check_folder() {
                 let path = file.path.display();
-                let why = observe::os(&e);
-                log.log(Level::Warn, 0, format_args!("the folder of \"{path}\" cannot be written {why}"));
+                let why = observe::os_error(&e);
+                log.log(Severity::Warn, 0, format_args!("the folder of \"{path}\" cannot be written {why}"));
             }
         }
     }
     /// Keeps a group's servers current with its names, if any.
-    pub fn keep(&self, naming: Naming) {
+    pub fn keep(&self, naming: NameTask) {
         if naming.is_needed() {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(naming);
         }
     }
-    fn all(&self) -> Vec<Naming> {
+    fn all(&self) -> Vec<NameTask> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-impl<P: Send + Sync + 'static> Background<P> for Names {
+impl<P: Send + Sync + 'static> Background<P> for GroupNames {
     fn prepare(self: Arc<Self>, _: Arc<P>) -> LocalFuture<()> {
         // At once, before work that needs the servers.
         let _ = self.load_states();
@@ -126,9 +126,9 @@ impl<P: Send + Sync + 'static> Background<P> for Names {
                 let log = log.clone();
                 let say = move |word: Word<'_>| {
                     let level = match word {
-                        Word::Down { .. } => Level::Warn,
-                        Word::Found { .. } => Level::Notice,
-                        Word::Failed { .. } | Word::Target { .. } => Level::Error,
+                        Word::Down { .. } => Severity::Warn,
+                        Word::Found { .. } => Severity::Notice,
+                        Word::Failed { .. } | Word::Target { .. } => Severity::Error,
                     };
                     log.log(level, 0, format_args!("{word}"));
                 };
@@ -141,7 +141,7 @@ impl<P: Send + Sync + 'static> Background<P> for Names {
         let mut words = Vec::new();
         for naming in self.all() {
             for (index, entry) in naming.group.lines().iter().enumerate() {
-                if let Source::Named { host, .. } = &entry.line.source
+                if let ServerSource::Named { host, .. } = &entry.line.source
                     && !naming.group.is_found(index)
                 {
                     let why = "host not found";
@@ -168,13 +168,13 @@ pub fn host_and_port(text: &str) -> Result<(&str, Option<u16>), &'static str> {
     };
     let port = match port {
         None => None,
-        Some(port) => Some(decimal(port).filter(|p| *p > 0).ok_or("invalid port")?),
+        Some(port) => Some(parse_decimal(port).filter(|p| *p > 0).ok_or("invalid port")?),
     };
     if host.is_empty() { Err("no host") } else { Ok((host, port)) }
 }
 
 /// Source of a host's servers: an address, or a name for the system. Fails with nginx's message.
-pub fn source(text: &str) -> Result<Source, String> {
+pub fn server_source(text: &str) -> Result<ServerSource, String> {
     let is_address = text.starts_with("unix:") || text.starts_with('[') || {
         let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
         host.parse::<IpAddr>().is_ok()
@@ -185,17 +185,17 @@ pub fn source(text: &str) -> Result<Source, String> {
             return Err("invalid port".into());
         }
         // nginx reads the port before the address.
-        if text.split_once("]:").is_some_and(|(_, port)| decimal::<u16>(port).is_none()) {
+        if text.split_once("]:").is_some_and(|(_, port)| parse_decimal::<u16>(port).is_none()) {
             return Err("invalid port".into());
         }
-        return Ok(Source::Fixed(listen::addresses(text, 80)?));
+        return Ok(ServerSource::Fixed(listen::parse_addresses(text, 80)?));
     }
     let (host, port) = host_and_port(text)?;
     let fits = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_') || c >= 0x80;
     if !host.bytes().all(fits) {
         return Err("invalid host".into());
     }
-    Ok(Source::Named { host: host.into(), port: port.unwrap_or(80) })
+    Ok(ServerSource::Named { host: host.into(), port: port.unwrap_or(80) })
 }
 
 #[cfg(test)]
@@ -223,20 +223,20 @@ mod tests {
 
     #[test]
     fn sources_are_addresses_or_names() {
-        let named = |host: &str, port| Ok(Source::Named { host: host.into(), port });
-        let fixed = |text: &str| Ok(Source::Fixed(vec![Address::Ip(text.parse().unwrap())]));
+        let named = |host: &str, port| Ok(ServerSource::Named { host: host.into(), port });
+        let fixed = |text: &str| Ok(ServerSource::Fixed(vec![Address::Ip(text.parse().unwrap())]));
         for (text, want) in [
             ("a.example", named("a.example", 80)),
             ("a:81", named("a", 81)),
             ("127.0.0.1:81", fixed("127.0.0.1:81")),
             ("127.0.0.1", fixed("127.0.0.1:80")),
             ("[::1]:81", fixed("[::1]:81")),
-            ("unix:/s", Ok(Source::Fixed(vec![Address::Unix("/s".into())]))),
+            ("unix:/s", Ok(ServerSource::Fixed(vec![Address::Unix("/s".into())]))),
             ("a:0", Err("invalid port".into())),
             ("127.0.0.1:1-5", Err("invalid port".into())),
             ("a b", Err("invalid host".into())),
         ] {
-            assert_eq!(source(text), want, "{text}");
+            assert_eq!(server_source(text), want, "{text}");
         }
     }
 }

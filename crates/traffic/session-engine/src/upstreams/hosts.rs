@@ -1,20 +1,20 @@
 //! Servers of a host in the configuration or a request.
 
-use super::groups::{self, Groups, UpstreamRef, host_and_port};
-use super::resolving::Resolving;
+use super::groups::{self, AreaGroups, UpstreamRef, host_and_port};
+use super::resolving::ResolveRules;
 use conf_schema::{Cx, Problem};
 use net::Address;
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::names::Naming;
-use upstream::{Group, KeepAlive, Line, Method, PeerSpec};
+use upstream::names::NameTask;
+use upstream::{BalanceMethod, Group, KeepAlive, PeerSpec, ServerLine};
 
 /// Group of a host's addresses. An unresolved name has no servers: requests get 502 until it resolves.
 fn implied(host: &str) -> Result<Group, String> {
-    let line = Line { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::source(host)? };
-    Ok(Group::new(host, vec![line], Method::RoundRobin, KeepAlive::none(), false))
+    let line = ServerLine { spec: PeerSpec::new(host, Address::Unix("".into())), source: groups::server_source(host)? };
+    Ok(Group::new(host, vec![line], BalanceMethod::RoundRobin, KeepAlive::none(), false))
 }
 
 /// Host with its scheme's port, unless given or 80.
@@ -26,12 +26,12 @@ fn with_port(host: &str, default_port: u16) -> Cow<'_, str> {
 }
 
 /// Servers of a configured host: a group of that name, or its addresses.
-pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<UpstreamRef<R>, Problem> {
-    if let Some(named) = cx.get::<Groups<R>>().get(host) {
+pub fn bind_host<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<UpstreamRef<R>, Problem> {
+    if let Some(named) = cx.get::<AreaGroups<R>>().get(host) {
         return Ok(named.clone());
     }
     if let Ok((name, Some(port))) = host_and_port(host)
-        && cx.get::<Groups<R>>().get(name).is_some()
+        && cx.get::<AreaGroups<R>>().get(name).is_some()
     {
         return Err(Problem::says(format!("upstream \"{name}\" may not have port {port}")).at(0));
     }
@@ -45,17 +45,17 @@ pub fn bind<R: 'static>(cx: &mut Cx, host: &str, default_port: u16) -> Result<Up
     let group = implied(with_port).map_err(|why| wrong(&why))?;
     let host = with_port;
     let named = UpstreamRef::plain(Arc::new(group));
-    let groups = cx.get::<Groups<R>>();
+    let groups = cx.get::<AreaGroups<R>>();
     let (group, timeout) = (named.group.clone(), Duration::from_secs(30));
-    groups.names.keep(Naming { group, resolver: None, timeout });
+    groups.names.keep(NameTask { group, resolver: None, timeout });
     groups.imply(host, &named);
     Ok(named)
 }
 
 /// Servers of a session's host; `resolving`: the block's resolver.
-pub async fn named<R>(
-    groups: &Groups<R>,
-    resolving: Option<Resolving>,
+pub async fn named_host<R>(
+    groups: &AreaGroups<R>,
+    resolving: Option<ResolveRules>,
     host: &str,
     default_port: u16,
 ) -> Result<UpstreamRef<R>, NoTarget> {
@@ -79,7 +79,7 @@ pub struct NoTarget {
 }
 
 /// Servers of such a host: an address, or a resolved name.
-async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoTarget> {
+async fn found(resolving: Option<ResolveRules>, text: &str) -> Result<Group, NoTarget> {
     let no_host = |why: &str| NoTarget { words: format!("{why} in upstream \"{text}\""), status: 500 };
     if text.starts_with("unix:") {
         return implied(text).map_err(|why| no_host(&why));
@@ -92,7 +92,7 @@ async fn found(resolving: Option<Resolving>, text: &str) -> Result<Group, NoTarg
         Ok(ip) if !is_v6 || ip.is_ipv6() => vec![ip],
         _ if is_v6 => return Err(no_host("invalid IPv6 address")),
         _ => {
-            let Some(Resolving { resolver, timeout }) = resolving else {
+            let Some(ResolveRules { resolver, timeout }) = resolving else {
                 return Err(NoTarget { words: format!("no resolver defined to resolve {host}"), status: 502 });
             };
             let found = resolver.resolve(host, timeout).await.map_err(|why| NoTarget {

@@ -1,9 +1,9 @@
 //! Groups whose servers an API changes: their lines `zone` and `state`, and their entry into the inventory.
 
-use super::groups::Names;
+use super::groups::GroupNames;
 use super::methods::Zone;
 use super::state::StateValue;
-use crate::inventory::{Inventory, Listed};
+use crate::inventory::{Inventory, ListedGroup};
 use crate::zones;
 use conf_schema::{Cx, Problem};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use upstream::Roster;
 ///
 /// # Errors
 /// The group has `server` lines, too, or no `zone`.
-pub fn check(state: Option<&StateValue>, zone: Option<&Zone>, has_servers: bool) -> Result<(), Problem> {
+pub fn check_state(state: Option<&StateValue>, zone: Option<&Zone>, has_servers: bool) -> Result<(), Problem> {
     let problem = |words: &str| Problem::says(words.to_string()).of("state");
     match (state, zone) {
         (Some(_), _) if has_servers => Err(problem("\"server\" and \"state\" directives cannot stand in one upstream")
@@ -26,13 +26,13 @@ pub fn check(state: Option<&StateValue>, zone: Option<&Zone>, has_servers: bool)
 }
 
 /// Returns the state of a group beside its configurations: an earlier one's if area, name and file are equal.
-pub fn roster(name: &str, stream: bool, state: Option<&StateValue>) -> Arc<Roster> {
+pub fn state_roster(name: &str, stream: bool, state: Option<&StateValue>) -> Arc<Roster> {
     let file = state.map(|StateValue(file)| file.path.as_os_str().as_encoded_bytes()).unwrap_or_default();
-    zones::state(if stream { "servers of stream" } else { "servers" }, name, 0, file, Roster::default)
+    zones::zone_state(if stream { "servers of stream" } else { "servers" }, name, 0, file, Roster::default)
 }
 
 /// Enters a group into the inventory, and its file into the work before the first request.
-pub fn list(cx: &mut Cx, listed: Listed, names: &Names) {
+pub fn list_group(cx: &mut Cx, listed: ListedGroup, names: &GroupNames) {
     if let (Some(roster), Some(file)) = (&listed.group.extras.roster, &listed.state) {
         names.restore(roster, file);
     }

@@ -1,9 +1,9 @@
 //! Arguments of the balancers, of `keepalive`, `queue` and `zone`.
 
 use crate::{AreaTypes, Template, zones};
-use conf_schema::value::{decimal, parse_msec, parse_size};
-use conf_schema::{Contexts, Cx, Directive, Problem, Value};
-use upstream::Method;
+use conf_schema::value::{parse_decimal, parse_msec, parse_size};
+use conf_schema::{Contexts, Cx, Directive, Problem, ValueKind};
+use upstream::BalanceMethod;
 use upstream::balance::Time;
 use upstream::group::Queue;
 
@@ -18,7 +18,7 @@ fn invalid(text: &str, index: usize) -> Problem {
 #[derive(Clone, Copy)]
 pub struct Marker;
 
-impl Value for Marker {
+impl ValueKind for Marker {
     const SYNTAX: &'static str = "";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, _: &Directive) -> Result<Self, Problem> {
@@ -37,7 +37,7 @@ impl<A> Clone for HashKey<A> {
     }
 }
 
-impl<A: AreaTypes> Value for HashKey<A> {
+impl<A: AreaTypes> ValueKind for HashKey<A> {
     const SYNTAX: &'static str = "key [consistent]";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
@@ -54,9 +54,9 @@ impl<A: AreaTypes> Value for HashKey<A> {
 }
 
 #[derive(Clone, Copy)]
-pub struct RandomValue(pub Method);
+pub struct RandomValue(pub BalanceMethod);
 
-impl Value for RandomValue {
+impl ValueKind for RandomValue {
     const SYNTAX: &'static str = "[two [least_conn | least_time=header | least_time=last_byte]]";
     const REPEATS: bool = true;
     fn append(&mut self, later: Self) {
@@ -64,10 +64,10 @@ impl Value for RandomValue {
     }
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let method = match (word(d, 0).as_deref(), word(d, 1).as_deref()) {
-            (None, _) => Method::Random,
-            (Some("two"), None | Some("least_conn")) => Method::Two(None),
-            (Some("two"), Some("least_time=header")) => Method::Two(Some(Time::Header)),
-            (Some("two"), Some("least_time=last_byte")) => Method::Two(Some(Time::LastByte)),
+            (None, _) => BalanceMethod::Random,
+            (Some("two"), None | Some("least_conn")) => BalanceMethod::Two(None),
+            (Some("two"), Some("least_time=header")) => BalanceMethod::Two(Some(Time::Header)),
+            (Some("two"), Some("least_time=last_byte")) => BalanceMethod::Two(Some(Time::LastByte)),
             (Some("two"), Some(other)) => return Err(invalid(other, 1)),
             (Some(other), _) => return Err(invalid(other, 0)),
         };
@@ -76,9 +76,9 @@ impl Value for RandomValue {
 }
 
 #[derive(Clone, Copy)]
-pub struct LeastTime(pub Method);
+pub struct LeastTime(pub BalanceMethod);
 
-impl Value for LeastTime {
+impl ValueKind for LeastTime {
     const SYNTAX: &'static str = "header | last_byte [inflight]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let time = match word(d, 0).as_deref() {
@@ -87,8 +87,8 @@ impl Value for LeastTime {
             other => return Err(Problem::says(format!("invalid value \"{}\"", other.unwrap_or_default())).at(0)),
         };
         match word(d, 1).as_deref() {
-            None => Ok(LeastTime(Method::LeastTime { time, inflight: false })),
-            Some("inflight") => Ok(LeastTime(Method::LeastTime { time, inflight: true })),
+            None => Ok(LeastTime(BalanceMethod::LeastTime { time, inflight: false })),
+            Some("inflight") => Ok(LeastTime(BalanceMethod::LeastTime { time, inflight: true })),
             Some(other) => Err(invalid(other, 1)),
         }
     }
@@ -97,11 +97,11 @@ impl Value for LeastTime {
 #[derive(Clone, Copy)]
 pub struct QueueValue(pub Queue);
 
-impl Value for QueueValue {
+impl ValueKind for QueueValue {
     const SYNTAX: &'static str = "number [timeout=time]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = word(d, 0).unwrap_or_default();
-        let max = decimal(&text).filter(|n| *n > 0);
+        let max = parse_decimal(&text).filter(|n| *n > 0);
         let max = max.ok_or_else(|| Problem::says(format!("invalid value \"{text}\"")).at(0))?;
         let mut queue = Queue { max, timeout_ms: 60_000 };
         if let Some(text) = word(d, 1) {
@@ -118,11 +118,11 @@ pub struct KeepaliveValue {
     pub local: bool,
 }
 
-impl Value for KeepaliveValue {
+impl ValueKind for KeepaliveValue {
     const SYNTAX: &'static str = "connections [local]";
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let text = word(d, 0).unwrap_or_default();
-        let connections = decimal::<usize>(&text)
+        let connections = parse_decimal::<usize>(&text)
             .ok_or_else(|| Problem::says(format!("invalid value \"{text}\" in \"keepalive\" directive")).at(0))?;
         match word(d, 1).as_deref() {
             None => Ok(KeepaliveValue { connections, local: false }),
@@ -143,7 +143,7 @@ impl Zone {
     }
 }
 
-impl Value for Zone {
+impl ValueKind for Zone {
     const SYNTAX: &'static str = "name [size]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -161,7 +161,7 @@ impl Value for Zone {
             bytes_given = bytes;
         }
         let kind = Zone::kind(cx.context == Contexts::stream_upstream);
-        zones::share(cx, kind, &name, bytes_given).map_err(|p| p.at(0))?;
+        zones::share_zone(cx, kind, &name, bytes_given).map_err(|p| p.at(0))?;
         Ok(Zone(name))
     }
 }

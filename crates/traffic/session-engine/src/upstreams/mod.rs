@@ -11,5 +11,5 @@ pub mod servers;
 pub mod state;
 
 pub use binding::{BindTo, Transparent};
-pub use groups::{Groups, UpstreamRef, host_and_port};
-pub use resolving::{AreaResolver, ResolverLine, Resolving};
+pub use groups::{AreaGroups, UpstreamRef, host_and_port};
+pub use resolving::{AreaResolver, ResolveRules, ResolverLine};

@@ -2,23 +2,23 @@
 
 use super::groups::host_and_port;
 use conf_schema::value::parse_sec;
-use conf_schema::{Cx, Directive, Problem, Value};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::marker::PhantomData;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::resolver::{NameServer, Resolver};
+use upstream::resolver::{NameResolver, NameServer};
 
 #[derive(Clone, Debug)]
-pub struct Resolving {
-    pub resolver: Arc<Resolver>,
+pub struct ResolveRules {
+    pub resolver: Arc<NameResolver>,
     pub timeout: Duration,
 }
 
 /// Resolver of an area's outermost block, in `Cx`. `R` distinguishes the areas.
 #[derive(Debug)]
 pub struct AreaResolver<R> {
-    pub resolving: Option<Resolving>,
+    pub resolving: Option<ResolveRules>,
     pub timeout: Option<Duration>,
     of: PhantomData<fn(R)>,
 }
@@ -31,9 +31,9 @@ impl<R> Default for AreaResolver<R> {
 
 /// `resolver address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]`
 #[derive(Clone)]
-pub struct ResolverLine(pub Arc<Resolver>);
+pub struct ResolverLine(pub Arc<NameResolver>);
 
-impl Value for ResolverLine {
+impl ValueKind for ResolverLine {
     const SYNTAX: &'static str = "address ... [valid=time] [ipv4=on|off] [ipv6=on|off] [status_zone=zone]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let (mut servers, mut valid, mut ipv4, mut ipv6, mut zone) = (Vec::new(), None, true, true, None);
@@ -80,7 +80,7 @@ impl Value for ResolverLine {
         if servers.is_empty() {
             return Err(Problem::says("no name servers defined"));
         }
-        let resolver = Resolver::new(servers, valid, ipv4, ipv6);
+        let resolver = NameResolver::new(servers, valid, ipv4, ipv6);
         Ok(ResolverLine(Arc::new(match zone {
             Some(name) => resolver.counted_as(&name),
             None => resolver,

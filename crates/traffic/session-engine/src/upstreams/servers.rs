@@ -1,25 +1,25 @@
 //! `server` lines.
 
-use super::groups::{host_and_port, source};
-use conf_schema::value::{decimal, parse_msec, parse_sec};
-use conf_schema::{Cx, Directive, Problem, Value};
+use super::groups::{host_and_port, server_source};
+use conf_schema::value::{parse_decimal, parse_msec, parse_sec};
+use conf_schema::{Cx, Directive, Problem, ValueKind};
 use net::Address;
-use upstream::{Line, PeerSpec, Source};
+use upstream::{PeerSpec, ServerLine, ServerSource};
 
 /// Maximum length of sids and routes (nginx: `NGX_HTTP_UPSTREAM_SID_LEN`).
 const ROUTE_MAX: usize = 32;
 
 #[derive(Clone)]
-pub struct Servers(pub Vec<Line>);
+pub struct Servers(pub Vec<ServerLine>);
 
 /// Servers of a stream group: port required, fewer parameters.
 #[derive(Clone)]
-pub struct StreamServers(pub Vec<Line>);
+pub struct StreamServers(pub Vec<ServerLine>);
 
 /// Parameters that the stream area does not have.
 const HTTP_ALONE: &[&str] = &["slow_start", "drain", "route"];
 
-impl Value for StreamServers {
+impl ValueKind for StreamServers {
     const SYNTAX: &'static str = "address [parameter ...]";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -31,7 +31,8 @@ impl Value for StreamServers {
         }
         let Servers(lines) = Servers::parse(cx, d)?;
         let name = d.args.first().map(|w| w.text().into_owned()).unwrap_or_default();
-        let is_service = lines.iter().any(|line| matches!(&line.source, Source::Resolved { service: Some(_), .. }));
+        let is_service =
+            lines.iter().any(|line| matches!(&line.source, ServerSource::Resolved { service: Some(_), .. }));
         let has_port = name.starts_with("unix:") || host_and_port(&name).is_ok_and(|(_, port)| port.is_some());
         if !has_port && !is_service {
             return Err(Problem::says(format!("no port in upstream \"{name}\"")).at(0));
@@ -43,7 +44,7 @@ impl Value for StreamServers {
     }
 }
 
-impl Value for Servers {
+impl ValueKind for Servers {
     const SYNTAX: &'static str = "address [parameter ...]";
     const REPEATS: bool = true;
     fn parse(_: &mut Cx, d: &Directive) -> Result<Self, Problem> {
@@ -61,7 +62,7 @@ impl Value for Servers {
             }
         }
         let at = |why: &str| Problem::says(format!("{why} in upstream \"{name}\"")).at(0);
-        let mut source = source(&name).map_err(|why| at(&why))?;
+        let mut source = server_source(&name).map_err(|why| at(&why))?;
         match (&source, &service) {
             (_, Some(_)) if !resolve => {
                 let words = format!("service upstream \"{name}\" requires \"resolve\" parameter");
@@ -70,17 +71,17 @@ impl Value for Servers {
             (_, Some(_)) if host_and_port(&name).is_ok_and(|(_, port)| port.is_some()) => {
                 return Err(Problem::says(format!("service upstream \"{name}\" may not have port")).at(0));
             }
-            (Source::Fixed(_), Some(_)) => {
+            (ServerSource::Fixed(_), Some(_)) => {
                 return Err(Problem::says(format!("service upstream \"{name}\" requires domain name")).at(0));
             }
             _ => {}
         }
-        if let Source::Named { host, port } = &source
+        if let ServerSource::Named { host, port } = &source
             && resolve
         {
-            source = Source::Resolved { host: host.clone(), port: *port, service };
+            source = ServerSource::Resolved { host: host.clone(), port: *port, service };
         }
-        Ok(Servers(vec![Line { spec, source }]))
+        Ok(Servers(vec![ServerLine { spec, source }]))
     }
     fn append(&mut self, later: Self) {
         self.0.extend(later.0);
@@ -90,7 +91,7 @@ impl Value for Servers {
 fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
     let invalid = || Problem::says(format!("invalid parameter \"{text}\""));
     let (name, value) = text.split_once('=').map_or((text, None), |(n, v)| (n, Some(v)));
-    let number = || value.and_then(decimal::<u32>).ok_or_else(invalid);
+    let number = || value.and_then(parse_decimal::<u32>).ok_or_else(invalid);
     match (name, value) {
         ("weight", Some(_)) => spec.weight = number().and_then(|n| if n > 0 { Ok(n) } else { Err(invalid()) })?,
         ("max_conns", Some(_)) => spec.max_conns = number()?,
@@ -117,7 +118,7 @@ fn parameter(spec: &mut PeerSpec, text: &str) -> Result<(), Problem> {
 /// A line with `backup` or `slow_start` below a method without backups.
 pub fn check_parameters(block: &Directive) -> Result<(), Problem> {
     let mut takes_backups = true;
-    for line in conf_syntax::directives(block.block.as_deref().unwrap_or_default()) {
+    for line in conf_syntax::list_directives(block.block.as_deref().unwrap_or_default()) {
         match &*line.name.bytes {
             b"hash" | b"ip_hash" | b"random" => takes_backups = false,
             b"least_conn" | b"least_time" => takes_backups = true,

@@ -2,14 +2,14 @@
 
 use super::servers::{Servers, StreamServers};
 use conf_schema::complaint::ProblemWords;
-use conf_schema::{Contexts, Cx, Directive, Problem, Value};
-use conf_syntax::{FileId, Item, Word};
+use conf_schema::{Contexts, Cx, Directive, Problem, ValueKind};
+use conf_syntax::{FileId, TreeItem, Word};
 use keyval::state_file;
-use observe::os;
+use observe::os_error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use upstream::{Line, Roster, Source};
+use upstream::{Roster, ServerLine, ServerSource};
 
 /// Maximum number of bytes of a state file, above that of any list that the API accepts.
 const BYTES_MAX: u64 = 64 << 20;
@@ -24,7 +24,7 @@ pub struct StateFile {
 #[derive(Clone, Debug)]
 pub struct StateValue(pub Arc<StateFile>);
 
-impl Value for StateValue {
+impl ValueKind for StateValue {
     const SYNTAX: &'static str = "file";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
         let name = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
@@ -44,9 +44,9 @@ impl StateFile {
     ///
     /// # Errors
     /// The file cannot be read, or has something other than `server` directives.
-    pub fn read(&self) -> Result<Vec<Line>, String> {
+    pub fn read(&self) -> Result<Vec<ServerLine>, String> {
         let path = self.path.display();
-        let failed = |e: &std::io::Error| format!("open() \"{path}\" failed {}", os(e));
+        let failed = |e: &std::io::Error| format!("open() \"{path}\" failed {}", os_error(e));
         let text = match std::fs::metadata(&self.path).map(|meta| meta.len()) {
             Ok(length) if length > BYTES_MAX => return Err(format!("the state file \"{path}\" is too large")),
             Ok(_) => conf_syntax::read_regular(&self.path).map_err(|e| failed(&e))?,
@@ -59,13 +59,13 @@ impl StateFile {
     ///
     /// # Errors
     /// The failed call and its error; the old file is unchanged.
-    pub fn write(&self, lines: &[Line]) -> Result<(), String> {
+    pub fn write(&self, lines: &[ServerLine]) -> Result<(), String> {
         let mut text = String::new();
         for line in lines {
-            let _ = writeln!(text, "{};", words(line));
+            let _ = writeln!(text, "{};", directive_words(line));
         }
-        let replaced = state_file::replace(&self.path, text.as_bytes());
-        replaced.map_err(|(call, e)| format!("{call}() \"{}\" failed {}", self.path.display(), os(&e)))
+        let replaced = state_file::replace_file(&self.path, text.as_bytes());
+        replaced.map_err(|(call, e)| format!("{call}() \"{}\" failed {}", self.path.display(), os_error(&e)))
     }
     /// Reads the file into a group's roster, once in a process.
     ///
@@ -86,30 +86,30 @@ impl StateFile {
 }
 
 /// Parses the text of a state file; an error has its line.
-fn parse(text: &[u8], stream: bool) -> Result<Vec<Line>, (u32, String)> {
+fn parse(text: &[u8], stream: bool) -> Result<Vec<ServerLine>, (u32, String)> {
     let mut lines = Vec::new();
-    for item in conf_syntax::parse(FileId(u32::MAX), text) {
+    for item in conf_syntax::parse_file(FileId(u32::MAX), text) {
         match item {
-            Item::Directive(d) if d.name.bytes == b"server" && !d.args.is_empty() && d.block.is_none() => {
+            TreeItem::Directive(d) if d.name.bytes == b"server" && !d.args.is_empty() && d.block.is_none() => {
                 let at = d.line;
-                lines.push(read_line(&d, stream).map_err(|problem| (at, said(problem)))?);
+                lines.push(read_line(&d, stream).map_err(|problem| (at, problem_words(problem)))?);
             }
-            Item::Directive(d) => return Err((d.line, "only \"server\" directives may stand".into())),
-            Item::Error(e) => return Err((e.line, "invalid syntax".into())),
-            Item::Comment(_) => {}
+            TreeItem::Directive(d) => return Err((d.line, "only \"server\" directives may stand".into())),
+            TreeItem::Error(e) => return Err((e.line, "invalid syntax".into())),
+            TreeItem::Comment(_) => {}
         }
     }
     Ok(lines)
 }
 
-fn read_line(d: &Directive, stream: bool) -> Result<Line, Problem> {
+fn read_line(d: &Directive, stream: bool) -> Result<ServerLine, Problem> {
     let mut cx = Cx::default();
     let lines = if stream { StreamServers::parse(&mut cx, d)?.0 } else { Servers::parse(&mut cx, d)?.0 };
     lines.into_iter().next().ok_or_else(Problem::invalid)
 }
 
 /// Returns a problem in nginx's words.
-pub fn said(problem: Problem) -> String {
+pub fn problem_words(problem: Problem) -> String {
     match problem.words {
         ProblemWords::Says(words) => words,
         ProblemWords::Directive(words) => format!("\"server\" directive {words}"),
@@ -120,14 +120,14 @@ pub fn said(problem: Problem) -> String {
 ///
 /// # Errors
 /// nginx's message.
-pub fn server(words: &[String], stream: bool) -> Result<Line, Problem> {
+pub fn parse_server(words: &[String], stream: bool) -> Result<ServerLine, Problem> {
     let word = |text: &str| Word { bytes: text.into(), ..Word::default() };
     let args = words.iter().map(|text| word(text)).collect();
     read_line(&Directive { name: word("server"), args, ..Directive::default() }, stream)
 }
 
 /// Writes a time of the configuration: whole seconds if possible.
-pub fn time(ms: u64) -> String {
+pub fn write_time(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{}s", ms / 1000) } else { format!("{ms}ms") }
 }
 
@@ -140,11 +140,11 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns the directive of a line, without its end.
-pub fn words(line: &Line) -> String {
+pub fn directive_words(line: &ServerLine) -> String {
     let spec = &line.spec;
     let mut text = format!("server {}", quoted(&spec.name));
     let mut add = |word: String| _ = write!(text, " {}", quoted(&word));
-    if let Source::Resolved { service, .. } = &line.source {
+    if let ServerSource::Resolved { service, .. } = &line.source {
         add("resolve".into());
         if let Some(service) = service {
             add(format!("service={service}"));
@@ -160,10 +160,10 @@ pub fn words(line: &Line) -> String {
         add(format!("max_fails={}", spec.max_fails));
     }
     if spec.fail_timeout_ms != 10_000 {
-        add(format!("fail_timeout={}", time(spec.fail_timeout_ms)));
+        add(format!("fail_timeout={}", write_time(spec.fail_timeout_ms)));
     }
     if spec.slow_start_ms != 0 {
-        add(format!("slow_start={}", time(spec.slow_start_ms)));
+        add(format!("slow_start={}", write_time(spec.slow_start_ms)));
     }
     if !spec.route.is_empty() {
         add(format!("route={}", spec.route));
@@ -187,7 +187,7 @@ mod tests {
                      server b.example resolve service=http slow_start=1500ms \"route=x y\" drain;\n";
         let lines = parse(text, false).expect("servers");
         assert_eq!(lines.len(), 4);
-        let again: String = lines.iter().map(|line| format!("{};\n", words(line))).collect();
+        let again: String = lines.iter().map(|line| format!("{};\n", directive_words(line))).collect();
         assert_eq!(parse(again.as_bytes(), false), Ok(lines));
         assert!(
             again.contains("server b.example resolve service=http slow_start=1500ms \"route=x y\" drain;\n"),

@@ -50,7 +50,7 @@ pub fn by_key(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: 
     group.round_robin(list, choice, attempts, None)
 }
 
-pub fn consistent(
+pub fn choose_consistent(
     group: &Group,
     list: &[Arc<Peer>],
     members: &Members,

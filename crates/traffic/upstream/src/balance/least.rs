@@ -9,11 +9,22 @@ use std::sync::Arc;
 const STEP_MS: u64 = 20;
 const TIME_MAX_MS: u64 = 5000;
 
-pub fn connections(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
+pub fn fewest_connections(
+    group: &Group,
+    list: &[Arc<Peer>],
+    choice: &Choice<'_>,
+    attempts: &Attempts,
+) -> Option<usize> {
     least(group, list, choice, attempts, |peer| peer.active())
 }
 
-pub fn time(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, time: Time) -> Option<usize> {
+pub fn least_time(
+    group: &Group,
+    list: &[Arc<Peer>],
+    choice: &Choice<'_>,
+    attempts: &Attempts,
+    time: Time,
+) -> Option<usize> {
     for (index, peer) in list.iter().enumerate() {
         if usable(list, index, choice.now, attempts) {
             peer.with_state(|s| {
@@ -24,11 +35,11 @@ pub fn time(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &A
             });
         }
     }
-    least(group, list, choice, attempts, |peer| estimate(peer, choice, time))
+    least(group, list, choice, attempts, |peer| estimate_time(peer, choice, time))
 }
 
 /// Estimated time for a server's pending work (nginx: `ngx_http_upstream_least_time_eta`).
-pub fn estimate(peer: &Peer, choice: &Choice<'_>, time: Time) -> u64 {
+pub fn estimate_time(peer: &Peer, choice: &Choice<'_>, time: Time) -> u64 {
     let mut ms = peer.with_state(|s| {
         let mut ms = match time {
             Time::Header => s.header_time,

@@ -8,7 +8,7 @@ pub(crate) mod rounds;
 mod tests;
 
 use crate::group::{Group, Members};
-use crate::history::Timed;
+use crate::history::TimedRecord;
 use crate::peer::{Peer, PeerState};
 use base::clock::Instant;
 pub use hash::Crc32;
@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
+pub enum BalanceMethod {
     #[default]
     RoundRobin,
     LeastConn,
@@ -39,12 +39,12 @@ pub enum Time {
     LastByte,
 }
 
-impl Method {
+impl BalanceMethod {
     pub fn is_random(self) -> bool {
-        matches!(self, Method::Random | Method::Two(_))
+        matches!(self, BalanceMethod::Random | BalanceMethod::Two(_))
     }
     pub fn takes_backups(self) -> bool {
-        matches!(self, Method::RoundRobin | Method::LeastConn | Method::LeastTime { .. })
+        matches!(self, BalanceMethod::RoundRobin | BalanceMethod::LeastConn | BalanceMethod::LeastTime { .. })
     }
 }
 
@@ -120,7 +120,7 @@ impl Attempts {
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     pub now: Instant,
-    /// Nonzero random number, for [`Method::is_random`].
+    /// Nonzero random number, for [`BalanceMethod::is_random`].
     pub random: u64,
     /// Key of `hash`, or address bytes for `ip_hash` (3 of IPv4, 16 of IPv6).
     pub key: &'a [u8],
@@ -160,10 +160,10 @@ impl PeerLease {
     pub fn answered(&mut self, status: u16, micros: u64, trace_id: Option<impl FnOnce() -> Option<[u8; 16]>>) {
         self.status = status;
         process::UPSTREAM_HEADER.note(micros);
-        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
-            zone.up_at(row::RESPONSES, metrics::class(status));
+        if let Some(zone) = self.peer.zone().map(metrics::MetricZone::here) {
+            zone.up_at(row::RESPONSES, metrics::status_class(status));
             zone.count_code(status);
-            let bucket = metrics::bucket(micros);
+            let bucket = metrics::bucket_index(micros);
             zone.note_in(row::HEADER, bucket, micros);
             if let Some(trace_id) = trace_id {
                 let at_ms = base::clock::unix_millis();
@@ -174,12 +174,12 @@ impl PeerLease {
                     }
                 }
             }
-            self.peer.history().note(Timed::Header, micros);
+            self.peer.history().note(TimedRecord::Header, micros);
         }
     }
     pub fn header(&mut self, ms: u64) {
         self.header_ms = Some(ms);
-        if let Method::LeastTime { time: Time::Header, .. } = self.group.method
+        if let BalanceMethod::LeastTime { time: Time::Header, .. } = self.group.method
             && self.inflight
         {
             self.peer.with_state(|s| s.header_time = crate::peer::average(s.header_time, ms));
@@ -191,7 +191,7 @@ impl PeerLease {
         if let Some(zone) = self.peer.zone() {
             let micros = base::clock::now().micros_since(self.started);
             zone.note(row::HEADER, micros);
-            self.peer.history().note(Timed::Connect, micros);
+            self.peer.history().note(TimedRecord::Connect, micros);
         }
         if is_proof && !self.single {
             self.peer.succeeded(base::clock::now());
@@ -199,7 +199,7 @@ impl PeerLease {
     }
     /// Counts bytes sent to the server and received from it.
     pub fn transferred(&self, sent: u64, received: u64) {
-        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
+        if let Some(zone) = self.peer.zone().map(metrics::MetricZone::here) {
             zone.add(row::SENT, sent);
             zone.add(row::RECEIVED, received);
         }
@@ -207,7 +207,7 @@ impl PeerLease {
     /// Records the first bytes of a stream server.
     pub fn first_byte(&self) {
         if self.peer.zone().is_some() {
-            self.peer.history().note(Timed::FirstByte, base::clock::now().micros_since(self.started));
+            self.peer.history().note(TimedRecord::FirstByte, base::clock::now().micros_since(self.started));
         }
     }
     /// Records a failure; tells whether the server is unavailable now.
@@ -249,7 +249,7 @@ impl Drop for PeerLease {
         if self.status > 0 {
             process::UPSTREAM_RESPONSE.note(now.micros_since(self.started));
         }
-        if let Some(zone) = self.peer.zone().map(metrics::Zone::here) {
+        if let Some(zone) = self.peer.zone().map(metrics::MetricZone::here) {
             zone.down(row::ACTIVE);
             let micros = now.micros_since(self.started);
             zone.note(row::RESPONSE, micros);
@@ -258,7 +258,7 @@ impl Drop for PeerLease {
                 zone.offer(row::RESPONSE, exemplar);
             }
             if !self.over {
-                self.peer.history().note(Timed::Response, micros);
+                self.peer.history().note(TimedRecord::Response, micros);
             }
         }
         if self.inflight {
@@ -272,7 +272,8 @@ impl Drop for PeerLease {
                 self.peer.succeeded(now);
             }
             if let (Some(header_ms), true) = (self.header_ms, self.group.method.keeps_times()) {
-                let counted = matches!(self.group.method, Method::LeastTime { time: Time::Header, inflight: true });
+                let counted =
+                    matches!(self.group.method, BalanceMethod::LeastTime { time: Time::Header, inflight: true });
                 self.peer.with_state(|s| {
                     s.response_time = crate::peer::average(s.response_time, whole_ms);
                     if !counted {
@@ -288,9 +289,9 @@ impl Drop for PeerLease {
     }
 }
 
-impl Method {
+impl BalanceMethod {
     fn keeps_times(self) -> bool {
-        matches!(self, Method::LeastTime { .. } | Method::Two(Some(_)))
+        matches!(self, BalanceMethod::LeastTime { .. } | BalanceMethod::Two(Some(_)))
     }
 }
 
@@ -329,20 +330,20 @@ impl Group {
             let asked = !peer.spec.down && !peer.spec.drain && !peer.full() && peer.sound(choice.now);
             return bound.or((asked && attempts.asked <= attempts.extra).then_some(0));
         }
-        let keyless = matches!(self.method, Method::Hash(_)) && choice.key.is_empty();
+        let keyless = matches!(self.method, BalanceMethod::Hash(_)) && choice.key.is_empty();
         if attempts.misses > MISSES_MAX || keyless || (attempts.in_backup && !self.method.takes_backups()) {
             return self.round_robin(list, choice, attempts, bound);
         }
         match self.method {
-            Method::RoundRobin => self.round_robin(list, choice, attempts, bound),
+            BalanceMethod::RoundRobin => self.round_robin(list, choice, attempts, bound),
             _ if bound.is_some() => bound,
-            Method::LeastConn => least::connections(self, list, choice, attempts),
-            Method::LeastTime { time, .. } => least::time(self, list, choice, attempts, time),
-            Method::IpHash => hash::by_address(self, list, choice, attempts),
-            Method::Hash(false) => hash::by_key(self, list, choice, attempts),
-            Method::Hash(true) => hash::consistent(self, list, members, choice, attempts),
-            Method::Random => random::one(self, list, choice, attempts),
-            Method::Two(time) => random::two(self, list, choice, attempts, time),
+            BalanceMethod::LeastConn => least::fewest_connections(self, list, choice, attempts),
+            BalanceMethod::LeastTime { time, .. } => least::least_time(self, list, choice, attempts, time),
+            BalanceMethod::IpHash => hash::by_address(self, list, choice, attempts),
+            BalanceMethod::Hash(false) => hash::by_key(self, list, choice, attempts),
+            BalanceMethod::Hash(true) => hash::choose_consistent(self, list, members, choice, attempts),
+            BalanceMethod::Random => random::choose_one(self, list, choice, attempts),
+            BalanceMethod::Two(time) => random::choose_two(self, list, choice, attempts, time),
         }
     }
 
@@ -399,9 +400,9 @@ impl Group {
     }
 
     fn taken(self: &Arc<Self>, peer: &Arc<Peer>, single: bool, now: Instant) -> PeerLease {
-        let inflight = matches!(self.method, Method::LeastTime { inflight: true, .. }) && !single;
+        let inflight = matches!(self.method, BalanceMethod::LeastTime { inflight: true, .. }) && !single;
         peer.enter();
-        if let Some(zone) = peer.zone().map(metrics::Zone::here) {
+        if let Some(zone) = peer.zone().map(metrics::MetricZone::here) {
             zone.up(row::REQUESTS);
             zone.rise(row::ACTIVE);
             peer.history().select();

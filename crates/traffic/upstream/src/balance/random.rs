@@ -1,6 +1,6 @@
 //! `random` and `random two`.
 
-use super::least::estimate;
+use super::least::estimate_time;
 use super::{Attempts, Choice, MISSES_MAX, Time, by_weight, usable};
 use crate::group::Group;
 use crate::peer::Peer;
@@ -18,7 +18,7 @@ impl WeightedDraw {
     }
 }
 
-pub fn one(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
+pub fn choose_one(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
     let mut draw = WeightedDraw(choice.random | 1);
     while attempts.misses <= MISSES_MAX {
         let index = draw.draw(list)?;
@@ -31,7 +31,7 @@ pub fn one(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mu
 }
 
 /// `random two`: fewer connections, or faster.
-pub fn two(
+pub fn choose_two(
     group: &Group,
     list: &[Arc<Peer>],
     choice: &Choice<'_>,
@@ -42,7 +42,7 @@ pub fn two(
     let mut first: Option<usize> = None;
     let load = |index: usize| match time {
         None => u128::from(list[index].active()),
-        Some(time) => u128::from(estimate(&list[index], choice, time)),
+        Some(time) => u128::from(estimate_time(&list[index], choice, time)),
     };
     while attempts.misses <= MISSES_MAX {
         let index = draw.draw(list)?;

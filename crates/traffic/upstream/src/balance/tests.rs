@@ -1,22 +1,22 @@
 //! Tests of placement.
 
 use super::*;
-use crate::group::{Line, Source};
-use crate::peer::{Checked, PeerSpec};
+use crate::group::{ServerLine, ServerSource};
+use crate::peer::{CheckState, PeerSpec};
 use crate::pool::KeepAlive;
 use net::Address;
 
-fn lines(weights: &[u32], change: impl Fn(usize, &mut PeerSpec)) -> Vec<Line> {
+fn lines(weights: &[u32], change: impl Fn(usize, &mut PeerSpec)) -> Vec<ServerLine> {
     let line = |(i, weight): (usize, &u32)| {
         let address = Address::Ip(std::net::SocketAddr::from(([127, 0, 0, 1], 9000 + i as u16)));
         let mut spec = PeerSpec { weight: *weight, ..PeerSpec::new(format!("127.0.0.1:{}", 9000 + i), address) };
         change(i, &mut spec);
-        Line { source: Source::Fixed(vec![spec.address.clone()]), spec }
+        ServerLine { source: ServerSource::Fixed(vec![spec.address.clone()]), spec }
     };
     weights.iter().enumerate().map(line).collect()
 }
 
-fn group(name: &str, weights: &[u32], method: Method) -> Arc<Group> {
+fn group(name: &str, weights: &[u32], method: BalanceMethod) -> Arc<Group> {
     Arc::new(Group::new(name, lines(weights, |_, _| {}), method, KeepAlive::default(), true))
 }
 
@@ -40,13 +40,13 @@ fn all(group: &Arc<Group>, choice: &Choice<'_>) -> String {
 
 #[test]
 fn smooth_round_robin() {
-    assert_eq!(run(&group("t1", &[5, 1, 1], Method::RoundRobin), &at(1), 7), "aabacaa");
-    assert_eq!(run(&group("t2", &[1, 1], Method::RoundRobin), &at(1), 4), "abab");
+    assert_eq!(run(&group("t1", &[5, 1, 1], BalanceMethod::RoundRobin), &at(1), 7), "aabacaa");
+    assert_eq!(run(&group("t2", &[1, 1], BalanceMethod::RoundRobin), &at(1), 4), "abab");
 }
 
 #[test]
 fn failures_count_and_are_forgotten() {
-    let g = group("t3", &[1, 1], Method::RoundRobin);
+    let g = group("t3", &[1, 1], BalanceMethod::RoundRobin);
     let mut first = g.choose(&at(1_000_000), &mut g.attempts()).unwrap();
     assert!(first.failed(Instant(1_000_000)), "one failure is enough");
     drop(first);
@@ -57,7 +57,7 @@ fn failures_count_and_are_forgotten() {
 #[test]
 fn a_connection_forgets_failures_only_if_it_proves_that_the_server_listens() {
     for is_proof in [false, true] {
-        let g = group(&format!("t3-{is_proof}"), &[1, 1], Method::RoundRobin);
+        let g = group(&format!("t3-{is_proof}"), &[1, 1], BalanceMethod::RoundRobin);
         let mut first = g.choose(&at(1_000_000), &mut g.attempts()).unwrap();
         first.failed(Instant(1_000_000));
         drop(first);
@@ -71,12 +71,12 @@ fn a_connection_forgets_failures_only_if_it_proves_that_the_server_listens() {
 
 #[test]
 fn one_request_asks_each_server_once_and_backups_last() {
-    let g = group("t4", &[1, 1, 1], Method::LeastConn);
+    let g = group("t4", &[1, 1, 1], BalanceMethod::LeastConn);
     let mut got: Vec<char> = all(&g, &at(1)).chars().collect();
     got.sort_unstable();
     assert_eq!(got, ['a', 'b', 'c']);
     let backed = lines(&[1, 1, 1], |i, spec| spec.backup = i == 2);
-    let g = Arc::new(Group::new("t4b", backed, Method::RoundRobin, KeepAlive::default(), true));
+    let g = Arc::new(Group::new("t4b", backed, BalanceMethod::RoundRobin, KeepAlive::default(), true));
     assert_eq!(run(&g, &at(1), 4), "abab");
     assert_eq!(all(&g, &at(1)), "abc");
 }
@@ -84,7 +84,7 @@ fn one_request_asks_each_server_once_and_backups_last() {
 #[test]
 fn limits_of_connections_hold() {
     let full = lines(&[1, 1], |_, spec| spec.max_conns = 1);
-    let g = Arc::new(Group::new("t4c", full, Method::RoundRobin, KeepAlive::default(), true));
+    let g = Arc::new(Group::new("t4c", full, BalanceMethod::RoundRobin, KeepAlive::default(), true));
     let held: Vec<_> = (0..3).map(|_| g.choose(&at(1), &mut g.attempts())).collect();
     assert_eq!(held.iter().flatten().count(), 2);
     drop(held);
@@ -98,7 +98,13 @@ fn bound_requests_go_where_they_belong() {
         spec.drain = i == 1;
         spec.down = i == 2;
     });
-    for method in [Method::RoundRobin, Method::LeastConn, Method::Hash(true), Method::Hash(false), Method::Random] {
+    for method in [
+        BalanceMethod::RoundRobin,
+        BalanceMethod::LeastConn,
+        BalanceMethod::Hash(true),
+        BalanceMethod::Hash(false),
+        BalanceMethod::Random,
+    ] {
         let name = format!("t4d {method:?}");
         let g = Arc::new(Group::new(&name, some.clone(), method, KeepAlive::default(), true));
         let to = |id: &'static [u8]| Choice { bound: Some(id), key: b"k", ..at(1) };
@@ -112,14 +118,14 @@ fn bound_requests_go_where_they_belong() {
 #[test]
 fn a_server_comes_back_slowly() {
     let slow = lines(&[1, 1], |i, spec| spec.slow_start_ms = if i == 0 { 10_000 } else { 0 });
-    let g = Arc::new(Group::new("t4e", slow, Method::RoundRobin, KeepAlive::default(), true));
+    let g = Arc::new(Group::new("t4e", slow, BalanceMethod::RoundRobin, KeepAlive::default(), true));
     let peer = g.members().primary[0].clone();
     peer.begin_check("c", false, false);
-    peer.check("c", Checked::Unhealthy, Instant(1_000_000));
+    peer.check("c", CheckState::Unhealthy, Instant(1_000_000));
     // A check from before the reload has no effect.
-    assert!(!peer.check("of before", Checked::Healthy, Instant(1_000_000)));
+    assert!(!peer.check("of before", CheckState::Healthy, Instant(1_000_000)));
     assert_eq!(run(&g, &at(1_000_000), 4), "bbbb");
-    peer.check("c", Checked::Healthy, Instant(1_000_000));
+    peer.check("c", CheckState::Healthy, Instant(1_000_000));
     let share = |us| run(&g, &at(us), 100).matches('a').count();
     let (early, later, at_last) = (share(2_000_000), share(6_000_000), share(12_000_000));
     assert!((5..=12).contains(&early) && (28..=36).contains(&later), "{early} {later}");
@@ -129,7 +135,7 @@ fn a_server_comes_back_slowly() {
 #[test]
 fn outages_last_while_checks_or_requests_fail() {
     base::clock::update();
-    let g = group("t4o", &[1], Method::RoundRobin);
+    let g = group("t4o", &[1], BalanceMethod::RoundRobin);
     let peer = g.members().primary[0].clone();
     let outage = || {
         let outages = peer.history().outages();
@@ -139,7 +145,7 @@ fn outages_last_while_checks_or_requests_fail() {
     peer.begin_check("c", true, false);
     assert_eq!(outage(), (true, 0), "until the first check");
     assert!(peer.history().outages().start > 0);
-    for (found, lasts) in [(Checked::Unhealthy, true), (Checked::Healthy, false), (Checked::Unhealthy, true)] {
+    for (found, lasts) in [(CheckState::Unhealthy, true), (CheckState::Healthy, false), (CheckState::Unhealthy, true)] {
         peer.check("c", found, Instant(1_000_000));
         assert_eq!(outage(), (lasts, 0), "{found:?}: health checks do not count as failed requests");
     }
@@ -155,7 +161,7 @@ fn outages_last_while_checks_or_requests_fail() {
 
 #[test]
 fn times_decide_in_steps() {
-    let g = group("t4f", &[1, 1], Method::LeastTime { time: Time::Header, inflight: false });
+    let g = group("t4f", &[1, 1], BalanceMethod::LeastTime { time: Time::Header, inflight: false });
     let peers = g.members();
     peers.primary[0].with_state(|s| s.header_time = 100);
     peers.primary[1].with_state(|s| s.header_time = 15);
@@ -174,7 +180,7 @@ fn checksums_equal_those_of_nginx() {
 
 #[test]
 fn hashes_are_stable() {
-    for method in [Method::Hash(false), Method::Hash(true), Method::IpHash] {
+    for method in [BalanceMethod::Hash(false), BalanceMethod::Hash(true), BalanceMethod::IpHash] {
         let g = group(&format!("t5 {method:?}"), &[1, 2, 3], method);
         for key in ["a", "b", "c"] {
             let choice = Choice { key: key.as_bytes(), ..at(1) };
@@ -187,14 +193,14 @@ fn hashes_are_stable() {
 #[test]
 fn lots_fall_by_weight() {
     // As in nginx, of two idle servers the later drawn one.
-    for method in [Method::Random, Method::Two(None)] {
+    for method in [BalanceMethod::Random, BalanceMethod::Two(None)] {
         let g = group(&format!("t6 {method:?}"), &[3, 1], method);
         let drawn: String = (1..2000u64)
             .map(|n| Choice { random: n.wrapping_mul(0x9E37_79B9_7F4A_7C15), ..at(1) })
             .map(|choice| run(&g, &choice, 1))
             .collect();
         let first = drawn.matches('a').count();
-        let wanted = if method == Method::Random { 1400..1600 } else { 400..600 };
+        let wanted = if method == BalanceMethod::Random { 1400..1600 } else { 400..600 };
         assert!(wanted.contains(&first), "{method:?}: {first} of 1999");
     }
 }

@@ -3,8 +3,8 @@
 //! [`UNSENT_MAX`] unsent bytes. Stream windows reopen as bytes are read, the connection's on arrival: a slow reader
 //! stalls no other.
 
-use super::response::{Response, is_interim, trailer_lines};
-use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
+use super::response::{MuxResponse, is_interim, trailer_lines};
+use super::usage::{KeptConnections, STREAMS_MAX, SharedConnection, Usage};
 use super::{Lease, MuxStream, Over};
 use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
@@ -29,13 +29,13 @@ const UNSENT_MAX: usize = 128 * 1024;
 const READ_BYTES: usize = 32 * 1024;
 
 #[derive(Default)]
-struct Slot {
+struct StreamSlot {
     events: VecDeque<ClientEvent>,
     waker: Option<Waker>,
     reset: bool,
 }
 
-impl Slot {
+impl StreamSlot {
     /// Queues an event; merges small pieces, and bounds interim responses.
     fn keep(&mut self, event: ClientEvent) {
         match event {
@@ -43,7 +43,7 @@ impl Slot {
             ClientEvent::Head { ref list, .. } if self.events.len() >= INTERIM_WAITING_MAX && is_interim(list) => {}
             ClientEvent::Body { stream, bytes, end, octets } => {
                 if let Some(ClientEvent::Body { bytes: last, end: ends, octets: sum, .. }) = self.events.back_mut()
-                    && wire_h2::join(last, &bytes)
+                    && wire_h2::join_piece(last, &bytes)
                 {
                     (*ends, *sum) = (end, *sum + octets);
                     return;
@@ -68,10 +68,10 @@ fn only_the_head(events: &mut VecDeque<ClientEvent>) {
     }
 }
 
-struct Inner {
+struct H2Inner {
     core: Client,
     stream: Stream,
-    slots: HashMap<u32, Slot>,
+    slots: HashMap<u32, StreamSlot>,
     blocked: Vec<Waker>,
     over: Option<Over>,
     usage: Usage,
@@ -80,7 +80,7 @@ struct Inner {
 }
 
 pub struct H2Lease {
-    inner: Rc<RefCell<Inner>>,
+    inner: Rc<RefCell<H2Inner>>,
 }
 
 impl Drop for H2Lease {
@@ -90,7 +90,7 @@ impl Drop for H2Lease {
 }
 
 thread_local! {
-    static KEPT: RefCell<Kept<Inner>> = RefCell::default();
+    static KEPT: RefCell<KeptConnections<H2Inner>> = RefCell::default();
 }
 
 /// Time since which the thread's oldest idle connection has been idle.
@@ -100,11 +100,11 @@ pub(crate) fn idle_since() -> Option<Instant> {
 
 /// Ends the thread's connection that has been idle longest.
 pub(crate) fn end_oldest() {
-    KEPT.with_borrow(Kept::end_oldest);
+    KEPT.with_borrow(KeptConnections::end_oldest);
 }
 
 /// Leases a stream of a kept connection.
-pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
+pub fn take_stream(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
     let inner = KEPT.with_borrow_mut(|kept| kept.take(group, address, scope))?;
     Some(Box::new(H2Lease { inner }))
 }
@@ -126,7 +126,7 @@ impl H2Lease {
         let limits = ClientLimits { streams_max: STREAMS_MAX, ..ClientLimits::default() };
         // Partial writes must not wait for acknowledgements.
         stream.hurry();
-        let inner = Rc::new(RefCell::new(Inner {
+        let inner = Rc::new(RefCell::new(H2Inner {
             core: Client::new(limits),
             stream,
             slots: HashMap::new(),
@@ -158,7 +158,7 @@ impl Lease for H2Lease {
     }
 }
 
-impl Shared for Inner {
+impl SharedConnection for H2Inner {
     fn usage(&mut self) -> &mut Usage {
         &mut self.usage
     }
@@ -171,7 +171,7 @@ impl Shared for Inner {
     }
 }
 
-impl Inner {
+impl H2Inner {
     fn wake_all(&mut self) {
         self.slots.values_mut().filter_map(|slot| slot.waker.take()).for_each(Waker::wake);
         self.blocked.drain(..).for_each(Waker::wake);
@@ -278,7 +278,7 @@ struct H2Stream {
     lease: H2Lease,
     /// `None`: not started.
     id: Option<u32>,
-    /// [`Inner::reads`] when the stream started.
+    /// [`H2Inner::reads`] when the stream started.
     reads_before: u64,
     /// Unsent.
     block: Vec<u8>,
@@ -287,7 +287,7 @@ struct H2Stream {
     /// The queued bytes end the body.
     end: bool,
     sent_end: bool,
-    response: Response,
+    response: MuxResponse,
     requests: u64,
     idle_timer: IdleTimer,
     counts: Counts,
@@ -326,7 +326,7 @@ impl H2Stream {
             at: 0,
             end: false,
             sent_end: false,
-            response: Response::new(asked),
+            response: MuxResponse::new(asked),
             requests,
             idle_timer: IdleTimer::default(),
             counts: Counts::default(),
@@ -400,7 +400,7 @@ impl MuxStream for H2Stream {
                 let Some(id) = inner.core.open(&self.block, nothing) else {
                     return Poll::Ready(Err(Stop::Failed(io::Error::other("no http2 stream can be begun"))));
                 };
-                inner.slots.insert(id, Slot::default());
+                inner.slots.insert(id, StreamSlot::default());
                 self.counts.sent += self.block.len() as u64 + 9;
                 self.block = Vec::new();
                 (self.id, self.reads_before) = (Some(id), inner.reads);

@@ -1,18 +1,18 @@
 //! Upstream HTTP/3 connection: its task transfers, and each request has an [`H3Stream`].
 //! Bounds: [`STREAMS_MAX`] streams (or the server's limit), 256 KB of unread bytes per stream, 64 KB of unsent ones.
 
-use super::quic::{Link, now};
-use super::response::{Response, is_interim, trailer_lines};
-use super::usage::{Kept, STREAMS_MAX, Shared, Usage};
+use super::quic::{QuicLink, turn_now};
+use super::response::{MuxResponse, is_interim, trailer_lines};
+use super::usage::{KeptConnections, STREAMS_MAX, SharedConnection, Usage};
 use super::{Lease, MuxStream, Over};
 use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::scope::Scope;
-use crate::stream::Options;
+use crate::stream::ConnectOptions;
 use base::clock::{self, Instant};
-use http_types::{ByStream, Taken};
+use http_types::{ByStream, TakenLines};
 use net::Address;
 use runtime::time::Sleep;
 use std::cell::RefCell;
@@ -32,15 +32,15 @@ const NO_ERROR: u64 = 0x100;
 const REQUEST_REJECTED: u64 = 0x10b;
 
 #[derive(Default)]
-struct Slot {
+struct StreamSlot {
     events: VecDeque<ClientEvent>,
     waker: Option<Waker>,
 }
 
-struct Inner {
+struct H3Inner {
     core: Client,
-    link: Link,
-    slots: ByStream<Slot>,
+    link: QuicLink,
+    slots: ByStream<StreamSlot>,
     /// Tasks waiting for the handshake, or for a stream.
     waiting: Vec<Waker>,
     is_connected: bool,
@@ -50,7 +50,7 @@ struct Inner {
 }
 
 pub struct H3Lease {
-    inner: Rc<RefCell<Inner>>,
+    inner: Rc<RefCell<H3Inner>>,
 }
 
 impl Drop for H3Lease {
@@ -60,9 +60,9 @@ impl Drop for H3Lease {
 }
 
 thread_local! {
-    static KEPT: RefCell<Kept<Inner>> = RefCell::default();
+    static KEPT: RefCell<KeptConnections<H3Inner>> = RefCell::default();
     /// Connections of the thread, kept or not.
-    static OPEN: RefCell<Vec<Weak<RefCell<Inner>>>> = const { RefCell::new(Vec::new()) };
+    static OPEN: RefCell<Vec<Weak<RefCell<H3Inner>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Closes all connections of a thread that ends. Servers would wait for the acknowledgements of a client that has gone: for UDP, the
@@ -70,7 +70,7 @@ thread_local! {
 pub fn close_all() {
     for inner in OPEN.take().iter().filter_map(Weak::upgrade) {
         let inner = &mut *inner.borrow_mut();
-        inner.core.close(now());
+        inner.core.close(turn_now());
         inner.link.transmit(inner.core.quic());
     }
 }
@@ -82,11 +82,11 @@ pub(crate) fn idle_since() -> Option<Instant> {
 
 /// Ends the thread's connection that has been idle longest.
 pub(crate) fn end_oldest() {
-    KEPT.with_borrow(Kept::end_oldest);
+    KEPT.with_borrow(KeptConnections::end_oldest);
 }
 
 /// Leases a stream of a kept connection.
-pub fn take(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
+pub fn take_stream(group: &Group, address: &Address, scope: Scope) -> Option<Box<dyn Lease>> {
     let inner = KEPT.with_borrow_mut(|kept| kept.take(group, address, scope))?;
     Some(Box::new(H3Lease { inner }))
 }
@@ -103,7 +103,7 @@ impl H3Lease {
     /// Connects within a thread's executor, with the handshake.
     pub async fn connect(
         crypto: ClientCrypto,
-        options: &Options,
+        options: &ConnectOptions,
         group: &Group,
         address: &Address,
         scope: Scope,
@@ -117,19 +117,23 @@ impl H3Lease {
     ///
     /// # Errors
     /// As for [`H3Lease::connect`].
-    pub async fn alone(crypto: ClientCrypto, options: &Options, address: &Address) -> Result<H3Lease, ConnectError> {
+    pub async fn alone(
+        crypto: ClientCrypto,
+        options: &ConnectOptions,
+        address: &Address,
+    ) -> Result<H3Lease, ConnectError> {
         H3Lease::open(crypto, options, Usage::alone(address.clone()), address).await
     }
 
     async fn open(
         crypto: ClientCrypto,
-        options: &Options,
+        options: &ConnectOptions,
         usage: Usage,
         address: &Address,
     ) -> Result<H3Lease, ConnectError> {
         let Address::Ip(to) = address else { return Err(ConnectError::Io(io::ErrorKind::Unsupported.into())) };
-        let (link, quic) = Link::open(*to, options, crypto, STREAMS_MAX).map_err(ConnectError::Io)?;
-        let inner = Rc::new(RefCell::new(Inner {
+        let (link, quic) = QuicLink::open(*to, options, crypto, STREAMS_MAX).map_err(ConnectError::Io)?;
+        let inner = Rc::new(RefCell::new(H3Inner {
             core: Client::new(quic, ClientLimits::default()),
             link,
             slots: ByStream::default(),
@@ -178,7 +182,7 @@ impl Lease for H3Lease {
             at: 0,
             end: false,
             sent_end: false,
-            response: Response::new(asked),
+            response: MuxResponse::new(asked),
             has_head: false,
             requests,
             idle_timer: IdleTimer::default(),
@@ -187,7 +191,7 @@ impl Lease for H3Lease {
     }
 }
 
-impl Shared for Inner {
+impl SharedConnection for H3Inner {
     fn usage(&mut self) -> &mut Usage {
         &mut self.usage
     }
@@ -199,7 +203,7 @@ impl Shared for Inner {
     }
 }
 
-impl Inner {
+impl H3Inner {
     fn end(&mut self, why: Over) {
         self.over.get_or_insert(why);
         self.slots.values_mut().filter_map(|slot| slot.waker.take()).for_each(Waker::wake);
@@ -284,14 +288,14 @@ impl Inner {
             if let Err(e) = self.link.receive(self.core.quic(), cx) {
                 self.end(Over::failed(&e));
             }
-            let due = self.core.quic().poll_timeout().is_some_and(|at| at <= now());
+            let due = self.core.quic().poll_timeout().is_some_and(|at| at <= turn_now());
             if due {
-                self.core.quic().handle_timeout(now());
+                self.core.quic().handle_timeout(turn_now());
             }
             self.core.drive();
             self.route();
             if let Some(error) = self.core.failure() {
-                self.core.close(now());
+                self.core.close(turn_now());
                 self.end(Over::Wrong(error.words.into()));
             }
             // Streams may have been allowed, or the handshake have ended.
@@ -300,7 +304,7 @@ impl Inner {
             let is_unused = self.usage.poll_unused(is_kept, idle, cx).is_ready();
             if is_unused || self.over.is_some() {
                 if is_unused {
-                    self.core.close(now());
+                    self.core.close(turn_now());
                 }
                 self.link.transmit(self.core.quic());
                 self.over.get_or_insert(Over::Closed);
@@ -310,7 +314,7 @@ impl Inner {
                 self.link.poll_room(cx);
             }
             let Some(at) = self.core.quic().poll_timeout() else { return Poll::Pending };
-            let until = clock::now().plus(at.saturating_duration_since(now()));
+            let until = clock::now().plus(at.saturating_duration_since(turn_now()));
             let timer = timer.get_or_insert_with(|| runtime::time::sleep_until(until));
             if timer.deadline() != until {
                 timer.reset(until);
@@ -333,7 +337,7 @@ struct H3Stream {
     /// The queued bytes end the body.
     end: bool,
     sent_end: bool,
-    response: Response,
+    response: MuxResponse,
     /// The final head has arrived: the body can be read.
     has_head: bool,
     requests: u64,
@@ -369,7 +373,7 @@ impl H3Stream {
             inner.waiting.push(cx.waker().clone());
             return Poll::Pending;
         };
-        inner.slots.insert(id, Slot::default());
+        inner.slots.insert(id, StreamSlot::default());
         self.counts.sent += self.block.len() as u64;
         self.block = Vec::new();
         self.id = Some(id);
@@ -404,25 +408,25 @@ impl H3Stream {
             let inner = &mut *self.lease.inner.borrow_mut();
             let taken = inner.core.take_body(id);
             inner.route();
-            if !matches!(taken, Taken::Later) {
+            if !matches!(taken, TakenLines::Later) {
                 // Windows that have opened, or the end of the stream.
                 inner.push();
             }
             taken
         };
         let result = match taken {
-            Taken::Bytes(bytes) => {
+            TakenLines::Bytes(bytes) => {
                 self.idle_timer.renew();
                 self.counts.received += bytes.len() as u64;
                 self.response.body(bytes.len()).map(|()| Some(ResponseEvent::Event(Event::Body(bytes))))
             }
-            Taken::Later => Ok(None),
-            Taken::End => match self.next_event(id) {
+            TakenLines::Later => Ok(None),
+            TakenLines::End => match self.next_event(id) {
                 Some(event) => self.translate(event).map(Some),
                 None => self.response.finish(Vec::new()).map(|()| self.response.take_end()),
             },
-            Taken::Broken => Err("upstream sent a body that contradicts its frames".into()),
-            Taken::Gone => match self.next_event(id) {
+            TakenLines::Broken => Err("upstream sent a body that contradicts its frames".into()),
+            TakenLines::Gone => match self.next_event(id) {
                 Some(event) => self.translate(event).map(Some),
                 None => Ok(Some(self.over().unwrap_or(ResponseEvent::Closed))),
             },

@@ -1,11 +1,11 @@
 //! Datagrams of one QUIC connection to a server: a connected socket with an endpoint of its own.
 
-use crate::stream::{LocalError, Options, datagram_socket};
+use crate::stream::{ConnectOptions, LocalError, datagram_socket};
 use base::clock;
 use bytes::BytesMut;
 use net::Address;
 use net::outbound::Outbound;
-use net::packets::{Outgoing, PacketSocket};
+use net::packets::{OutgoingPackets, PacketSocket};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Endpoint, EndpointConfig, Transmit, TransportConfig,
     VarInt,
@@ -33,7 +33,7 @@ const SEGMENTS_MAX: usize = 16;
 /// Maximum number of sends per turn.
 const SENDS_MAX: usize = 16;
 
-pub struct Link {
+pub struct QuicLink {
     // Closed before `outbound`, whose descriptor is the registered one.
     socket: PacketSocket,
     outbound: Outbound,
@@ -47,7 +47,7 @@ pub struct Link {
 }
 
 /// Returns the time of this turn.
-pub fn now() -> Instant {
+pub fn turn_now() -> Instant {
     clock::as_std(clock::now())
 }
 
@@ -70,15 +70,15 @@ fn transport(streams_max: usize) -> Arc<TransportConfig> {
         .clone()
 }
 
-impl Link {
+impl QuicLink {
     /// Opens a socket and begins the handshake. Fails as socket(), bind() and connect(), and with rules that QUIC
     /// cannot follow.
     pub fn open(
         to: SocketAddr,
-        options: &Options,
+        options: &ConnectOptions,
         crypto: ClientCrypto,
         streams_max: usize,
-    ) -> io::Result<(Link, Connection)> {
+    ) -> io::Result<(QuicLink, Connection)> {
         static ENDPOINT: OnceLock<Arc<EndpointConfig>> = OnceLock::new();
         let fd = datagram_socket(&Address::Ip(to), options)?;
         let copy = fd.try_clone().map_err(LocalError::socket)?;
@@ -88,16 +88,16 @@ impl Link {
         let mut endpoint = Endpoint::new(config, None, true, None);
         let mut client = ClientConfig::new(crypto.config);
         client.transport_config(transport(streams_max));
-        let (handle, connection) = endpoint.connect(now(), client, to, &crypto.name).map_err(io::Error::other)?;
+        let (handle, connection) = endpoint.connect(turn_now(), client, to, &crypto.name).map_err(io::Error::other)?;
         let segments = socket.segments_max().min(SEGMENTS_MAX);
-        let link = Link { socket, outbound, endpoint, handle, peer: to, blocked: None, buf: Vec::new(), segments };
+        let link = QuicLink { socket, outbound, endpoint, handle, peer: to, blocked: None, buf: Vec::new(), segments };
         Ok((link, connection))
     }
 
     /// Handles received datagrams within the turn's budget. Fails as recvmmsg(), such as with `ConnectionRefused`.
     pub fn receive(&mut self, quic: &mut Connection, cx: &mut Context<'_>) -> io::Result<()> {
         while self.outbound.poll_readable(cx).is_ready() {
-            let (now, peer) = (now(), self.peer);
+            let (now, peer) = (turn_now(), self.peer);
             let (endpoint, mut replies) = (&mut self.endpoint, Vec::new());
             let received = self.socket.receive(|packet| {
                 let ecn = quinn_proto::EcnCodepoint::from_bits(packet.ecn);
@@ -133,7 +133,7 @@ impl Link {
             self.blocked = Some((transmit, bytes));
             return false;
         }
-        let now = now();
+        let now = turn_now();
         for _ in 0..SENDS_MAX {
             while let Some(event) = quic.poll_endpoint_events() {
                 if let Some(event) = self.endpoint.handle_event(self.handle, event) {
@@ -156,7 +156,7 @@ impl Link {
     }
 
     fn send(&self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        let sent = self.socket.send(&Outgoing {
+        let sent = self.socket.send(&OutgoingPackets {
             bytes: bytes.get(..transmit.size).unwrap_or(bytes),
             to: transmit.destination,
             from: None,
@@ -169,7 +169,7 @@ impl Link {
         sent
     }
 
-    /// Arranges the rest of [`Link::transmit`].
+    /// Arranges the rest of [`QuicLink::transmit`].
     pub fn poll_room(&self, cx: &mut Context<'_>) {
         if self.blocked.is_none() || matches!(self.outbound.poll_writable(cx), Poll::Ready(())) {
             cx.waker().wake_by_ref();

@@ -7,7 +7,7 @@ use http_types::{BodyLength, List, Method, ResponseHead};
 use std::rc::Rc;
 use wire_h1::{HeadLimits, ResponseParser};
 
-pub struct Response {
+pub struct MuxResponse {
     asked: RequestFacts,
     /// Remaining bytes of a declared length.
     left: Option<u64>,
@@ -16,11 +16,11 @@ pub struct Response {
     ended: bool,
 }
 
-impl Response {
-    pub fn new(asked: &RequestFacts) -> Response {
-        Response { asked: *asked, left: None, end: None, ended: false }
+impl MuxResponse {
+    pub fn new(asked: &RequestFacts) -> MuxResponse {
+        MuxResponse { asked: *asked, left: None, end: None, ended: false }
     }
-    /// [`Response::take_end`] has returned the end.
+    /// [`MuxResponse::take_end`] has returned the end.
     pub fn is_ended(&self) -> bool {
         self.ended
     }

@@ -1,7 +1,7 @@
 //! Connections that requests share: who uses one, and until when later requests find it.
 
 use crate::group::Group;
-use crate::pool::{KeepAlive, Mixed, PoolScope, SWEEP};
+use crate::pool::{KeepAlive, MixedScopes, PoolScope, SWEEP};
 use crate::scope::Scope;
 use base::clock::{self, Instant};
 use net::Address;
@@ -71,7 +71,7 @@ impl Usage {
         self.leased -= 1;
         self.wake_driver();
     }
-    /// Ready when no request uses the connection any more, nor will. `is_kept`: see [`Shared::is_kept`].
+    /// Ready when no request uses the connection any more, nor will. `is_kept`: see [`SharedConnection::is_kept`].
     pub fn poll_unused(&mut self, is_kept: bool, sleep: &mut Option<Sleep>, cx: &mut Context<'_>) -> Poll<()> {
         if self.leased > 0 {
             *sleep = None;
@@ -98,7 +98,7 @@ impl Usage {
     }
 }
 
-pub trait Shared {
+pub trait SharedConnection {
     fn usage(&mut self) -> &mut Usage;
     /// Tells whether later requests find it: it is neither over nor going.
     fn is_kept(&self) -> bool;
@@ -107,15 +107,15 @@ pub trait Shared {
 }
 
 /// Kept connections of one protocol and thread.
-pub struct Kept<T>(HashMap<PoolScope, Vec<Weak<RefCell<T>>>, BuildHasherDefault<Mixed>>);
+pub struct KeptConnections<T>(HashMap<PoolScope, Vec<Weak<RefCell<T>>>, BuildHasherDefault<MixedScopes>>);
 
-impl<T> Default for Kept<T> {
+impl<T> Default for KeptConnections<T> {
     fn default() -> Self {
-        Kept(HashMap::default())
+        KeptConnections(HashMap::default())
     }
 }
 
-impl<T: Shared> Kept<T> {
+impl<T: SharedConnection> KeptConnections<T> {
     /// Leases a connection with room.
     pub fn take(&mut self, group: &Group, address: &Address, scope: Scope) -> Option<Rc<RefCell<T>>> {
         let place = PoolScope::new(group, scope);
@@ -174,21 +174,21 @@ impl<T: Shared> Kept<T> {
     }
 }
 
-fn is_usable<T: Shared>(one: &Weak<RefCell<T>>) -> bool {
+fn is_usable<T: SharedConnection>(one: &Weak<RefCell<T>>) -> bool {
     one.upgrade().is_some_and(|one| one.borrow().is_kept())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::balance::Method;
+    use crate::balance::BalanceMethod;
     use crate::scope;
 
     #[test]
     fn unused_connections_end_with_their_scope() {
         let _alone = scope::tests::alone();
         let keep = KeepAlive { timeout_ms: 0, ..KeepAlive::default() };
-        let group = Group::new("mux", Vec::new(), Method::RoundRobin, keep, true);
+        let group = Group::new("mux", Vec::new(), BalanceMethod::RoundRobin, keep, true);
         let usage = |scope| Usage { leased: 0, ..Usage::new(&group, Address::Unix("x".into()), scope) };
         runtime::block_on(async {
             let (mut own, mut shared) = (usage(Scope::own()), usage(Scope::shared("proxy")));
@@ -201,7 +201,7 @@ mod tests {
                     Poll::Ready(())
                 })
                 .await;
-                scope::retire(scope::mark());
+                scope::retire_scopes(scope::mark_scopes());
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Answers of name servers and pending questions of a thread: a name is asked for once at a time, at most once a second,
 //! and only while a waiter is there.
 
-use super::Failed;
+use super::ResolveFailure;
 use base::clock::{self, Instant};
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
@@ -25,11 +25,11 @@ pub(super) type NameKey = (String, String);
 /// Names of a thread.
 pub(super) type NameMemory<T> = RefCell<HashMap<NameKey, NameEntry<T>>>;
 /// An answer with its expiry, or a failure.
-type TimedAnswer<T> = Result<(T, Instant), Failed>;
+type TimedAnswer<T> = Result<(T, Instant), ResolveFailure>;
 
 pub(super) enum NameEntry<T> {
     /// An answer, or the failure of the last question; `failures` of questions since `until` was set, each to another name server.
-    Answered { answer: Result<T, Failed>, until: Instant, failures: usize },
+    Answered { answer: Result<T, ResolveFailure>, until: Instant, failures: usize },
     /// A question shared by all waiting requests.
     Pending(Rc<PendingQuestion<T>>),
 }
@@ -95,7 +95,7 @@ impl<T> Drop for QuestionWaiter<T> {
 /// Returns an answer, with its expiry, from the memory (then the flag is `true`) or by a question that all requests for
 /// the key share. `ask` runs as a task of this thread; its result has a TTL in seconds, which `valid` replaces.
 ///
-/// Fails with [`Failed::TimedOut`] after `timeout`, with [`Failed::TooMany`] if [`NAMES_MAX`] names are waited for, and as
+/// Fails with [`ResolveFailure::TimedOut`] after `timeout`, with [`ResolveFailure::TooMany`] if [`NAMES_MAX`] names are waited for, and as
 /// the last question did within a second of its start, once all `servers` have failed.
 pub(super) async fn recall_or_ask<T: Clone + 'static>(
     memory: &'static LocalKey<NameMemory<T>>,
@@ -103,8 +103,8 @@ pub(super) async fn recall_or_ask<T: Clone + 'static>(
     valid: Option<Duration>,
     servers: usize,
     timeout: Duration,
-    ask: impl Future<Output = Result<(T, u32), Failed>> + 'static,
-) -> Result<(T, Instant, bool), Failed> {
+    ask: impl Future<Output = Result<(T, u32), ResolveFailure>> + 'static,
+) -> Result<(T, Instant, bool), ResolveFailure> {
     clock::update();
     let now = clock::now();
     let waiter = memory.with_borrow_mut(|names| match names.get(&key) {
@@ -120,7 +120,7 @@ pub(super) async fn recall_or_ask<T: Clone + 'static>(
                 _ => (now.plus(ASK_AGAIN), 0),
             };
             if !make_room(names, now) {
-                return Err(Err(Failed::TooMany));
+                return Err(Err(ResolveFailure::TooMany));
             }
             let (sender, answer) = watch::channel(None);
             let question = Rc::new(PendingQuestion::new(answer, again, failures));
@@ -137,11 +137,11 @@ pub(super) async fn recall_or_ask<T: Clone + 'static>(
     let mut answer = waiter.question.answer.clone();
     match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
         Ok(Ok(answer)) => {
-            let answer = answer.clone().unwrap_or(Err(Failed::Other));
+            let answer = answer.clone().unwrap_or(Err(ResolveFailure::Other));
             answer.map(|(found, until)| (found, until, false))
         }
-        Ok(Err(_)) => Err(Failed::Other),
-        Err(_) => Err(Failed::TimedOut),
+        Ok(Err(_)) => Err(ResolveFailure::Other),
+        Err(_) => Err(ResolveFailure::TimedOut),
     }
 }
 
@@ -161,7 +161,7 @@ async fn ask_and_remember<T: Clone>(
     memory: &'static LocalKey<NameMemory<T>>,
     key: NameKey,
     valid: Option<Duration>,
-    ask: impl Future<Output = Result<(T, u32), Failed>>,
+    ask: impl Future<Output = Result<(T, u32), ResolveFailure>>,
     question: Rc<PendingQuestion<T>>,
     sender: watch::Sender<Option<TimedAnswer<T>>>,
 ) {
@@ -174,7 +174,7 @@ async fn ask_and_remember<T: Clone>(
         }
     };
     let found = tokio::select! {
-        found = runtime::time::timeout(QUESTION_MAX, ask) => found.unwrap_or(Err(Failed::TimedOut)),
+        found = runtime::time::timeout(QUESTION_MAX, ask) => found.unwrap_or(Err(ResolveFailure::TimedOut)),
         () = abandoned => {
             memory.with_borrow_mut(|names| names.remove(&key));
             return;
@@ -283,13 +283,13 @@ mod tests {
                 recall_or_ask(&WORDS, key(n), None, 1, Duration::from_millis(timeout), never)
             };
             let (first, second) = tokio::join!(ask(1, 1), ask(1, 1500));
-            assert_eq!((first, second), (Err(Failed::TimedOut), Err(Failed::TimedOut)));
+            assert_eq!((first, second), (Err(ResolveFailure::TimedOut), Err(ResolveFailure::TimedOut)));
             assert!(WORDS.with_borrow(HashMap::is_empty), "the second waiter was the last one");
             runtime::task::yield_now().await;
             runtime::task::yield_now().await;
             assert!(ended.get());
             // Within the first second the question stays for the next request, then it ends by itself.
-            assert_eq!(ask(2, 1).await, Err(Failed::TimedOut));
+            assert_eq!(ask(2, 1).await, Err(ResolveFailure::TimedOut));
             assert_eq!(WORDS.with_borrow(HashMap::len), 1);
             while !WORDS.with_borrow(HashMap::is_empty) {
                 runtime::time::sleep(Duration::from_millis(10)).await;
@@ -303,9 +303,9 @@ mod tests {
             let asked = Rc::new(Cell::new(0_u64));
             let cases = [
                 (3, Ok((7, 0)), 1),
-                (4, Err(Failed::NoSuchName), 1),
+                (4, Err(ResolveFailure::NoSuchName), 1),
                 (5, Ok((7, 1)), 1),
-                (6, Err(Failed::Server), 3),
+                (6, Err(ResolveFailure::Server), 3),
                 (7, Ok((7, 0)), 3),
             ];
             for (n, answer, servers) in cases {

@@ -85,11 +85,11 @@ pub struct Message {
     pub code: u8,
     /// Repeated question: name and type.
     pub question: Option<(String, u16)>,
-    pub records: Vec<Record>,
+    pub records: Vec<DnsRecord>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct DnsRecord {
     pub name: String,
     pub ttl: u32,
     pub data: Data,
@@ -107,7 +107,7 @@ pub enum Data {
 impl Message {
     /// Returns `None` for an invalid message.
     pub fn read(bytes: &[u8]) -> Option<Message> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = MessageReader { bytes, at: 0 };
         let id = reader.u16()?;
         let flags = reader.u16()?;
         let (questions, answers) = (reader.u16()?, reader.u16()?);
@@ -141,12 +141,12 @@ impl Message {
     }
 }
 
-struct Reader<'a> {
+struct MessageReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let part = self.bytes.get(self.at..self.at.checked_add(n)?)?;
         self.at += n;
@@ -195,7 +195,7 @@ impl<'a> Reader<'a> {
         self.at = after.unwrap_or(self.at);
         Some(name)
     }
-    fn record(&mut self) -> Option<Record> {
+    fn record(&mut self) -> Option<DnsRecord> {
         let name = self.name()?;
         let (kind, class, ttl, length) = (self.u16()?, self.u16()?, self.u32()?, usize::from(self.u16()?));
         let start = self.at;
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         };
         self.at = end;
         // TTLs with the highest bit count as 0 (RFC 2181, 8).
-        Some(Record { name, ttl: if ttl > i32::MAX as u32 { 0 } else { ttl }, data })
+        Some(DnsRecord { name, ttl: if ttl > i32::MAX as u32 { 0 } else { ttl }, data })
     }
 }
 
@@ -233,7 +233,7 @@ pub mod build {
 
     use super::*;
 
-    pub fn answer(question: &[u8], code: u8, records: &[Record]) -> Vec<u8> {
+    pub fn answer(question: &[u8], code: u8, records: &[DnsRecord]) -> Vec<u8> {
         let mut out = question.to_vec();
         out[2] |= 0x80;
         out[3] = out[3] & 0xf0 | code;
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn answers_with_all_kinds_of_records() {
-        let record = |name: &str, data| Record { name: name.into(), ttl: 60, data };
+        let record = |name: &str, data| DnsRecord { name: name.into(), ttl: 60, data };
         let records = [
             record("a.example", Data::Alias("b.example".into())),
             record("b.example", Data::Address(IpAddr::from([127, 0, 0, 1]))),

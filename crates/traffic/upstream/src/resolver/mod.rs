@@ -11,7 +11,7 @@ use crate::names::Word;
 use base::clock::{self, Instant};
 use memory::{NameMemory, forget_failure, recall_or_ask};
 use message::{Message, NO_ERROR, Question, RecordType};
-use metrics::{Zone, process, resolver as row};
+use metrics::{MetricZone, process, resolver as row};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use wire::{Service, over_tcp, pointer, random, read, services};
+use wire::{ServiceRecord, over_tcp, pointer_name, random_byte, read_records, service_records};
 
 /// Time without an answer until the query goes to the next server.
 const RESEND: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const ADDRESSES_MAX: usize = 256;
 
 /// In nginx's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failed {
+pub enum ResolveFailure {
     Format,
     Server,
     NoSuchName,
@@ -42,41 +42,41 @@ pub enum Failed {
     Other,
 }
 
-impl Failed {
+impl ResolveFailure {
     pub fn code(self) -> u32 {
         match self {
-            Failed::Format => 1,
-            Failed::Server => 2,
-            Failed::NoSuchName => 3,
-            Failed::Unimplemented => 4,
-            Failed::Refused => 5,
-            Failed::TimedOut => 110,
-            Failed::TooMany | Failed::Other => 6,
+            ResolveFailure::Format => 1,
+            ResolveFailure::Server => 2,
+            ResolveFailure::NoSuchName => 3,
+            ResolveFailure::Unimplemented => 4,
+            ResolveFailure::Refused => 5,
+            ResolveFailure::TimedOut => 110,
+            ResolveFailure::TooMany | ResolveFailure::Other => 6,
         }
     }
-    fn of(code: u8) -> Failed {
+    fn of(code: u8) -> ResolveFailure {
         match code {
-            message::FORMAT_ERROR => Failed::Format,
-            2 => Failed::Server,
-            3 => Failed::NoSuchName,
-            4 => Failed::Unimplemented,
-            5 => Failed::Refused,
-            _ => Failed::Other,
+            message::FORMAT_ERROR => ResolveFailure::Format,
+            2 => ResolveFailure::Server,
+            3 => ResolveFailure::NoSuchName,
+            4 => ResolveFailure::Unimplemented,
+            5 => ResolveFailure::Refused,
+            _ => ResolveFailure::Other,
         }
     }
 }
 
-impl fmt::Display for Failed {
+impl fmt::Display for ResolveFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Failed::Format => "Format error",
-            Failed::Server => "Server failure",
-            Failed::NoSuchName => "Host not found",
-            Failed::Unimplemented => "Unimplemented",
-            Failed::Refused => "Operation refused",
-            Failed::TimedOut => "Operation timed out",
-            Failed::TooMany => "Too many names are being resolved",
-            Failed::Other => "Unknown error",
+            ResolveFailure::Format => "Format error",
+            ResolveFailure::Server => "Server failure",
+            ResolveFailure::NoSuchName => "Host not found",
+            ResolveFailure::Unimplemented => "Unimplemented",
+            ResolveFailure::Refused => "Operation refused",
+            ResolveFailure::TimedOut => "Operation timed out",
+            ResolveFailure::TooMany => "Too many names are being resolved",
+            ResolveFailure::Other => "Unknown error",
         })
     }
 }
@@ -98,14 +98,14 @@ impl NameServer {
 }
 
 #[derive(Debug)]
-pub struct Resolver {
+pub struct NameResolver {
     pub servers: Vec<NameServer>,
     /// `valid=`: replaces the TTLs.
     pub valid: Option<Duration>,
     pub ipv4: bool,
     pub ipv6: bool,
     turn: AtomicUsize,
-    zone: Option<Zone<row::Of>>,
+    zone: Option<MetricZone<row::Of>>,
 }
 
 thread_local! {
@@ -128,13 +128,13 @@ fn arpa(address: IpAddr) -> String {
     }
 }
 
-impl Resolver {
-    pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> Resolver {
-        Resolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0), zone: None }
+impl NameResolver {
+    pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> NameResolver {
+        NameResolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0), zone: None }
     }
     #[must_use]
-    pub fn counted_as(self, name: &str) -> Resolver {
-        Resolver { zone: Some(Zone::named(&[name])), ..self }
+    pub fn counted_as(self, name: &str) -> NameResolver {
+        NameResolver { zone: Some(MetricZone::named(&[name])), ..self }
     }
     fn count_request(&self, kind: RecordType) {
         let kind = match kind {
@@ -147,16 +147,16 @@ impl Resolver {
             zone.up_at(row::REQUESTS, kind);
         }
     }
-    fn count_response(&self, said: Result<(), Failed>) {
+    fn count_response(&self, said: Result<(), ResolveFailure>) {
         let code = match said {
             Ok(()) => 0,
-            Err(Failed::Format) => 1,
-            Err(Failed::Server) => 2,
-            Err(Failed::NoSuchName) => 3,
-            Err(Failed::Unimplemented) => 4,
-            Err(Failed::Refused) => 5,
-            Err(Failed::TimedOut) => 6,
-            Err(Failed::TooMany | Failed::Other) => 7,
+            Err(ResolveFailure::Format) => 1,
+            Err(ResolveFailure::Server) => 2,
+            Err(ResolveFailure::NoSuchName) => 3,
+            Err(ResolveFailure::Unimplemented) => 4,
+            Err(ResolveFailure::Refused) => 5,
+            Err(ResolveFailure::TimedOut) => 6,
+            Err(ResolveFailure::TooMany | ResolveFailure::Other) => 7,
         };
         process::RESOLVER_RESPONSES.up_at(code);
         if let Some(zone) = &self.zone {
@@ -173,19 +173,23 @@ impl Resolver {
     }
 
     /// Addresses of a name, within a `LocalSet`. Fails with `TimedOut` after `timeout`.
-    pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<Rc<[IpAddr]>, Failed> {
+    pub async fn resolve(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<Rc<[IpAddr]>, ResolveFailure> {
         let (addresses, _, from_memory) = self.known_or_asked(name, timeout).await?;
         if !from_memory || addresses.len() < 2 {
             return Ok(addresses);
         }
         // Rotates the servers.
-        let start = usize::from(random()) % addresses.len();
+        let start = usize::from(random_byte()) % addresses.len();
         Ok(addresses.iter().cycle().skip(start).take(addresses.len()).copied().collect())
     }
 
     /// Addresses of a name and the time that they hold, for look-ups in the background: waits until a remembered failure
-    /// has expired. Otherwise as [`Resolver::resolve`].
-    pub async fn look(self: &Arc<Self>, name: &str, timeout: Duration) -> Result<(Rc<[IpAddr]>, Duration), Failed> {
+    /// has expired. Otherwise as [`NameResolver::resolve`].
+    pub async fn look(
+        self: &Arc<Self>,
+        name: &str,
+        timeout: Duration,
+    ) -> Result<(Rc<[IpAddr]>, Duration), ResolveFailure> {
         forget_failure(&NAMES, &self.key(name)).await;
         let (addresses, until, _) = self.known_or_asked(name, timeout).await?;
         clock::update();
@@ -197,7 +201,7 @@ impl Resolver {
         self: &Arc<Self>,
         name: &str,
         timeout: Duration,
-    ) -> Result<(Rc<[IpAddr]>, Instant, bool), Failed> {
+    ) -> Result<(Rc<[IpAddr]>, Instant, bool), ResolveFailure> {
         let key = self.key(name);
         let (resolver, asked) = (self.clone(), key.1.clone());
         let ask = async move {
@@ -208,7 +212,7 @@ impl Resolver {
     }
 
     /// Name of an address, lower-case without a final dot, within a `LocalSet`.
-    pub async fn name_of(self: &Arc<Self>, address: IpAddr, timeout: Duration) -> Result<Rc<str>, Failed> {
+    pub async fn name_of(self: &Arc<Self>, address: IpAddr, timeout: Duration) -> Result<Rc<str>, ResolveFailure> {
         let name = arpa(address);
         let (resolver, asked) = (self.clone(), name.clone());
         let ask = async move { resolver.pointer(asked).await };
@@ -217,23 +221,23 @@ impl Resolver {
         Ok(name)
     }
 
-    async fn pointer(&self, mut name: String) -> Result<(Rc<str>, u32), Failed> {
+    async fn pointer(&self, mut name: String) -> Result<(Rc<str>, u32), ResolveFailure> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         for _ in 0..ALIASES_MAX {
             let message = self.ask(&name, RecordType::Ptr, turn).await?;
-            match pointer(&message, &name) {
+            match pointer_name(&message, &name) {
                 Ok((found, ttl)) => return Ok((found.as_str().into(), ttl)),
                 Err(Some(alias)) => name = alias,
-                Err(None) if message.records.is_empty() => return Err(Failed::NoSuchName),
-                Err(None) => return Err(Failed::Other),
+                Err(None) if message.records.is_empty() => return Err(ResolveFailure::NoSuchName),
+                Err(None) => return Err(ResolveFailure::Other),
             }
         }
-        Err(Failed::NoSuchName)
+        Err(ResolveFailure::NoSuchName)
     }
 
     /// Both address types, along aliases, with their TTL. Follows an alias only if neither type has addresses, as the
     /// last queried type says (nginx: `ngx_resolver_process_a`, where the last answer decides).
-    async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, u32), Failed> {
+    async fn look_up(&self, name: &str) -> Result<(Vec<IpAddr>, u32), ResolveFailure> {
         let mut name = name.to_string();
         let mut ttl = u32::MAX;
         for _ in 0..ALIASES_MAX {
@@ -247,7 +251,7 @@ impl Resolver {
             for (answer, kind) in [(v4, RecordType::A), (v6, RecordType::Aaaa)] {
                 let Some(answer) = answer else { continue };
                 let answer = answer?;
-                let found = read(&answer, &name, kind);
+                let found = read_records(&answer, &name, kind);
                 ttl = ttl.min(found.ttl);
                 addresses.extend(found.addresses);
                 alias = if answer.records.is_empty() { None } else { found.alias.or(alias) };
@@ -256,10 +260,10 @@ impl Resolver {
             match alias {
                 _ if !addresses.is_empty() => return Ok((addresses, ttl)),
                 Some(alias) => name = alias,
-                None => return Err(Failed::NoSuchName),
+                None => return Err(ResolveFailure::NoSuchName),
             }
         }
-        Err(Failed::NoSuchName)
+        Err(ResolveFailure::NoSuchName)
     }
 
     /// Servers of a service by SRV records, with their TTL; reports targets without addresses to `say`.
@@ -269,7 +273,7 @@ impl Resolver {
         service: &str,
         timeout: Duration,
         say: &impl Fn(Word<'_>),
-    ) -> Result<(Vec<ResolvedAddress>, Duration), Failed> {
+    ) -> Result<(Vec<ResolvedAddress>, Duration), ResolveFailure> {
         let host = host.trim_end_matches('.');
         // `http` is short for `_http._tcp`.
         let full = match service.starts_with('_') || service.contains('.') {
@@ -277,7 +281,7 @@ impl Resolver {
             false => format!("_{service}._tcp.{host}"),
         };
         let asked = runtime::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
-        let (records, ttl) = asked.map_err(|_| Failed::TimedOut)??;
+        let (records, ttl) = asked.map_err(|_| ResolveFailure::TimedOut)??;
         let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
         let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
         for record in &records {
@@ -299,29 +303,29 @@ impl Resolver {
             }
         }
         if found.is_empty() {
-            let none = failed.iter().find(|why| **why == Failed::NoSuchName).or(failed.first());
-            return Err(none.copied().unwrap_or(Failed::NoSuchName));
+            let none = failed.iter().find(|why| **why == ResolveFailure::NoSuchName).or(failed.first());
+            return Err(none.copied().unwrap_or(ResolveFailure::NoSuchName));
         }
         Ok((found, valid))
     }
 
-    async fn service_records(&self, mut name: String) -> Result<(Vec<Service>, u32), Failed> {
+    async fn service_records(&self, mut name: String) -> Result<(Vec<ServiceRecord>, u32), ResolveFailure> {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let mut ttl = u32::MAX;
         for _ in 0..ALIASES_MAX {
             let message = self.ask(&name, RecordType::Srv, turn).await?;
-            let (found, alias, seconds) = services(&message, &name);
+            let (found, alias, seconds) = service_records(&message, &name);
             ttl = ttl.min(seconds);
             match alias {
                 Some(alias) if found.is_empty() => name = alias,
-                _ if found.is_empty() => return Err(Failed::NoSuchName),
+                _ if found.is_empty() => return Err(ResolveFailure::NoSuchName),
                 _ => return Ok((found, ttl)),
             }
         }
-        Err(Failed::NoSuchName)
+        Err(ResolveFailure::NoSuchName)
     }
 
-    async fn ask(&self, name: &str, kind: RecordType, turn: usize) -> Result<Message, Failed> {
+    async fn ask(&self, name: &str, kind: RecordType, turn: usize) -> Result<Message, ResolveFailure> {
         let mut step = 0;
         loop {
             let server = &self.servers[(turn + step) % self.servers.len().max(1)];
@@ -331,9 +335,9 @@ impl Resolver {
                 runtime::time::sleep_until(began.plus(RESEND)).await;
                 continue;
             };
-            let id = u16::from_le_bytes([random(), random()]);
+            let id = u16::from_le_bytes([random_byte(), random_byte()]);
             let question = Question { id, name: name.to_string(), kind };
-            let bytes = question.bytes().ok_or(Failed::NoSuchName)?;
+            let bytes = question.bytes().ok_or(ResolveFailure::NoSuchName)?;
             self.count_request(kind);
             let asked = runtime::time::timeout(RESEND, async {
                 let answer = sockets::query(server, name, kind).await?;
@@ -341,16 +345,16 @@ impl Resolver {
             });
             match asked.await {
                 Ok(Ok(answer)) => {
-                    let said = if answer.code == NO_ERROR { Ok(()) } else { Err(Failed::of(answer.code)) };
+                    let said = if answer.code == NO_ERROR { Ok(()) } else { Err(ResolveFailure::of(answer.code)) };
                     self.count_response(said);
                     return said.map(|()| answer);
                 }
                 // An unreachable server is not retried at once.
                 Ok(Err(_)) => {
                     runtime::time::sleep_until(began.plus(RESEND)).await;
-                    self.count_response(Err(Failed::TimedOut));
+                    self.count_response(Err(ResolveFailure::TimedOut));
                 }
-                Err(_) => self.count_response(Err(Failed::TimedOut)),
+                Err(_) => self.count_response(Err(ResolveFailure::TimedOut)),
             }
         }
     }
@@ -359,7 +363,7 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use message::{Data, Message, Record, build};
+    use message::{Data, DnsRecord, Message, build};
     use runtime::io::UdpSocket;
 
     #[test]
@@ -367,14 +371,14 @@ mod tests {
         runtime::block_on(async {
             let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let resolver =
-                Arc::new(Resolver::new(vec![NameServer::Address(server.local_addr().unwrap())], None, true, false));
+                Arc::new(NameResolver::new(vec![NameServer::Address(server.local_addr().unwrap())], None, true, false));
             let serve = runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 let (n, from) = server.recv_from(&mut buf).await.unwrap();
                 // First noise and an answer with a wrong number.
                 server.send_to(b"noise", from).await.unwrap();
                 let data = Data::Address(IpAddr::from([127, 0, 0, 9]));
-                let mut answer = build::answer(&buf[..n], 0, &[Record { name: "one.test".into(), ttl: 60, data }]);
+                let mut answer = build::answer(&buf[..n], 0, &[DnsRecord { name: "one.test".into(), ttl: 60, data }]);
                 answer[1] ^= 1;
                 server.send_to(&answer, from).await.unwrap();
                 answer[1] ^= 1;
@@ -387,7 +391,7 @@ mod tests {
             serve.await.unwrap();
             assert_eq!(resolver.resolve("one.test", second).await, Ok(want), "from memory: nobody answers any more");
             let quick = Duration::from_millis(20);
-            assert_eq!(resolver.resolve("two.test", quick).await, Err(Failed::TimedOut));
+            assert_eq!(resolver.resolve("two.test", quick).await, Err(ResolveFailure::TimedOut));
         });
     }
 
@@ -432,13 +436,13 @@ mod tests {
         runtime::block_on(async {
             let server = UdpSocket::bind(([127, 0, 0, 1], 0).into()).unwrap();
             let address = NameServer::Address(server.local_addr().unwrap());
-            let resolver = Arc::new(Resolver::new(vec![address], None, true, true));
+            let resolver = Arc::new(NameResolver::new(vec![address], None, true, true));
             runtime::task::spawn_local(async move {
                 let mut buf = [0; 512];
                 while let Ok((n, from)) = server.recv_from(&mut buf).await {
                     let (name, kind) = Message::read(&buf[..n]).unwrap().question.unwrap();
                     let (code, found) = known(&name, kind);
-                    let found = found.into_iter().map(|data| Record { name: name.clone(), ttl: 60, data });
+                    let found = found.into_iter().map(|data| DnsRecord { name: name.clone(), ttl: 60, data });
                     let answer = build::answer(&buf[..n], code, &found.collect::<Vec<_>>());
                     server.send_to(&answer, from).await.unwrap();
                 }
@@ -447,15 +451,15 @@ mod tests {
             let (one, six) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]));
             let both: Rc<[IpAddr]> = vec![one, six].into();
             assert_eq!(resolver.resolve("both", second).await, Ok(both.clone()));
-            assert_eq!(resolver.resolve("half", second).await, Err(Failed::Server), "half an answer is none");
+            assert_eq!(resolver.resolve("half", second).await, Err(ResolveFailure::Server), "half an answer is none");
             assert_eq!(resolver.resolve("mixed", second).await, Ok(vec![IpAddr::from([127, 0, 0, 3])].into()));
             assert_eq!(resolver.resolve("alias", second).await, Ok(both));
-            assert_eq!(resolver.resolve("empty", second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.resolve("empty", second).await, Err(ResolveFailure::NoSuchName));
             let long = ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(63)].join(".");
             assert_eq!(resolver.resolve(&long, second).await, Ok(vec![IpAddr::from([127, 0, 0, 4])].into()));
-            assert_eq!(resolver.resolve("a..b", second).await, Err(Failed::NoSuchName));
-            assert_eq!(resolver.resolve("circle", second).await, Err(Failed::NoSuchName));
-            assert_eq!(resolver.resolve("nobody", second).await, Err(Failed::NoSuchName));
+            assert_eq!(resolver.resolve("a..b", second).await, Err(ResolveFailure::NoSuchName));
+            assert_eq!(resolver.resolve("circle", second).await, Err(ResolveFailure::NoSuchName));
+            assert_eq!(resolver.resolve("nobody", second).await, Err(ResolveFailure::NoSuchName));
 
             let told = RefCell::new(Vec::new());
             let say = |word: Word<'_>| told.borrow_mut().push(word.to_string());
@@ -475,8 +479,8 @@ mod tests {
                 Ok("nine.example"),
                 "an alias"
             );
-            assert_eq!(resolver.name_of([127, 0, 0, 7].into(), second).await, Err(Failed::NoSuchName));
-            assert_eq!(resolver.name_of([127, 0, 0, 6].into(), second).await, Err(Failed::Other));
+            assert_eq!(resolver.name_of([127, 0, 0, 7].into(), second).await, Err(ResolveFailure::NoSuchName));
+            assert_eq!(resolver.name_of([127, 0, 0, 6].into(), second).await, Err(ResolveFailure::Other));
             let words = "half could not be resolved (2: Server failure) while resolving service http of s";
             assert_eq!(*told.borrow(), [words]);
         });

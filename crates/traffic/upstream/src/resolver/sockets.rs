@@ -2,7 +2,7 @@
 //! last one.
 
 use super::message::{Message, Question, RecordType};
-use super::wire::random;
+use super::wire::random_byte;
 use runtime::io::UdpSocket;
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
@@ -73,7 +73,7 @@ impl QuerySocket {
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let id = loop {
-            let id = u16::from_le_bytes([random(), random()]);
+            let id = u16::from_le_bytes([random_byte(), random_byte()]);
             if !pending.contains_key(&id) {
                 break id;
             }

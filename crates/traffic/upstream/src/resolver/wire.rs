@@ -2,7 +2,7 @@
 
 use super::message::{Data, Message, Question, RecordType};
 use super::{ADDRESSES_MAX, ALIASES_MAX};
-use crate::stream::{Options, Stream};
+use crate::stream::{ConnectOptions, Stream};
 use net::Address;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,7 +13,7 @@ const TCP_MAX: usize = 8;
 static TCP_QUERIES: Semaphore = Semaphore::const_new(TCP_MAX);
 
 /// Draws a random byte from the kernel.
-pub fn random() -> u8 {
+pub fn random_byte() -> u8 {
     let mut byte = [0];
     // The kernel's random numbers are required at start; port and name are checked in addition.
     let _ = rustix::rand::getrandom(&mut byte, rustix::rand::GetRandomFlags::empty());
@@ -23,7 +23,7 @@ pub fn random() -> u8 {
 /// Sends a query over TCP, at most [`TCP_MAX`] at a time per process, and returns its answer.
 pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> io::Result<Message> {
     let _permit = TCP_QUERIES.acquire().await.map_err(|_| io::ErrorKind::ResourceBusy)?;
-    let stream = Stream::connect(&Address::Ip(server), &Options::default()).await?;
+    let stream = Stream::connect(&Address::Ip(server), &ConnectOptions::default()).await?;
     let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     stream.write_all(&[&length.to_be_bytes()[..], bytes].concat()).await?;
     // The longest response with its length prefix.
@@ -68,7 +68,7 @@ fn follow(answer: &Message, name: &str) -> (Option<String>, u32) {
     (alias, least)
 }
 
-pub fn read(answer: &Message, name: &str, kind: RecordType) -> Records {
+pub fn read_records(answer: &Message, name: &str, kind: RecordType) -> Records {
     let (alias, mut ttl) = follow(answer, name);
     let mut addresses = Vec::new();
     let name = alias.as_deref().unwrap_or(name);
@@ -87,7 +87,7 @@ pub fn read(answer: &Message, name: &str, kind: RecordType) -> Records {
 }
 
 /// Returns the name of an address with its TTL. Fails with the target of its aliases, if any.
-pub fn pointer(answer: &Message, name: &str) -> Result<(String, u32), Option<String>> {
+pub fn pointer_name(answer: &Message, name: &str) -> Result<(String, u32), Option<String>> {
     let (alias, least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);
     let found = answer.records.iter().filter(|r| r.name == name).find_map(|record| match &record.data {
@@ -98,7 +98,7 @@ pub fn pointer(answer: &Message, name: &str) -> Result<(String, u32), Option<Str
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceRecord {
     pub priority: u16,
     pub weight: u32,
     pub port: u16,
@@ -106,7 +106,7 @@ pub struct Service {
 }
 
 /// Returns the SRV records of a response, or an alias without records.
-pub fn services(answer: &Message, name: &str) -> (Vec<Service>, Option<String>, u32) {
+pub fn service_records(answer: &Message, name: &str) -> (Vec<ServiceRecord>, Option<String>, u32) {
     let (alias, mut least) = follow(answer, name);
     let name = alias.as_deref().unwrap_or(name);
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ pub fn services(answer: &Message, name: &str) -> (Vec<Service>, Option<String>, 
         let Data::Service { priority, weight, port, target } = &record.data else { continue };
         if found.len() < ADDRESSES_MAX {
             least = least.min(record.ttl);
-            found.push(Service {
+            found.push(ServiceRecord {
                 priority: *priority,
                 weight: u32::from((*weight).max(1)),
                 port: *port,
@@ -129,11 +129,11 @@ pub fn services(answer: &Message, name: &str) -> (Vec<Service>, Option<String>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolver::message::Record;
+    use crate::resolver::message::DnsRecord;
 
     fn message(records: &[(&str, u32, Data)]) -> Message {
         let records =
-            records.iter().map(|(name, ttl, data)| Record { name: (*name).into(), ttl: *ttl, data: data.clone() });
+            records.iter().map(|(name, ttl, data)| DnsRecord { name: (*name).into(), ttl: *ttl, data: data.clone() });
         let records = records.collect();
         Message { id: 1, response: true, truncated: false, code: 0, question: None, records }
     }
@@ -142,11 +142,11 @@ mod tests {
     fn aliases_are_followed_within_an_answer() {
         let ip = IpAddr::from([127, 0, 0, 1]);
         let message = message(&[("b", 60, Data::Address(ip)), ("a", 5, Data::Alias("b".into()))]);
-        let found = read(&message, "a", RecordType::A);
+        let found = read_records(&message, "a", RecordType::A);
         assert_eq!((found.addresses, found.ttl), (vec![ip], 5));
-        let none = read(&message, "a", RecordType::Aaaa);
+        let none = read_records(&message, "a", RecordType::Aaaa);
         assert_eq!((none.addresses.len(), none.alias), (0, Some("b".into())));
-        assert!(read(&message, "x", RecordType::A).alias.is_none());
+        assert!(read_records(&message, "x", RecordType::A).alias.is_none());
     }
 
     #[test]
@@ -158,8 +158,8 @@ mod tests {
             })
             .collect();
         let message = message(&records);
-        assert_eq!(read(&message, "n", RecordType::A).addresses.len(), ADDRESSES_MAX);
-        assert_eq!(services(&message, "s").0.len(), ADDRESSES_MAX);
+        assert_eq!(read_records(&message, "n", RecordType::A).addresses.len(), ADDRESSES_MAX);
+        assert_eq!(service_records(&message, "s").0.len(), ADDRESSES_MAX);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
             let data = Data::Service { priority, weight, port: 80 + priority, target: "host.n".into() };
             ("_http._tcp.n", 30, data)
         };
-        let (found, alias, ttl) = services(&message(&[record(2, 0), record(1, 7)]), "_http._tcp.n");
+        let (found, alias, ttl) = service_records(&message(&[record(2, 0), record(1, 7)]), "_http._tcp.n");
         assert_eq!((alias, ttl), (None, 30));
         let short: Vec<_> = found.iter().map(|s| (s.priority, s.weight, s.port, s.target.as_str())).collect();
         assert_eq!(short, [(1, 7, 81, "host.n"), (2, 1, 82, "host.n")]);

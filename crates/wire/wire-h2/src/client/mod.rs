@@ -5,7 +5,7 @@ mod receive;
 use crate::frame::{self, ErrorCode};
 use crate::hpack::Decoder;
 use crate::server::{ConnectionError, PREFACE};
-use base::append::append;
+use base::append::append_bytes;
 use bytes::Bytes;
 use http_types::List;
 use std::collections::{HashMap, VecDeque};
@@ -86,7 +86,7 @@ pub enum ClientEvent {
 }
 
 #[derive(Debug)]
-struct Stream {
+struct ClientStream {
     send_window: i64,
     recv_window: i64,
     /// Read octets not yet returned to the window.
@@ -98,7 +98,7 @@ struct Stream {
     blocked: bool,
 }
 
-struct Block {
+struct HeaderBlock {
     stream: u32,
     bytes: Vec<u8>,
     end_stream: bool,
@@ -109,9 +109,9 @@ struct Block {
 pub struct Client {
     limits: ClientLimits,
     pending: Vec<u8>,
-    block: Option<Block>,
+    block: Option<HeaderBlock>,
     decoder: Decoder,
-    streams: HashMap<u32, Stream>,
+    streams: HashMap<u32, ClientStream>,
     next: u32,
     settled: bool,
     send_window: i64,
@@ -229,7 +229,7 @@ impl Client {
         self.next += 2;
         self.streams.insert(
             id,
-            Stream {
+            ClientStream {
                 send_window: self.peer_window,
                 recv_window: i64::from(self.limits.stream_window),
                 credit: 0,
@@ -277,7 +277,7 @@ impl Client {
         while let Some(part) = parts.next() {
             let flags = if ends && parts.peek().is_none() { frame::END_STREAM } else { 0 };
             frame::put_head(part.len(), frame::DATA, flags, id, &mut self.out);
-            append(&mut self.out, part);
+            append_bytes(&mut self.out, part);
         }
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {

@@ -1,10 +1,10 @@
 //! Frames from a server.
 
-use super::{Block, Client, ClientEvent};
+use super::{Client, ClientEvent, HeaderBlock};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::Broken;
 use crate::server::ConnectionError;
-use crate::stream::join;
+use crate::stream::join_piece;
 use bytes::Bytes;
 use http_types::ListLimits;
 
@@ -122,7 +122,7 @@ impl Client {
     fn data(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         self.known(head.stream)?;
         let content =
-            frame::unpadded(head, payload).ok_or(size("upstream sent http2 DATA frame with too long padding"))?;
+            frame::strip_padding(head, payload).ok_or(size("upstream sent http2 DATA frame with too long padding"))?;
         self.recv_window -= payload.len() as i64;
         if self.recv_window < 0 {
             return Err(flow("upstream violated http2 connection flow control"));
@@ -159,7 +159,7 @@ impl Client {
         if !self.limits.count_bodies {
             if let Some(ClientEvent::Body { stream, bytes, end: ends, octets: sum }) = self.events.back_mut()
                 && *stream == head.stream
-                && join(bytes, content)
+                && join_piece(bytes, content)
             {
                 *ends = end;
                 *sum += octets;
@@ -186,13 +186,14 @@ impl Client {
     fn headers(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         self.known(head.stream)?;
         let too_short = size("upstream sent http2 HEADERS frame with invalid length");
-        let mut block = frame::unpadded(head, payload).ok_or(too_short)?;
+        let mut block = frame::strip_padding(head, payload).ok_or(too_short)?;
         if head.has(frame::WITH_PRIORITY) {
             block = block.get(5..).ok_or(too_short)?;
         }
         let octets = frame::HEADER + payload.len();
         let end_stream = head.has(frame::END_STREAM);
-        self.block = Some(Block { stream: head.stream, bytes: block.to_vec(), end_stream, continuations: 0, octets });
+        self.block =
+            Some(HeaderBlock { stream: head.stream, bytes: block.to_vec(), end_stream, continuations: 0, octets });
         if head.has(frame::END_HEADERS) { self.block_done() } else { Ok(()) }
     }
 
@@ -212,7 +213,9 @@ impl Client {
     }
 
     fn block_done(&mut self) -> Result<(), ConnectionError> {
-        let Some(Block { stream: id, bytes, end_stream: end, octets, .. }) = self.block.take() else { return Ok(()) };
+        let Some(HeaderBlock { stream: id, bytes, end_stream: end, octets, .. }) = self.block.take() else {
+            return Ok(());
+        };
         let limits = ListLimits {
             bytes_max: self.limits.list_max,
             fields_max: self.limits.fields_max,
@@ -278,7 +281,7 @@ impl Client {
 
     fn rst_stream(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
         self.known(head.stream)?;
-        let code = frame::number(payload)
+        let code = frame::read_number(payload)
             .filter(|_| payload.len() == 4)
             .ok_or(size("upstream sent http2 RST_STREAM frame with invalid length"))?;
         let Some(stream) = self.streams.get_mut(&head.stream) else { return Ok(()) };
@@ -303,7 +306,7 @@ impl Client {
         self.idle_frames += 1;
         for entry in payload.chunks_exact(6) {
             let [a, b, rest @ ..] = entry else { continue };
-            let Some(value) = frame::number(rest) else { continue };
+            let Some(value) = frame::read_number(rest) else { continue };
             self.setting(u16::from_be_bytes([*a, *b]), value)?;
         }
         frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut self.out);
@@ -359,14 +362,14 @@ impl Client {
         if head.stream != 0 {
             return Err(protocol("upstream sent http2 GOAWAY frame with a stream"));
         }
-        let last = frame::number(payload)
+        let last = frame::read_number(payload)
             .filter(|_| payload.len() >= 8)
             .ok_or(size("upstream sent http2 GOAWAY frame with invalid length"))?
             & !(1 << 31);
         self.going = true;
         let mut lost: Vec<u32> = self.streams.keys().copied().filter(|id| *id > last).collect();
         lost.sort_unstable();
-        let code = payload.get(4..).and_then(frame::number).unwrap_or(0);
+        let code = payload.get(4..).and_then(frame::read_number).unwrap_or(0);
         for id in lost {
             if let Some(stream) = self.streams.get_mut(&id) {
                 (stream.send_closed, stream.recv_closed) = (true, true);
@@ -378,7 +381,7 @@ impl Client {
     }
 
     fn window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
-        let more = frame::number(payload)
+        let more = frame::read_number(payload)
             .filter(|_| payload.len() == 4)
             .ok_or(size("upstream sent http2 WINDOW_UPDATE frame with invalid length"))?;
         let more = i64::from(more & !(1 << 31));

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::hpack::Encoder;
-use crate::{Limits, Server};
-use http_types::{Event, Taken};
+use crate::{Server, ServerLimits};
+use http_types::{Event, TakenLines};
 
 fn block(path: &str) -> Vec<u8> {
     let mut out = Vec::new();
@@ -31,7 +31,7 @@ fn talk(client: &mut Client, server: &mut Server, step: usize) {
 fn many_streams_with_bodies_both_ways() {
     for step in [1, 100, 100_000] {
         let mut client = Client::new(ClientLimits { stream_window: 1000, ..ClientLimits::default() });
-        let mut server = Server::new(Limits { stream_window: 100, ..Limits::default() });
+        let mut server = Server::new(ServerLimits { stream_window: 100, ..ServerLimits::default() });
         // A server may refuse streams before its window is known.
         talk(&mut client, &mut server, step);
         let ids: Vec<u32> = (0..20).filter_map(|n| client.open(&block(&format!("/{n}")), false)).collect();
@@ -52,7 +52,7 @@ fn many_streams_with_bodies_both_ways() {
                 }
             }
             for (id, left) in &mut answered {
-                while let Taken::Bytes(bytes) = server.take_body(*id) {
+                while let TakenLines::Bytes(bytes) = server.take_body(*id) {
                     *received.entry(*id).or_insert(0) += bytes.len();
                 }
                 *left -= server.send_body(*id, &body[body.len() - *left..], 16_384, true);
@@ -89,7 +89,7 @@ fn bodies_that_nobody_wants_are_counted_and_windows_opened() {
             count_bodies: true,
             ..ClientLimits::default()
         };
-        let (mut client, mut server) = (Client::new(limits), Server::new(Limits::default()));
+        let (mut client, mut server) = (Client::new(limits), Server::new(ServerLimits::default()));
         talk(&mut client, &mut server, step);
         assert!(client.is_settled());
         let id = client.open(&block("/"), true).expect("room");

@@ -3,7 +3,7 @@
 use super::Server;
 use crate::frame::ErrorCode;
 use http_types::{
-    ByteCore, Event, FieldLines, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken, Version,
+    ByteCore, Event, FieldLines, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux, TakenLines, Version,
 };
 
 const NONE: u32 = 0;
@@ -19,7 +19,7 @@ impl StreamMux for Server {
     fn poll_event(&mut self) -> Option<Event> {
         Server::poll_event(self)
     }
-    fn take_body(&mut self, stream: StreamId) -> Taken {
+    fn take_body(&mut self, stream: StreamId) -> TakenLines {
         Server::take_body(self, narrow(stream))
     }
     fn taken(&self, stream: StreamId) -> u64 {

@@ -11,14 +11,14 @@ use crate::frame::{self, ErrorCode};
 use crate::hpack::{Decoder, Encoder};
 use crate::priority::Priorities;
 use crate::stream::{ByStream, Stream};
-use http_types::{Event, Priority, Rank, Taken};
+use http_types::{Event, Priority, Rank, TakenLines};
 use std::collections::VecDeque;
 
 /// Client connection preface (RFC 9113, 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Concurrent streams (`http2_max_concurrent_streams`).
     pub streams_max: u32,
     /// Octets of names and values per request (nginx: all of `large_client_header_buffers`).
@@ -34,9 +34,9 @@ pub struct Limits {
     pub extended_connect: bool,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
-        Limits {
+        ServerLimits {
             streams_max: 128,
             list_max: 32 * 1024,
             field_max: 8 * 1024,
@@ -68,7 +68,7 @@ pub struct ConnectionError {
 /// Unused octets of the output's memory that a waiting connection keeps.
 const OUT_KEPT: usize = 4096;
 
-struct Block {
+struct HeaderBlock {
     stream: u32,
     bytes: Vec<u8>,
     end_stream: bool,
@@ -76,12 +76,12 @@ struct Block {
 }
 
 pub struct Server {
-    limits: Limits,
+    limits: ServerLimits,
     preface: usize,
     pending: Vec<u8>,
     /// Remainder of a large DATA frame.
     rest_of_data: Option<frame::Head>,
-    block: Option<Block>,
+    block: Option<HeaderBlock>,
     decoder: Decoder,
     encoder: Encoder,
     streams: ByStream<Stream>,
@@ -117,7 +117,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(limits: Limits) -> Server {
+    pub fn new(limits: ServerLimits) -> Server {
         let mut out = Vec::with_capacity(256);
         let settings = [
             (frame::SETTINGS_MAX_CONCURRENT_STREAMS, limits.streams_max),
@@ -273,10 +273,10 @@ impl Server {
     }
 
     /// Next part of a request body; reopens the client's window.
-    pub fn take_body(&mut self, id: u32) -> Taken {
-        let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
+    pub fn take_body(&mut self, id: u32) -> TakenLines {
+        let Some(stream) = self.streams.get_mut(&id) else { return TakenLines::Gone };
         if stream.promised.is_some_and(|promised| stream.received > promised) {
-            return Taken::Broken;
+            return TakenLines::Broken;
         }
         // A reader exists: widens the window beyond the unrequested octets.
         if !std::mem::replace(&mut stream.asked, true) && !stream.recv_closed {
@@ -287,14 +287,14 @@ impl Server {
             stream.taken += bytes.len() as u64;
             stream.credit += bytes.len() as i64;
             self.give_credit(id);
-            return Taken::Bytes(bytes);
+            return TakenLines::Bytes(bytes);
         }
         match stream.recv_closed {
-            true if stream.promised.is_some_and(|promised| stream.received != promised) => Taken::Broken,
-            true => Taken::End,
+            true if stream.promised.is_some_and(|promised| stream.received != promised) => TakenLines::Broken,
+            true => TakenLines::End,
             false => {
                 self.give_credit(id);
-                Taken::Later
+                TakenLines::Later
             }
         }
     }

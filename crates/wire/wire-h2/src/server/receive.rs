@@ -1,11 +1,11 @@
 //! Receiving side of a server connection: parses the client's frames, enforces limits, and queues events. The sending
 //! side is in [`super`].
 
-use super::{Block, ConnectionError, FRAME_MAX, PREFACE, RESET_KEPT, Server};
+use super::{ConnectionError, FRAME_MAX, HeaderBlock, PREFACE, RESET_KEPT, Server};
 use crate::frame::{self, ErrorCode, Head};
 use crate::hpack::Broken;
-use crate::stream::{Stream, append};
-use http_types::{Event, List, ListLimits, Priority, request};
+use crate::stream::{Stream, append_content};
+use http_types::{Event, List, ListLimits, Priority, request_message};
 
 /// Maximum octets of an encoded header block, over all its frames.
 const BLOCK_MAX: usize = 128 * 1024;
@@ -167,7 +167,7 @@ impl Server {
         if head.stream == 0 {
             return Err(protocol("client sent DATA frame with incorrect identifier"));
         }
-        let content = frame::unpadded(head, payload).ok_or(ConnectionError {
+        let content = frame::strip_padding(head, payload).ok_or(ConnectionError {
             // The frame lacks the field (4.2), or the padding is longer than the payload (6.1).
             code: if payload.is_empty() { ErrorCode::FrameSize } else { ErrorCode::Protocol },
             words: "client sent padded DATA frame with incorrect length",
@@ -207,7 +207,7 @@ impl Server {
         } else if !content.is_empty() {
             stream.buffered += content.len();
             // Signals only the first piece: a reader waits only while no body is buffered.
-            tells |= append(&mut stream.body, content) && stream.body.len() == 1;
+            tells |= append_content(&mut stream.body, content) && stream.body.len() == 1;
         }
         if head.has(frame::END_STREAM) {
             stream.recv_closed = true;
@@ -265,7 +265,7 @@ impl Server {
         if is_late && !head.has(frame::END_STREAM) && self.given_up != Some(head.stream) {
             return Err(protocol("client sent HEADERS frame without END_STREAM behind a request"));
         }
-        let block = Block {
+        let block = HeaderBlock {
             stream: head.stream,
             bytes: fragment.to_vec(),
             end_stream: head.has(frame::END_STREAM),
@@ -308,7 +308,7 @@ impl Server {
         Ok(())
     }
 
-    fn block_done(&mut self, block: Block) -> Result<(), ConnectionError> {
+    fn block_done(&mut self, block: HeaderBlock) -> Result<(), ConnectionError> {
         let limits = ListLimits {
             bytes_max: self.limits.list_max,
             // Does not count pseudo-header fields.
@@ -351,7 +351,7 @@ impl Server {
         }
         let mut stream = Stream::new(block.stream, self.peer_window, i64::from(self.limits.stream_window));
         stream.recv_closed = block.end_stream;
-        let request = request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        let request = request_message(&list, self.limits.underscores, self.limits.ignore_invalid);
         stream.deaf = request.is_err();
         self.streams.insert(block.stream, stream);
         // Prefers a PRIORITY_UPDATE to the `priority` field, even if the update arrived first (RFC 9218, 7).
@@ -371,7 +371,7 @@ impl Server {
         Ok(())
     }
 
-    fn trailers(&mut self, block: &Block, list: &List) -> Result<(), ConnectionError> {
+    fn trailers(&mut self, block: &HeaderBlock, list: &List) -> Result<(), ConnectionError> {
         let Some(stream) = self.streams.get_mut(&block.stream) else {
             self.idle_frames += 1;
             return Ok(());
@@ -409,7 +409,7 @@ impl Server {
 
     /// Applies a dependency. Returns `true`, without a change, if the stream would depend on itself.
     fn depends(&mut self, stream: u32, said: &[u8]) -> bool {
-        let (Some(on), Some(weight)) = (frame::number(said), said.get(4)) else { return false };
+        let (Some(on), Some(weight)) = (frame::read_number(said), said.get(4)) else { return false };
         if on & 0x7fff_ffff == stream {
             return true;
         }
@@ -422,7 +422,7 @@ impl Server {
         if head.stream != 0 {
             return Err(protocol("client sent PRIORITY_UPDATE frame with incorrect identifier"));
         }
-        let (Some(of), Some(field)) = (frame::number(payload), payload.get(4..)) else {
+        let (Some(of), Some(field)) = (frame::read_number(payload), payload.get(4..)) else {
             return Err(ConnectionError {
                 code: ErrorCode::FrameSize,
                 words: "client sent PRIORITY_UPDATE frame with incorrect length",
@@ -490,7 +490,7 @@ impl Server {
     pub(super) fn apply(&mut self, payload: &[u8]) -> Result<(), ConnectionError> {
         for setting in payload.chunks_exact(6) {
             let (Some(name), Some(value)) =
-                (setting.first_chunk::<2>(), frame::number(setting.get(2..).unwrap_or_default()))
+                (setting.first_chunk::<2>(), frame::read_number(setting.get(2..).unwrap_or_default()))
             else {
                 continue;
             };
@@ -587,7 +587,7 @@ impl Server {
     }
 
     fn window_update(&mut self, head: Head, payload: &[u8]) -> Result<(), ConnectionError> {
-        let Some(more) = frame::number(payload).filter(|_| payload.len() == 4) else {
+        let Some(more) = frame::read_number(payload).filter(|_| payload.len() == 4) else {
             return Err(ConnectionError {
                 code: ErrorCode::FrameSize,
                 words: "client sent WINDOW_UPDATE frame with incorrect length",

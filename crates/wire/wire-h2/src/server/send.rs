@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::frame::{self, ErrorCode};
-use base::append::append;
+use base::append::append_bytes;
 
 /// Room for other streams' frames that an output buffer gets at once.
 const OUT_AHEAD_MAX: usize = 64 * 1024;
@@ -129,7 +129,7 @@ impl Server {
         while let Some(part) = parts.next() {
             let flags = if ends && parts.peek().is_none() { frame::END_STREAM } else { 0 };
             frame::put_head(part.len(), frame::DATA, flags, id, &mut self.out);
-            append(&mut self.out, part);
+            append_bytes(&mut self.out, part);
         }
         self.send_window -= n as i64;
         if let Some(stream) = self.streams.get_mut(&id) {

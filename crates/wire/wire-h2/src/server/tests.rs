@@ -2,8 +2,8 @@
 
 use crate::frame::{self, END_HEADERS, END_STREAM};
 use crate::hpack::Encoder;
-use crate::{Limits, PREFACE, Server};
-use http_types::{Event, Taken};
+use crate::{PREFACE, Server, ServerLimits};
+use http_types::{Event, TakenLines};
 
 #[test]
 fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {
@@ -20,7 +20,7 @@ fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {
     frame::put_head(body.len(), frame::DATA, END_STREAM, 1, &mut bytes);
     bytes.extend_from_slice(&body);
     for step in [1000, 33_333, 100_000] {
-        let mut server = Server::new(Limits::default());
+        let mut server = Server::new(ServerLimits::default());
         let mut received = 0;
         for part in bytes.chunks(step) {
             server.receive(part).expect("in order");
@@ -28,11 +28,11 @@ fn a_large_frame_is_passed_on_before_it_is_whole_and_kept_nowhere() {
             while let Some(event) = server.poll_event() {
                 assert!(matches!(event, Event::Head { end: false, .. } | Event::Body(1)), "{event:?}");
             }
-            while let Taken::Bytes(piece) = server.take_body(1) {
+            while let TakenLines::Bytes(piece) = server.take_body(1) {
                 received += piece.len();
             }
         }
-        assert_eq!((received, server.take_body(1)), (body.len(), Taken::End), "{step}");
+        assert_eq!((received, server.take_body(1)), (body.len(), TakenLines::End), "{step}");
     }
 }
 
@@ -46,7 +46,7 @@ fn with_upload() -> Server {
     frame::put_head(0, frame::SETTINGS, frame::ACK, 0, &mut bytes);
     frame::put_head(block.len(), frame::HEADERS, END_HEADERS, 1, &mut bytes);
     bytes.extend_from_slice(&block);
-    let mut server = Server::new(Limits::default());
+    let mut server = Server::new(ServerLimits::default());
     server.receive(&bytes).expect("in order");
     assert!(matches!(server.poll_event(), Some(Event::Head { .. })));
     let written = server.unsent();
@@ -67,7 +67,7 @@ fn frames_of_one_octet_become_large_pieces_and_one_event() {
     assert!(matches!(server.poll_event(), Some(Event::Body(1))));
     assert!(server.poll_event().is_none(), "one event for a waiting reader");
     let mut pieces = Vec::new();
-    while let Taken::Bytes(piece) = server.take_body(1) {
+    while let TakenLines::Bytes(piece) = server.take_body(1) {
         pieces.push(piece.len());
     }
     assert_eq!((pieces.iter().sum::<usize>(), pieces.len()), (50_000, 4), "{pieces:?}");
@@ -79,7 +79,7 @@ fn frames_of_one_octet_are_a_flood_in_the_end() {
     let part = octets(10_000);
     let result = (0..1000).try_for_each(|_| {
         let done = server.receive(&part);
-        while let Taken::Bytes(_) = server.take_body(1) {}
+        while let TakenLines::Bytes(_) = server.take_body(1) {}
         while server.poll_event().is_some() {}
         done
     });
@@ -282,7 +282,7 @@ fn a_block_that_becomes_too_large_is_refused_by_a_frames_head() {
     for (kind, code) in
         [(frame::CONTINUATION, crate::ErrorCode::EnhanceYourCalm), (frame::DATA, crate::ErrorCode::Protocol)]
     {
-        let mut server = Server::new(Limits::default());
+        let mut server = Server::new(ServerLimits::default());
         let mut bytes = PREFACE.to_vec();
         frame::put_head(0, frame::SETTINGS, 0, 0, &mut bytes);
         frame::put_head(100_000, frame::HEADERS, 0, 1, &mut bytes);

@@ -1,12 +1,12 @@
 //! Client side of one HTTP/3 connection, for requests to upstream servers, the load generator, and tests.
 
-use crate::frame::{self, ConnectionError, ErrorCode, Settings, error};
-use crate::qpack::{Broken, Decoded};
-use crate::reader::{Control, Part};
-use crate::session::{Read, Session, code};
+use crate::frame::{self, ConnectionError, ErrorCode, Settings, connection_error};
+use crate::qpack::{Broken, DecodedSection};
+use crate::reader::{ControlFrame, MessagePart};
+use crate::session::{Read, Session, error_code};
 use crate::stream::{Phase, Stream};
 use bytes::{Buf, Bytes};
-use http_types::{ByStream, FieldLines, List, ListLimits, Taken};
+use http_types::{ByStream, FieldLines, List, ListLimits, TakenLines};
 use quinn_proto::{Connection, Dir, Event as QuicEvent, StreamEvent, StreamId, VarInt, WriteError};
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -102,7 +102,7 @@ impl Client {
         if !self.closed {
             self.closed = true;
             let (why, words) = self.failed.map_or((ErrorCode::NoError, ""), |error| (error.code, error.words));
-            self.session.quic.close(now, code(why), Bytes::from_static(words.as_bytes()));
+            self.session.quic.close(now, error_code(why), Bytes::from_static(words.as_bytes()));
         }
     }
 
@@ -208,8 +208,8 @@ impl Client {
     }
 
     fn end_in_quic(&mut self, id: u64, why: ErrorCode) {
-        let _ = self.session.quic.recv_stream(stream_id(id)).stop(code(why));
-        let _ = self.session.quic.send_stream(stream_id(id)).reset(code(why));
+        let _ = self.session.quic.recv_stream(stream_id(id)).stop(error_code(why));
+        let _ = self.session.quic.send_stream(stream_id(id)).reset(error_code(why));
     }
 
     fn forget(&mut self, id: u64) {
@@ -272,7 +272,7 @@ impl Client {
                 QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Uni }) => self.session.accept_uni(&mut control),
                 QuicEvent::Stream(StreamEvent::Opened { dir: Dir::Bi }) => {
                     // RFC 9114, 6.1
-                    Err(error(ErrorCode::StreamCreation, "server opened a bidirectional stream"))
+                    Err(connection_error(ErrorCode::StreamCreation, "server opened a bidirectional stream"))
                 }
                 QuicEvent::Stream(StreamEvent::Readable { id }) if id.dir() == Dir::Uni => {
                     self.session.read_uni(id, &mut control)
@@ -291,12 +291,12 @@ impl Client {
         }
         for frame in control {
             match frame {
-                Control::Settings(settings) => self.events.push_back(ClientEvent::Settings(settings)),
-                Control::Goaway(id) => {
+                ControlFrame::Settings(settings) => self.events.push_back(ClientEvent::Settings(settings)),
+                ControlFrame::Goaway(id) => {
                     self.goaway = Some(id);
                     self.events.push_back(ClientEvent::Goaway(id));
                 }
-                Control::Priority { .. } => {}
+                ControlFrame::Priority { .. } => {}
             }
         }
         if let Err(error) = self.unblock() {
@@ -308,9 +308,9 @@ impl Client {
     /// Handles STOP_SENDING for a request; the response may still arrive (RFC 9114, 4.1).
     fn stopped(&mut self, id: StreamId) -> Result<(), ConnectionError> {
         if self.session.is_critical(id) {
-            return Err(error(ErrorCode::ClosedCriticalStream, "server closed critical stream"));
+            return Err(connection_error(ErrorCode::ClosedCriticalStream, "server closed critical stream"));
         }
-        let _ = self.session.quic.send_stream(id).reset(code(ErrorCode::NoError));
+        let _ = self.session.quic.send_stream(id).reset(error_code(ErrorCode::NoError));
         if let Some(stream) = self.streams.get_mut(&id.into()) {
             stream.out.clear();
             stream.queued = 0;
@@ -345,14 +345,14 @@ impl Client {
                 return Ok(());
             }
             match stream.reader.next(&mut stream.input)? {
-                Some(Part::Section(section)) => {
+                Some(MessagePart::Section(section)) => {
                     self.head(id, section)?;
                     if self.streams.get(&id).is_none_or(|stream| stream.phase == Phase::Body) {
                         return Ok(());
                     }
                     continue;
                 }
-                Some(Part::Data(_)) => return Ok(()),
+                Some(MessagePart::Data(_)) => return Ok(()),
                 None => {}
             }
             match self.session.read(stream_id(id))? {
@@ -377,24 +377,29 @@ impl Client {
             field_max: self.limits.field_max,
         };
         match self.session.decoder.decode(section, &limits) {
-            Ok(Decoded::List { list, required }) => {
+            Ok(DecodedSection::List { list, required }) => {
                 self.session.payload += section.len() as u64;
                 self.session.acknowledge(id, required);
                 Ok(Some(list))
             }
-            Ok(Decoded::Blocked(required)) => {
+            Ok(DecodedSection::Blocked(required)) => {
                 let blocked = self.streams.values().filter(|stream| stream.blocked_section.is_some()).count();
                 if blocked >= BLOCKED_STREAMS_MAX {
-                    return Err(error(ErrorCode::DecompressionFailed, "server exceeded the limit of blocked streams"));
+                    return Err(connection_error(
+                        ErrorCode::DecompressionFailed,
+                        "server exceeded the limit of blocked streams",
+                    ));
                 }
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.blocked_section = Some((section.to_vec(), required));
                 }
                 Ok(None)
             }
-            Err(Broken::Cut) => Err(error(ErrorCode::DecompressionFailed, "server sent a section that is cut")),
-            Err(Broken::Code(words)) => Err(error(ErrorCode::DecompressionFailed, words)),
-            Err(Broken::Large(words)) => Err(error(ErrorCode::ExcessiveLoad, words)),
+            Err(Broken::Cut) => {
+                Err(connection_error(ErrorCode::DecompressionFailed, "server sent a section that is cut"))
+            }
+            Err(Broken::Code(words)) => Err(connection_error(ErrorCode::DecompressionFailed, words)),
+            Err(Broken::Large(words)) => Err(connection_error(ErrorCode::ExcessiveLoad, words)),
         }
     }
 
@@ -434,13 +439,13 @@ impl Client {
                 return Ok(());
             }
             match stream.reader.next(&mut stream.input)? {
-                Some(Part::Data(data)) => {
+                Some(MessagePart::Data(data)) => {
                     stream.received += data.len() as u64;
                     self.session.payload += data.len() as u64;
                     stream.front = data;
                     return Ok(());
                 }
-                Some(Part::Section(section)) => {
+                Some(MessagePart::Section(section)) => {
                     if let Some(list) = self.decode(id, &section)? {
                         self.events.push_back(ClientEvent::Trailers { stream: id, list });
                     }
@@ -460,17 +465,17 @@ impl Client {
         }
     }
 
-    /// Returns the next part of a response's body. After [`Taken::End`] and [`Taken::Broken`] the stream does not exist
+    /// Returns the next part of a response's body. After [`TakenLines::End`] and [`TakenLines::Broken`] the stream does not exist
     /// any more.
-    pub fn take_body(&mut self, id: u64) -> Taken {
+    pub fn take_body(&mut self, id: u64) -> TakenLines {
         if let Err(error) = self.fill(id) {
             self.fail(error);
-            return Taken::Gone;
+            return TakenLines::Gone;
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
+        let Some(stream) = self.streams.get_mut(&id) else { return TakenLines::Gone };
         if !stream.front.is_empty() {
             stream.taken += stream.front.len() as u64;
-            return Taken::Bytes(std::mem::take(&mut stream.front));
+            return TakenLines::Bytes(std::mem::take(&mut stream.front));
         }
         if stream.ended {
             let is_broken = stream.is_broken();
@@ -479,10 +484,10 @@ impl Client {
             } else {
                 self.cancel(id);
             }
-            return if is_broken { Taken::Broken } else { Taken::End };
+            return if is_broken { TakenLines::Broken } else { TakenLines::End };
         }
         stream.hungry = true;
-        Taken::Later
+        TakenLines::Later
     }
 
     fn unblock(&mut self) -> Result<(), ConnectionError> {

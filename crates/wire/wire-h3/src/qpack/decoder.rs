@@ -1,11 +1,11 @@
 //! QPACK decoder: reads the peer's encoder stream and field sections.
 
-use super::{Broken, ENTRY_OVERHEAD, Entry, Table, fixed, integer, put_integer, skip_string, string};
+use super::{Broken, DynamicTable, ENTRY_OVERHEAD, Entry, fixed, integer, put_integer, skip_string, string};
 use http_types::{List, ListLimits};
 
 /// Result of decoding a field section.
 #[derive(Clone, Debug)]
-pub enum Decoded {
+pub enum DecodedSection {
     List {
         list: List,
         /// The section's Required Insert Count. Above 0, the peer waits for [`Decoder::acknowledge`].
@@ -18,7 +18,7 @@ pub enum Decoded {
 /// Reads field sections, and the encoder stream that fills its table.
 #[derive(Clone, Debug, Default)]
 pub struct Decoder {
-    table: Table,
+    table: DynamicTable,
     /// Maximum capacity that the peer's encoder may use, in octets (SETTINGS_QPACK_MAX_TABLE_CAPACITY).
     allowed: u64,
     /// Maximum encoded octets of one name and of one value.
@@ -101,7 +101,7 @@ impl Decoder {
                 let index = integer(&mut after, 6)?;
                 skip_string(&mut &*after, 7)?;
                 let mut text = if first & 0x40 != 0 {
-                    fixed::entry(index).ok_or(REFERENCE)?.0.to_vec()
+                    fixed::entry_at(index).ok_or(REFERENCE)?.0.to_vec()
                 } else {
                     self.relative(index).ok_or(REFERENCE)?.name().to_vec()
                 };
@@ -173,13 +173,13 @@ impl Decoder {
     ///
     /// # Errors
     /// [`Broken`]: QPACK_DECOMPRESSION_FAILED.
-    pub fn decode(&self, section: &[u8], limits: &ListLimits) -> Result<Decoded, Broken> {
+    pub fn decode(&self, section: &[u8], limits: &ListLimits) -> Result<DecodedSection, Broken> {
         let mut rest = section;
         let required = self.required(integer(&mut rest, 8)?)?;
         let is_negative = rest.first().ok_or(Broken::Cut)? & 0x80 != 0;
         let delta = integer(&mut rest, 7)?;
         if required > self.table.inserted {
-            return Ok(Decoded::Blocked(required));
+            return Ok(DecodedSection::Blocked(required));
         }
         let base = if is_negative {
             required.checked_sub(delta).and_then(|base| base.checked_sub(1))
@@ -214,7 +214,7 @@ impl Decoder {
                 }
             }
         }
-        Ok(Decoded::List { list, required })
+        Ok(DecodedSection::List { list, required })
     }
 
     /// Reads a section's Required Insert Count (RFC 9204, 4.5.1.1).
@@ -240,7 +240,7 @@ impl Decoder {
 
 /// State of a section during decoding.
 struct Section<'a> {
-    table: &'a Table,
+    table: &'a DynamicTable,
     required: u64,
     base: u64,
     limits: &'a ListLimits,
@@ -260,7 +260,7 @@ impl<'a> Section<'a> {
     }
     fn field(&self, is_static: bool, index: u64) -> Result<(&'a [u8], &'a [u8]), Broken> {
         if is_static {
-            return fixed::entry(index).ok_or(Broken::Code("client sent invalid static table reference"));
+            return fixed::entry_at(index).ok_or(Broken::Code("client sent invalid static table reference"));
         }
         let absolute = self.base.checked_sub(1).and_then(|newest| newest.checked_sub(index)).ok_or(REFERENCE)?;
         let entry = self.absolute(absolute)?;

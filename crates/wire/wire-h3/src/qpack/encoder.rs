@@ -1,6 +1,6 @@
 //! QPACK encoder: writes field sections, and the encoder stream that fills the peer's table.
 
-use super::{Broken, ENTRY_OVERHEAD, Entry, TABLE_CAPACITY_MAX, Table, fixed, integer, put_integer, put_string};
+use super::{Broken, DynamicTable, ENTRY_OVERHEAD, Entry, TABLE_CAPACITY_MAX, fixed, integer, put_integer, put_string};
 use http_types::FieldLines;
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ const PENDING_MAX: usize = 16;
 
 /// An unacknowledged section that refers to the dynamic table.
 #[derive(Clone, Copy, Debug)]
-struct Outstanding {
+struct OutstandingSection {
     stream: u64,
     /// Required Insert Count of the section.
     required: u64,
@@ -24,7 +24,7 @@ struct Outstanding {
 /// Writes field sections. Inserts repeated fields into the peer's table.
 #[derive(Clone, Debug, Default)]
 pub struct Encoder {
-    table: Table,
+    table: DynamicTable,
     /// Maximum number of entries of the peer's table, for the Required Insert Count (RFC 9204, 4.5.1.1).
     entries_max: u64,
     /// Insertions that the peer has acknowledged.
@@ -34,7 +34,7 @@ pub struct Encoder {
     /// Insertions before the last section. Some peers send no Insert Count Increment and acknowledge only sections.
     /// Entries of this age have probably arrived; a reference to them lets the peer acknowledge them.
     earlier: u64,
-    outstanding: VecDeque<Outstanding>,
+    outstanding: VecDeque<OutstandingSection>,
     /// Instructions for the encoder stream.
     instructions: Vec<u8>,
     pending: Vec<u8>,
@@ -113,7 +113,7 @@ impl Encoder {
         }
         let Some((oldest, newest)) = refers else { return };
         let required = newest + 1;
-        self.outstanding.push_back(Outstanding { stream, required, oldest });
+        self.outstanding.push_back(OutstandingSection { stream, required, oldest });
         let mut prefix = Vec::with_capacity(8);
         put_integer(required % (2 * self.entries_max) + 1, 8, 0, &mut prefix);
         put_integer(base - required, 7, 0, &mut prefix);
@@ -135,7 +135,7 @@ impl Encoder {
         refers: &mut Option<(u64, u64)>,
         out: &mut Vec<u8>,
     ) {
-        let (exact, named) = fixed::find(name, value);
+        let (exact, named) = fixed::find_entry(name, value);
         if let Some(at) = exact {
             return put_integer(at as u64, 6, 0xc0, out);
         }

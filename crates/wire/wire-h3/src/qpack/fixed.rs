@@ -130,7 +130,7 @@ const fn by_length() -> ([u8; TABLE.len()], [u8; NAME_MAX + 2]) {
 }
 
 /// Returns the index of the entry with this name and value, and the index of the first entry with this name.
-pub fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
+pub fn find_entry(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
     let (order, starts) = &BY_LENGTH;
     let start = |length: usize| starts.get(length).map_or(TABLE.len(), |start| usize::from(*start));
     let mut named = None;
@@ -145,7 +145,7 @@ pub fn find(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
     (None, named)
 }
 
-pub fn entry(index: u64) -> Option<(&'static [u8], &'static [u8])> {
+pub fn entry_at(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     let (name, value) = TABLE.get(usize::try_from(index).ok()?)?;
     Some((name.as_bytes(), value.as_bytes()))
 }

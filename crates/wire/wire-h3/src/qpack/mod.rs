@@ -6,7 +6,7 @@ mod decoder;
 mod encoder;
 mod fixed;
 
-pub use decoder::{Decoded, Decoder};
+pub use decoder::{DecodedSection, Decoder};
 pub use encoder::Encoder;
 
 use http_types::huffman;
@@ -53,7 +53,7 @@ impl Entry {
 
 /// A dynamic table, oldest entry first. Absolute indices count all insertions (RFC 9204, 3.2.4).
 #[derive(Clone, Debug, Default)]
-struct Table {
+struct DynamicTable {
     entries: VecDeque<Entry>,
     size: u64,
     capacity: u64,
@@ -61,7 +61,7 @@ struct Table {
     inserted: u64,
 }
 
-impl Table {
+impl DynamicTable {
     /// Returns the absolute index of the oldest entry.
     fn oldest(&self) -> u64 {
         self.inserted - self.entries.len() as u64

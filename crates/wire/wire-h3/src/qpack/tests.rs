@@ -10,7 +10,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 fn list(decoder: &Decoder, section: &[u8]) -> List {
     match decoder.decode(section, &LIMITS) {
-        Ok(Decoded::List { list, .. }) => list,
+        Ok(DecodedSection::List { list, .. }) => list,
         other => panic!("{other:?}"),
     }
 }
@@ -32,7 +32,7 @@ fn the_rfcs_connection() {
     assert_eq!(texts(&list(&decoder, &section)), [pair(":path", "/index.html")]);
     // B.2: two insertions, a section with post-base references that comes before them.
     let section = hex("0381 10 11");
-    assert!(matches!(decoder.decode(&section, &LIMITS), Ok(Decoded::Blocked(2))));
+    assert!(matches!(decoder.decode(&section, &LIMITS), Ok(DecodedSection::Blocked(2))));
     decoder
         .receive(&hex("3fbd01 c00f 7777 772e 6578 616d 706c 652e 636f 6d c10c 2f73 616d 706c 652f 7061 7468"))
         .unwrap();
@@ -49,7 +49,7 @@ fn the_rfcs_connection() {
     assert_eq!((decoder.table_size(), decoder.inserted()), (160, 3));
     // B.4: a duplicate and references relative to the base.
     let section = hex("0500 80 c1 81");
-    assert!(matches!(decoder.decode(&section, &LIMITS), Ok(Decoded::Blocked(4))));
+    assert!(matches!(decoder.decode(&section, &LIMITS), Ok(DecodedSection::Blocked(4))));
     decoder.receive(&hex("02")).unwrap();
     assert_eq!((decoder.table_size(), decoder.inserted()), (217, 4));
     assert_eq!(
@@ -105,7 +105,7 @@ fn broken_sections_and_instructions_are_refused() {
         "0000 51 81 00",
     ] {
         let decoded = decoder.decode(&hex(section), &LIMITS);
-        assert!(matches!(decoded, Err(_) | Ok(Decoded::Blocked(_))), "{section}: {decoded:?}");
+        assert!(matches!(decoded, Err(_) | Ok(DecodedSection::Blocked(_))), "{section}: {decoded:?}");
     }
     for instruction in ["3fbe01", "ff4000", "8161", "02", "c07f 8001", "41 61 7f e107"] {
         let mut decoder = decoder.clone();
@@ -148,7 +148,7 @@ impl Wire {
     }
     /// Decodes a section and acknowledges it.
     fn decode(&mut self, stream: u64, section: &[u8]) -> Vec<(String, String)> {
-        let Ok(Decoded::List { list, required }) = self.decoder.decode(section, &LIMITS) else {
+        let Ok(DecodedSection::List { list, required }) = self.decoder.decode(section, &LIMITS) else {
             panic!("our own section")
         };
         if required > 0 {
@@ -234,7 +234,7 @@ fn a_peer_that_acknowledges_nothing_is_sent_literals() {
     wire.acknowledge();
     for stream in 1..1000 {
         let section = wire.encode(4 * stream, &[("x-a", "b")]);
-        assert!(matches!(wire.decoder.decode(&section, &LIMITS), Ok(Decoded::List { .. })));
+        assert!(matches!(wire.decoder.decode(&section, &LIMITS), Ok(DecodedSection::List { .. })));
     }
     assert!(wire.encoder.outstanding() <= 256);
     let mut deaf = Encoder::default();
@@ -326,7 +326,7 @@ fn lengths_of_fields_are_those_that_were_sent() {
         let mut out = Vec::new();
         Encoder::default().section(0, None, &mut [(&b"a"[..], value)].into_iter(), &mut out);
         match Decoder::new(0, 4096).decode(&out, &limits) {
-            Ok(Decoded::List { list, .. }) => list.too_large,
+            Ok(DecodedSection::List { list, .. }) => list.too_large,
             Err(Broken::Large(_)) => true,
             other => panic!("{other:?}"),
         }

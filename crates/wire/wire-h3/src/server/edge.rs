@@ -3,7 +3,7 @@
 use super::Server;
 use crate::frame::ErrorCode;
 use bytes::Bytes;
-use http_types::{Event, FieldLines, Rank, ResetReason, SentBody, StreamId, StreamMux, Taken, Version};
+use http_types::{Event, FieldLines, Rank, ResetReason, SentBody, StreamId, StreamMux, TakenLines, Version};
 
 impl StreamMux for Server {
     fn version(&self) -> Version {
@@ -12,7 +12,7 @@ impl StreamMux for Server {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
-    fn take_body(&mut self, stream: StreamId) -> Taken {
+    fn take_body(&mut self, stream: StreamId) -> TakenLines {
         Server::take_body(self, stream)
     }
     fn taken(&self, stream: StreamId) -> u64 {

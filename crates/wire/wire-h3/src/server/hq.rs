@@ -6,7 +6,7 @@ use crate::frame::{ConnectionError, ErrorCode};
 use crate::session::Read;
 use crate::stream::Phase;
 use bytes::Bytes;
-use http_types::{Event, Fault, List, request};
+use http_types::{Event, List, RequestFault, request_message};
 
 impl Server {
     /// Opens no stream before [`Server::speak`] tells the protocol that the handshake has selected.
@@ -61,14 +61,14 @@ impl Server {
         match line.strip_prefix(b"GET ") {
             Some(path) => self.begin(id, line_of(b"GET", path), octets),
             None => {
-                let (list, message) = (List::default(), Err(Fault::NotGet.into()));
+                let (list, message) = (List::default(), Err(RequestFault::NotGet.into()));
                 self.events.push_back(Event::Head { stream: id, list, message, end: true, octets });
             }
         }
     }
 
     fn begin(&mut self, id: u64, list: List, octets: usize) {
-        let message = request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        let message = request_message(&list, self.limits.underscores, self.limits.ignore_invalid);
         self.events.push_back(Event::Head { stream: id, list, message, end: true, octets });
     }
 }

@@ -7,7 +7,7 @@ mod receive;
 mod send;
 
 use crate::frame::{self, ConnectionError, ErrorCode};
-use crate::session::{Session, code};
+use crate::session::{Session, error_code};
 use crate::stream::{Phase, Stream};
 use bytes::Bytes;
 use http_types::{ByStream, Event, Priority, Rank};
@@ -231,7 +231,7 @@ impl Server {
             self.closed = true;
             // Sends nginx's phrase; the log has the details.
             let (why, words) = self.failed.map_or((ErrorCode::NoError, ""), |error| (error.code, "stream error"));
-            self.session.quic.close(now, code(why), Bytes::from_static(words.as_bytes()));
+            self.session.quic.close(now, error_code(why), Bytes::from_static(words.as_bytes()));
         }
     }
 

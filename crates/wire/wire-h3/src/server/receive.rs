@@ -1,12 +1,12 @@
 //! Receiving side of a server connection: turns a client's octets into events.
 
 use super::{MANY_STREAMS, Server, UPDATES_MAX, send_window, stream_id};
-use crate::frame::{ConnectionError, ErrorCode, error};
-use crate::qpack::{Broken, Decoded};
-use crate::reader::{Control, Part};
-use crate::session::{Read, code};
+use crate::frame::{ConnectionError, ErrorCode, connection_error};
+use crate::qpack::{Broken, DecodedSection};
+use crate::reader::{ControlFrame, MessagePart};
+use crate::session::{Read, error_code};
 use crate::stream::{Phase, Stream};
-use http_types::{Event, Fault, List, ListLimits, Priority, Taken, request};
+use http_types::{Event, List, ListLimits, Priority, RequestFault, TakenLines, request_message};
 use quinn_proto::{Dir, Event as QuicEvent, StreamEvent, StreamId};
 
 /// Number of pseudo-header fields of a request: `:method`, `:scheme`, `:authority`, `:path`, `:protocol`.
@@ -70,12 +70,12 @@ impl Server {
             return self.fail(error);
         }
         if self.resets > RESETS_MAX + self.answered {
-            return self.fail(error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
+            return self.fail(connection_error(ErrorCode::ExcessiveLoad, "http3 flood detected"));
         }
         if self.connected && !self.session.is_open() {
             self.flush();
             if !self.session.is_open() {
-                self.fail(error(ErrorCode::StreamCreation, "failed to create server stream"));
+                self.fail(connection_error(ErrorCode::StreamCreation, "failed to create server stream"));
             }
             return;
         }
@@ -118,12 +118,12 @@ impl Server {
     /// Handles STOP_SENDING: the client reads no more of a response.
     fn stopped(&mut self, id: StreamId) -> Result<(), ConnectionError> {
         if self.session.is_critical(id) {
-            return Err(error(ErrorCode::ClosedCriticalStream, "client closed critical stream"));
+            return Err(connection_error(ErrorCode::ClosedCriticalStream, "client closed critical stream"));
         }
         if self.streams.contains_key(&id.into()) {
             self.gone(id.into(), ErrorCode::RequestCancelled);
         } else {
-            let _ = self.session.quic.send_stream(id).reset(code(ErrorCode::RequestCancelled));
+            let _ = self.session.quic.send_stream(id).reset(error_code(ErrorCode::RequestCancelled));
         }
         Ok(())
     }
@@ -152,8 +152,8 @@ impl Server {
     /// Ends both directions of a stream in QUIC.
     pub(super) fn end_in_quic(&mut self, id: u64, why: ErrorCode) {
         let id = stream_id(id);
-        let _ = self.session.quic.recv_stream(id).stop(code(why));
-        let _ = self.session.quic.send_stream(id).reset(code(why));
+        let _ = self.session.quic.recv_stream(id).stop(error_code(why));
+        let _ = self.session.quic.send_stream(id).reset(error_code(why));
     }
 
     /// Reads a stream until its head is complete or the available octets are used up.
@@ -171,9 +171,9 @@ impl Server {
                 return Ok(());
             }
             match stream.reader.next(&mut stream.input)? {
-                Some(Part::Section(section)) => return self.head(id, section),
+                Some(MessagePart::Section(section)) => return self.head(id, section),
                 // The reader rejects data before a head.
-                Some(Part::Data(_)) => return Ok(()),
+                Some(MessagePart::Data(_)) => return Ok(()),
                 None => {}
             }
             match self.session.read(stream_id(id))? {
@@ -200,7 +200,7 @@ impl Server {
         (stream.ended, stream.cut) = (true, true);
         self.resets += 1;
         self.session.cancel(id);
-        let message = Err(Fault::Cut.into());
+        let message = Err(RequestFault::Cut.into());
         self.events.push_back(Event::Head { stream: id, list: List::default(), message, end: true, octets: 0 });
     }
 
@@ -213,17 +213,17 @@ impl Server {
             field_max: self.limits.field_max,
         };
         match self.session.decoder.decode(section, &limits) {
-            Ok(Decoded::List { list, required }) => {
+            Ok(DecodedSection::List { list, required }) => {
                 self.session.payload += section.len() as u64;
                 self.session.acknowledge(id, required);
                 Ok(Some(list))
             }
-            Ok(Decoded::Blocked(required)) => {
+            Ok(DecodedSection::Blocked(required)) => {
                 self.blocked_sections += 1;
                 if u64::from(self.blocked_sections) > super::BLOCKED_STREAMS_MAX.min(u64::from(self.limits.streams_max))
                 {
                     let words = "client exceeded http3_max_blocked_streams limit";
-                    return Err(error(ErrorCode::DecompressionFailed, words));
+                    return Err(connection_error(ErrorCode::DecompressionFailed, words));
                 }
                 if let Some(stream) = self.streams.get_mut(&id) {
                     stream.blocked_section = Some((section.to_vec(), required));
@@ -231,11 +231,12 @@ impl Server {
                 Ok(None)
             }
             Err(why) => Err(match why {
-                Broken::Cut => {
-                    error(ErrorCode::DecompressionFailed, "client sent a header block that cannot be decoded")
-                }
-                Broken::Code(words) => error(ErrorCode::DecompressionFailed, words),
-                Broken::Large(words) => error(ErrorCode::ExcessiveLoad, words),
+                Broken::Cut => connection_error(
+                    ErrorCode::DecompressionFailed,
+                    "client sent a header block that cannot be decoded",
+                ),
+                Broken::Code(words) => connection_error(ErrorCode::DecompressionFailed, words),
+                Broken::Large(words) => connection_error(ErrorCode::ExcessiveLoad, words),
             }),
         }
     }
@@ -257,7 +258,7 @@ impl Server {
         } else {
             self.rank_in_quic(id);
         }
-        let message = request(&list, self.limits.underscores, self.limits.ignore_invalid);
+        let message = request_message(&list, self.limits.underscores, self.limits.ignore_invalid);
         self.fill(id)?;
         let Some(stream) = self.streams.get(&id) else { return Ok(()) };
         let end = stream.ended && !stream.cut && !stream.reader.has_data();
@@ -273,13 +274,13 @@ impl Server {
                 return Ok(());
             }
             match stream.reader.next(&mut stream.input)? {
-                Some(Part::Data(data)) => {
+                Some(MessagePart::Data(data)) => {
                     stream.received += data.len() as u64;
                     self.session.payload += data.len() as u64;
                     stream.front = data;
                     return Ok(());
                 }
-                Some(Part::Section(section)) => {
+                Some(MessagePart::Section(section)) => {
                     if let Some(list) = self.decode(id, &section)? {
                         self.trailers(id, &list);
                     }
@@ -337,11 +338,11 @@ impl Server {
         Ok(())
     }
 
-    fn control(&mut self, frame: Control) {
+    fn control(&mut self, frame: ControlFrame) {
         match frame {
-            Control::Settings(_) => {}
-            Control::Goaway(_) => self.events.push_back(Event::Goaway),
-            Control::Priority { stream, field } => {
+            ControlFrame::Settings(_) => {}
+            ControlFrame::Goaway(_) => self.events.push_back(Event::Goaway),
+            ControlFrame::Priority { stream, field } => {
                 let priority = Priority::default().with(&field);
                 if self.streams.contains_key(&stream) {
                     self.set_priority(stream, priority);
@@ -357,27 +358,27 @@ impl Server {
     }
 
     /// Returns the next part of a request's body. Reading opens the client's windows.
-    pub fn take_body(&mut self, id: u64) -> Taken {
+    pub fn take_body(&mut self, id: u64) -> TakenLines {
         if self.streams.get(&id).is_some_and(Stream::is_broken) {
-            return Taken::Broken;
+            return TakenLines::Broken;
         }
         if let Err(error) = self.fill(id) {
             self.fail(error);
-            return Taken::Gone;
+            return TakenLines::Gone;
         }
-        let Some(stream) = self.streams.get_mut(&id) else { return Taken::Gone };
+        let Some(stream) = self.streams.get_mut(&id) else { return TakenLines::Gone };
         if stream.is_broken() {
-            return Taken::Broken;
+            return TakenLines::Broken;
         }
         if !stream.front.is_empty() {
             stream.taken += stream.front.len() as u64;
-            return Taken::Bytes(std::mem::take(&mut stream.front));
+            return TakenLines::Bytes(std::mem::take(&mut stream.front));
         }
         if stream.ended {
-            return Taken::End;
+            return TakenLines::End;
         }
         stream.hungry = true;
-        Taken::Later
+        TakenLines::Later
     }
 
     /// Resets the streams of all incomplete heads, of which one has taken too long. Returns `false` if no head is

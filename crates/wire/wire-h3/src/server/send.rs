@@ -2,7 +2,7 @@
 
 use super::{Server, stream_id};
 use crate::frame::{self, ErrorCode};
-use crate::session::code;
+use crate::session::error_code;
 use crate::stream::{CONNECTION_QUEUED_MAX, QUEUED_LEAST, QUEUED_MAX, Stream};
 use bytes::{Buf, Bytes};
 use http_types::{Event, FieldLines, SentBody};
@@ -186,7 +186,7 @@ impl Server {
         }
         // The end of the request may have arrived after the last octets that were read.
         if self.forget(id).is_some_and(|stream| !stream.ended) {
-            let _ = self.session.quic.recv_stream(stream_id(id)).stop(code(ErrorCode::NoError));
+            let _ = self.session.quic.recv_stream(stream_id(id)).stop(error_code(ErrorCode::NoError));
         }
     }
 

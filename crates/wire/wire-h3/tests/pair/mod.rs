@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use bytes::BytesMut;
-use http_types::{Event, StreamMux, Taken};
+use http_types::{Event, StreamMux, TakenLines};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, Dir, Endpoint, EndpointConfig, Event as QuicEvent,
@@ -464,14 +464,14 @@ impl Answers {
                 }
                 ClientEvent::Body(stream) => loop {
                     match client.take_body(stream) {
-                        Taken::Bytes(bytes) => self.of.entry(stream).or_default().body.extend_from_slice(&bytes),
-                        Taken::Later => break,
-                        Taken::End => {
+                        TakenLines::Bytes(bytes) => self.of.entry(stream).or_default().body.extend_from_slice(&bytes),
+                        TakenLines::Later => break,
+                        TakenLines::End => {
                             self.of.entry(stream).or_default().done = true;
                             self.order.push(stream);
                             break;
                         }
-                        Taken::Broken | Taken::Gone => break,
+                        TakenLines::Broken | TakenLines::Gone => break,
                     }
                 },
                 ClientEvent::Trailers { stream, list } => {
@@ -549,8 +549,8 @@ impl Echo {
             let Some(exchange) = self.open.get_mut(&stream) else { continue };
             while !exchange.whole {
                 match StreamMux::take_body(server, stream) {
-                    Taken::Bytes(bytes) => exchange.out.extend_from_slice(&bytes),
-                    Taken::Later => break,
+                    TakenLines::Bytes(bytes) => exchange.out.extend_from_slice(&bytes),
+                    TakenLines::Later => break,
                     _ => exchange.whole = true,
                 }
             }

@@ -1,6 +1,6 @@
 //! Differences of the comparison with HTTP/2 servers behind that are deliberate.
 
-use super::Session;
+use super::UpstreamSession;
 
 /// Start of messages about a server's fault, in words of each server's own.
 const FAULTS: [&str; 8] = [
@@ -29,7 +29,7 @@ pub fn log_line(line: &str) -> Option<String> {
 }
 
 /// Returns the lines that are compared.
-pub fn compared(_session: &Session, text: &str) -> Vec<String> {
+pub fn compared_lines(_session: &UpstreamSession, text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut stream = 0;
     for line in text.lines().filter(|line| !line.starts_with(CONNECTIONS)) {
@@ -69,7 +69,7 @@ fn whole(text: &str) -> usize {
 }
 
 /// Reason why a session's answers differ on purpose.
-pub fn reason(session: &Session, theirs: &str, ours: &str) -> Option<&'static str> {
+pub fn known_reason(session: &UpstreamSession, theirs: &str, ours: &str) -> Option<&'static str> {
     let steps = || session.scripts.opening.iter().chain(session.scripts.answers.iter().flatten());
     let strict = STRICT.iter().find(|(words, _)| steps().any(|step| step.words == *words));
     let is_interim =

@@ -7,15 +7,15 @@ mod peer;
 mod pool;
 mod script;
 
-use super::acts::request;
-use super::pool::{Place, Put};
+use super::acts::request_fields;
+use super::pool::{FramePlace, FramePut};
 use super::transcript::Transcript;
-use super::{Differs, Subject, by_client, in_parallel, put, reduce, wire};
-use crate::server::{Binary, Dirs, Run};
+use super::{Differs, FramesSubject, by_client, in_parallel, put, reduce, wire};
+use crate::server::{Binary, Dirs, ServerRun};
 use crate::stream::without_ports;
 use crate::{Dice, Plan, normal};
 use peer::{Peer, Scripts};
-use script::{Maker, Step};
+use script::{FrameMove, Maker};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
@@ -29,30 +29,30 @@ const PATIENCE: Duration = Duration::from_millis(2_500);
 
 /// Requests of a client, and the answers of its server.
 #[derive(Clone, Debug)]
-pub struct Session {
+pub struct UpstreamSession {
     pub from: u8,
     pub grpc: bool,
     /// The client speaks HTTP/2.
     pub h2: bool,
-    pub requests: Vec<Ask>,
+    pub requests: Vec<UpstreamRequest>,
     pub scripts: Scripts,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Ask {
+pub struct UpstreamRequest {
     pub method: &'static str,
     /// Octets of the body.
     pub body: usize,
 }
 
-impl std::fmt::Display for Session {
+impl std::fmt::Display for UpstreamSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let protocol = if self.grpc { "gRPC" } else { "HTTP/2" };
         writeln!(f, "client of HTTP/{}, server of {protocol}", if self.h2 { "2" } else { "1.1" })?;
         for ask in &self.requests {
             writeln!(f, "    > {} with {} octets", ask.method, ask.body)?;
         }
-        let mut list = |title: &str, steps: &[Step]| -> std::fmt::Result {
+        let mut list = |title: &str, steps: &[FrameMove]| -> std::fmt::Result {
             writeln!(f, "    {title}")?;
             steps.iter().try_for_each(|step| writeln!(f, "      < {}", step.words))
         };
@@ -61,7 +61,7 @@ impl std::fmt::Display for Session {
     }
 }
 
-fn draw_session(dice: &mut Dice, from: u8) -> Session {
+fn draw_session(dice: &mut Dice, from: u8) -> UpstreamSession {
     const METHODS: &[&str] = &["GET", "GET", "POST", "POST", "HEAD", "PUT"];
     const BODIES: &[usize] = &[0, 5, 5, 3_000, 30_000, 100_000];
     let (grpc, h2) = (dice.below(2) == 0, dice.below(2) == 0);
@@ -70,19 +70,27 @@ fn draw_session(dice: &mut Dice, from: u8) -> Session {
     for _ in 0..count {
         let method = METHODS[dice.below(METHODS.len())];
         let body = if matches!(method, "POST" | "PUT") { BODIES[dice.below(BODIES.len())] } else { 0 };
-        requests.push(Ask { method, body });
+        requests.push(UpstreamRequest { method, body });
     }
     let mut maker = Maker { dice, grpc };
     let opening = maker.opening();
     let faulty = maker.dice.below(count);
     let answers = (0..count).map(|index| maker.script(index != faulty)).collect();
-    Session { from, grpc, h2, requests, scripts: Scripts { opening, answers } }
+    UpstreamSession { from, grpc, h2, requests, scripts: Scripts { opening, answers } }
 }
 
 /// The configuration with the directives in their places.
-fn text(puts: &[Put], dirs: &Dirs, port: u16, sessions: &[Session], peers: &[Peer], binary: &Binary) -> String {
+fn text(
+    puts: &[FramePut],
+    dirs: &Dirs,
+    port: u16,
+    sessions: &[UpstreamSession],
+    peers: &[Peer],
+    binary: &Binary,
+) -> String {
     let [http, server, location, upstream] =
-        [Place::Http, Place::Server, Place::Location, Place::Upstream].map(|place| put(puts, place));
+        [FramePlace::Http, FramePlace::Server, FramePlace::Location, FramePlace::Upstream]
+            .map(|place| put(puts, place));
     let mut groups = String::new();
     let mut locations = String::new();
     for (session, peer) in sessions.iter().zip(peers) {
@@ -138,7 +146,7 @@ fn body(length: usize) -> Vec<u8> {
 }
 
 /// Returns the octets up to the end of the connection.
-fn ask_http1(port: u16, from: u8, index: usize, ask: Ask) -> std::io::Result<Vec<u8>> {
+fn ask_http1(port: u16, from: u8, index: usize, ask: UpstreamRequest) -> std::io::Result<Vec<u8>> {
     let mut socket = connect(from, port)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -163,11 +171,11 @@ fn ask_http1(port: u16, from: u8, index: usize, ask: Ask) -> std::io::Result<Vec
 }
 
 fn connect(from: u8, port: u16) -> std::io::Result<TcpStream> {
-    super::client::connect(from, port)
+    super::client::connect_from(from, port)
 }
 
 /// Sends all requests one after the other on a connection; returns the frames that arrive.
-fn ask_http2(port: u16, session: &Session) -> std::io::Result<String> {
+fn ask_http2(port: u16, session: &UpstreamSession) -> std::io::Result<String> {
     let mut socket = connect(session.from, port)?;
     socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
@@ -182,7 +190,7 @@ fn ask_http2(port: u16, session: &Session) -> std::io::Result<String> {
         let client = format!("127.1.0.{}", session.from);
         let length = ask.body.to_string();
         let mut block = Vec::new();
-        for (name, value) in request(ask.method, &path) {
+        for (name, value) in request_fields(ask.method, &path) {
             wire::field(&name, &value, wire::Coding::Plain, &mut block);
         }
         let more: &[(&str, &str)] = &[("x-client", &client), ("te", "trailers"), ("content-length", &length)];
@@ -235,7 +243,7 @@ fn ask_http2(port: u16, session: &Session) -> std::io::Result<String> {
     Ok(transcript.text())
 }
 
-fn converse(session: &Session, peer: &Peer, port: u16) -> Vec<u8> {
+fn converse(session: &UpstreamSession, peer: &Peer, port: u16) -> Vec<u8> {
     peer.prepare(&session.scripts);
     let mut out = String::from("client received\n");
     if session.h2 {
@@ -253,7 +261,7 @@ fn converse(session: &Session, peer: &Peer, port: u16) -> Vec<u8> {
                 out += &format!("    interim {}\n", head.escape_ascii());
                 bytes = rest;
             }
-            let mut answer = normal::answer(bytes, &|text| text.to_string());
+            let mut answer = normal::normal_answer(bytes, &|text| text.to_string());
             normal::lower_names(&mut answer);
             let text = super::text_of(&answer);
             let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -262,7 +270,7 @@ fn converse(session: &Session, peer: &Peer, port: u16) -> Vec<u8> {
             let is_whole = length.is_none_or(|length| body.len() == length || ask.method == "HEAD");
             out += &match is_whole && !text.is_empty() && !body.ends_with("<cut off>") {
                 true => {
-                    let body = super::transcript::shown(body.as_bytes());
+                    let body = super::transcript::shown_bytes(body.as_bytes());
                     format!("    {}\n    body {body}\n", head.replace("\r\n", "\n      "))
                 }
                 false => "    an incomplete response\n".into(),
@@ -274,12 +282,17 @@ fn converse(session: &Session, peer: &Peer, port: u16) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn run_of(binary: &Binary, peers: &[Peer], puts: &[Put], sessions: &[Session]) -> Result<Run, String> {
+fn run_of(
+    binary: &Binary,
+    peers: &[Peer],
+    puts: &[FramePut],
+    sessions: &[UpstreamSession],
+) -> Result<ServerRun, String> {
     let froms: Vec<u8> = sessions.iter().map(|session| session.from).collect();
-    let pairs: Vec<(&Session, &Peer)> = sessions.iter().zip(peers).collect();
+    let pairs: Vec<(&UpstreamSession, &Peer)> = sessions.iter().zip(peers).collect();
     let all = |port: u16| Ok(in_parallel(&pairs, |(session, peer)| converse(session, peer, port)));
     let conf = |dirs: &Dirs, port: u16| text(puts, dirs, port, sessions, peers, binary);
-    let mut run = Run::with(binary, &conf, &all, None)?;
+    let mut run = ServerRun::with(binary, &conf, &all, None)?;
     run.errors = run.errors.iter().filter_map(|line| known::log_line(&without_ports(line))).collect();
     by_client(&mut run.access, "access log", &froms, &mut run.answers);
     by_client(&mut run.errors, "error log", &froms, &mut run.answers);
@@ -289,10 +302,10 @@ fn run_of(binary: &Binary, peers: &[Peer], puts: &[Put], sessions: &[Session]) -
 
 /// Removes the last requests, and then the steps of the scripts, that a difference does not need.
 fn shorten(
-    session: &mut Session,
-    puts: &[Put],
+    session: &mut UpstreamSession,
+    puts: &[FramePut],
     words: &mut String,
-    differs: &mut Differs<'_, Session>,
+    differs: &mut Differs<'_, UpstreamSession>,
 ) -> Result<(), String> {
     while session.requests.len() > 1 {
         let mut fewer = session.clone();
@@ -302,7 +315,7 @@ fn shorten(
     }
     for index in 0..session.scripts.answers.len() {
         let Some(mut steps) = session.scripts.answers.get(index).cloned() else { continue };
-        let with = |steps: &[Step]| {
+        let with = |steps: &[FrameMove]| {
             let mut fewer = session.clone();
             if let Some(place) = fewer.scripts.answers.get_mut(index) {
                 *place = steps.to_vec();
@@ -315,20 +328,20 @@ fn shorten(
     Ok(())
 }
 
-/// Runs the plan of `--upstream-frames`; as [`Subject::search`].
-pub fn run(plan: &Plan) -> Result<String, String> {
+/// Runs the plan of `--upstream-frames`; as [`FramesSubject::search`].
+pub fn compare_upstream(plan: &Plan) -> Result<String, String> {
     let peers: Vec<Peer> = (0..SESSIONS)
         .map(|_| Peer::start())
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the servers behind: {e}"))?;
-    let subject = Subject {
+    let subject = FramesSubject {
         name: "frames of upstream servers",
         pool: pool::POOL,
         sessions: SESSIONS,
         draw: draw_session,
         run: &|binary, puts, sessions| run_of(binary, &peers, puts, sessions),
-        compared: known::compared,
-        reason: known::reason,
+        compared: known::compared_lines,
+        reason: known::known_reason,
         shorten,
     };
     subject.search(plan)

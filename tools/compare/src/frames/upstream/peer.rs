@@ -1,6 +1,6 @@
 //! The scripted servers: one port for each session, so that connections of sessions stay apart.
 
-use super::script::{Move, Step};
+use super::script::{FrameMove, Move};
 use crate::frames::transcript::Transcript;
 use crate::frames::wire;
 use std::io::{ErrorKind, Read, Write};
@@ -18,13 +18,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Answers of a session's server.
 #[derive(Clone, Debug, Default)]
 pub struct Scripts {
-    pub opening: Vec<Step>,
+    pub opening: Vec<FrameMove>,
     /// By the number of the request; the last one answers further requests.
-    pub answers: Vec<Vec<Step>>,
+    pub answers: Vec<Vec<FrameMove>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct PeerState {
     scripts: Scripts,
     /// Requests that have been answered.
     asked: usize,
@@ -35,7 +35,7 @@ struct Shared {
 
 pub struct Peer {
     pub port: u16,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<PeerState>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -48,7 +48,7 @@ impl Peer {
     pub fn start() -> std::io::Result<Peer> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let port = listener.local_addr()?.port();
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(PeerState::default()));
         let state = shared.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -64,7 +64,7 @@ impl Peer {
         Ok(Peer { port, shared })
     }
     pub fn prepare(&self, scripts: &Scripts) {
-        *locked(&self.shared) = Shared { scripts: scripts.clone(), ..Shared::default() };
+        *locked(&self.shared) = PeerState { scripts: scripts.clone(), ..PeerState::default() };
     }
     /// Returns the requests that arrived, and the number of connections.
     pub fn text(&self) -> String {
@@ -78,14 +78,14 @@ impl Peer {
 }
 
 /// A connection, and the frames that have arrived.
-struct Link<'a> {
+struct PeerLink<'a> {
     stream: TcpStream,
     transcript: &'a Mutex<Transcript>,
     /// Requests without an answer.
     requests: Vec<u32>,
 }
 
-impl Link<'_> {
+impl PeerLink<'_> {
     /// Reads what arrives within a time; `false`: the end.
     fn read(&mut self, within: Duration) -> std::io::Result<bool> {
         let mut buf = vec![0; 32 * 1024];
@@ -110,10 +110,10 @@ impl Link<'_> {
     }
 }
 
-fn serve(stream: TcpStream, shared: &Mutex<Shared>, transcript: &Arc<Mutex<Transcript>>) -> std::io::Result<()> {
+fn serve(stream: TcpStream, shared: &Mutex<PeerState>, transcript: &Arc<Mutex<Transcript>>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let mut link = Link { stream, transcript, requests: Vec::new() };
+    let mut link = PeerLink { stream, transcript, requests: Vec::new() };
     let mut answered = 0;
     loop {
         if !link.read(PATIENCE)? {
@@ -140,7 +140,7 @@ fn serve(stream: TcpStream, shared: &Mutex<Shared>, transcript: &Arc<Mutex<Trans
 }
 
 /// Sends an answer; `false`: the connection ends.
-fn answer(link: &mut Link, id: u32, steps: &[Step]) -> std::io::Result<bool> {
+fn answer(link: &mut PeerLink, id: u32, steps: &[FrameMove]) -> std::io::Result<bool> {
     let mut out = Vec::new();
     for step in steps {
         match &step.act {

@@ -1,11 +1,11 @@
 //! Directives that may change how responses of HTTP/2 servers are passed on.
 
-use crate::frames::pool::Place::{self, Http, Location, Server, Upstream};
+use crate::frames::pool::FramePlace::{self, Http, Location, Server, Upstream};
 
-const ANY: &[Place] = &[Http, Server, Location];
-const GROUP: &[Place] = &[Upstream];
+const ANY: &[FramePlace] = &[Http, Server, Location];
+const GROUP: &[FramePlace] = &[Upstream];
 
-pub const POOL: &[(&str, &[Place])] = &[
+pub const POOL: &[(&str, &[FramePlace])] = &[
     ("AGAIN", GROUP),
     ("AGAIN", GROUP),
     ("keepalive_requests 2;", GROUP),

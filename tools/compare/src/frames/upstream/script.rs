@@ -75,13 +75,13 @@ impl Move {
 
 /// A move in words.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct FrameMove {
     pub words: String,
     pub act: Move,
 }
 
-fn step(words: impl Into<String>, act: Move) -> Step {
-    Step { words: words.into(), act }
+fn step(words: impl Into<String>, act: Move) -> FrameMove {
+    FrameMove { words: words.into(), act }
 }
 
 fn frame(kind: u8, flags: u8, on: On, payload: &[u8]) -> Move {
@@ -95,7 +95,7 @@ pub struct Maker<'a> {
     pub grpc: bool,
 }
 
-type Fields = Vec<(&'static str, String)>;
+type ScriptFields = Vec<(&'static str, String)>;
 
 const FIELDS: &[(&str, &str)] = &[
     ("content-type", "text/plain"),
@@ -165,7 +165,7 @@ impl Maker<'_> {
     fn one_in(&mut self, n: usize) -> bool {
         self.dice.below(n) == 0
     }
-    fn head(&mut self, fields: &Fields, end: bool) -> Step {
+    fn head(&mut self, fields: &ScriptFields, end: bool) -> FrameMove {
         let mut block = Vec::new();
         for (name, value) in fields {
             let coding = self.pick(&[Coding::Plain, Coding::Plain, Coding::Huffman, Coding::NeverKept]);
@@ -185,7 +185,7 @@ impl Maker<'_> {
         let words = format!("head {}{} {shape:?}", shown.join(" "), if end { ", end" } else { "" });
         step(words, Move::Block { block, flags: u8::from(end), shape, on: On::Own })
     }
-    fn data(&mut self, length: usize, end: bool) -> Vec<Step> {
+    fn data(&mut self, length: usize, end: bool) -> Vec<FrameMove> {
         let body: Vec<u8> = b"0123456789".iter().cycle().take(length).copied().collect();
         let mut out = Vec::new();
         let mut rest = body.as_slice();
@@ -223,14 +223,14 @@ impl Maker<'_> {
     }
 
     /// A response without a fault.
-    fn response(&mut self) -> Vec<Step> {
+    fn response(&mut self) -> Vec<FrameMove> {
         let mut steps = Vec::new();
         if self.one_in(6) {
             let status = self.pick(&["103", "103", "100", "102"]);
             let fields = vec![(":status", status.to_string()), ("link", "</a>".into())];
             steps.push(self.head(&fields, false));
         }
-        let mut fields: Fields = vec![(":status", self.pick(STATUS).into())];
+        let mut fields: ScriptFields = vec![(":status", self.pick(STATUS).into())];
         for _ in 0..self.dice.below(4) {
             let (name, value) = self.pick(FIELDS);
             fields.push((name, value.into()));
@@ -260,7 +260,7 @@ impl Maker<'_> {
     }
 
     /// Frames that fit everywhere.
-    fn harmless(&mut self) -> Step {
+    fn harmless(&mut self) -> FrameMove {
         let window = wire::number(wire::WINDOW_UPDATE, 0, 1_000).split_off(wire::HEADER);
         let all: Vec<(&str, Move)> = vec![
             ("PING", frame(wire::PING, 0, On::Connection, b"12345678")),
@@ -281,7 +281,7 @@ impl Maker<'_> {
         step(words, act)
     }
 
-    fn fault(&mut self) -> Step {
+    fn fault(&mut self) -> FrameMove {
         use wire::{
             ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PUSH_PROMISE, RST_STREAM,
             SETTINGS, WINDOW_UPDATE, WITH_PRIORITY,
@@ -381,9 +381,9 @@ impl Maker<'_> {
     }
 
     /// A response whose head is faulty.
-    fn faulty_head(&mut self) -> Vec<Step> {
+    fn faulty_head(&mut self) -> Vec<FrameMove> {
         let status = if self.one_in(3) { self.pick(ODD_STATUS) } else { self.pick(STATUS) };
-        let mut fields: Fields = vec![(":status", status.into())];
+        let mut fields: ScriptFields = vec![(":status", status.into())];
         let (name, value) = self.pick(FAULTY);
         fields.push((name, value.into()));
         match self.dice.below(8) {
@@ -412,7 +412,7 @@ impl Maker<'_> {
     }
 
     /// Frames that open a connection.
-    pub fn opening(&mut self) -> Vec<Step> {
+    pub fn opening(&mut self) -> Vec<FrameMove> {
         let settings = |payload: &[u8]| frame(wire::SETTINGS, 0, On::Connection, payload);
         let all: Vec<(&str, Move)> = vec![
             ("SETTINGS: no table", settings(&[0, 1, 0, 0, 0, 0])),
@@ -438,7 +438,7 @@ impl Maker<'_> {
         ]
     }
 
-    pub fn script(&mut self, good: bool) -> Vec<Step> {
+    pub fn script(&mut self, good: bool) -> Vec<FrameMove> {
         let mut steps = if !good && self.one_in(3) { self.faulty_head() } else { self.response() };
         if self.one_in(3) {
             let at = self.dice.below(steps.len() + 1);

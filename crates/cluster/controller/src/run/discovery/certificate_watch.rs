@@ -18,7 +18,7 @@ const FILES_MAX: usize = 10_000;
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Name, time of the last change, and length of each file.
-type Stamp = Vec<(String, Option<SystemTime>, u64)>;
+type FileStamps = Vec<(String, Option<SystemTime>, u64)>;
 
 /// Reads a folder.
 ///
@@ -38,7 +38,7 @@ pub fn read_folder(folder: &Path) -> Result<CertificateFolder, String> {
 }
 
 /// Looks for changes until the task is dropped. A folder that cannot be read changes nothing.
-pub async fn run(folder: PathBuf, inventory: Arc<Inventory>) {
+pub async fn watch_certificates(folder: PathBuf, inventory: Arc<Inventory>) {
     let mut known = stamp(&folder).ok();
     loop {
         sleep(PAUSE).await;
@@ -61,7 +61,7 @@ pub async fn run(folder: PathBuf, inventory: Arc<Inventory>) {
 }
 
 /// Lists the certificates and keys of a folder by name.
-fn stamp(folder: &Path) -> Result<Stamp, String> {
+fn stamp(folder: &Path) -> Result<FileStamps, String> {
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {

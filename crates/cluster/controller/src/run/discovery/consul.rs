@@ -13,7 +13,7 @@ use super::super::backoff::Backoff;
 use super::super::logs;
 use super::super::metrics::{self, Metrics};
 use super::inventory::Inventory;
-use super::json_client::{Answer, JsonClient};
+use super::json_client::{JsonAnswer, JsonClient};
 
 /// Services with routes at most: each has a query that waits.
 const SERVICES_MAX: usize = 2_000;
@@ -39,7 +39,7 @@ pub struct ConsulWatch {
 
 /// Services with a query of their own.
 #[derive(Debug, Default)]
-struct Progress {
+struct QueryProgress {
     /// Services of the catalogue. A query whose service has gone notes nothing.
     active: BTreeSet<String>,
     /// Services that have not answered yet.
@@ -74,7 +74,7 @@ impl ConsulWatch {
     pub async fn run(self) {
         let mut tasks = JoinSet::new();
         let mut watched: BTreeMap<String, AbortHandle> = BTreeMap::new();
-        let progress = Arc::new(Mutex::new(Progress::default()));
+        let progress = Arc::new(Mutex::new(QueryProgress::default()));
         let mut index = QueryIndex::default();
         let mut backoff = Backoff::new(PAUSE_MAX);
         loop {
@@ -129,7 +129,7 @@ impl ConsulWatch {
         }
     }
 
-    async fn watch_service(self, name: String, progress: Arc<Mutex<Progress>>) {
+    async fn watch_service(self, name: String, progress: Arc<Mutex<QueryProgress>>) {
         let path = format!("/v1/health/service/{}", encoded(&name));
         let mut index = QueryIndex::default();
         let mut backoff = Backoff::new(PAUSE_MAX);
@@ -150,7 +150,7 @@ impl ConsulWatch {
                 Err(error) => {
                     // The query of the catalogue notes outages.
                     logs::warn("a service is not updated", &[("service", &name), ("error", &error)]);
-                    metrics::add(&self.metrics.watch_errors);
+                    metrics::count_one(&self.metrics.watch_errors);
                     index = QueryIndex::default();
                     sleep(backoff.next_pause()).await;
                 }
@@ -158,7 +158,7 @@ impl ConsulWatch {
         }
     }
 
-    async fn query(&self, path: &str, index: QueryIndex) -> Result<Answer, String> {
+    async fn query(&self, path: &str, index: QueryIndex) -> Result<JsonAnswer, String> {
         let mut path = format!("{path}?index={}&wait={}s", index.0, WAIT.as_secs());
         if let Some(datacenter) = &self.datacenter {
             path.push_str(&format!("&dc={}", encoded(datacenter)));
@@ -171,16 +171,16 @@ impl ConsulWatch {
     }
 
     fn lost(&self, error: &str) {
-        metrics::add(&self.metrics.watch_errors);
+        metrics::count_one(&self.metrics.watch_errors);
         self.inventory.set_lost(error);
     }
 }
 
-fn lock(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+fn lock(progress: &Mutex<QueryProgress>) -> MutexGuard<'_, QueryProgress> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn index_of(answer: &Answer) -> Option<u64> {
+fn index_of(answer: &JsonAnswer) -> Option<u64> {
     answer.fields.get(INDEX_FIELD)?.to_str().ok()?.parse().ok().filter(|index| *index > 0)
 }
 

@@ -59,7 +59,7 @@ impl EngineWatch {
             if session.has_list {
                 backoff.reset();
             }
-            metrics::add(&self.metrics.watch_errors);
+            metrics::count_one(&self.metrics.watch_errors);
             self.inventory.set_lost(&error);
             sleep(backoff.next_pause()).await;
         }

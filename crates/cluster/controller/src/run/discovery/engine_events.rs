@@ -37,7 +37,7 @@ pub enum EventKind {
 }
 
 /// Reads one event; `None` if it changes no container.
-pub fn read(line: &str) -> Option<ContainerEvent> {
+pub fn read_event(line: &str) -> Option<ContainerEvent> {
     let value: Value = serde_json::from_str(line).ok()?;
     let word = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
     let action = word("/Action").or_else(|| word("/status"))?;
@@ -81,7 +81,7 @@ impl LineBuffer {
         for piece in part.split_inclusive(|byte| *byte == b'\n') {
             self.bytes.extend_from_slice(piece);
             if piece.ends_with(b"\n") {
-                events.extend(read(String::from_utf8_lossy(&self.bytes).trim()));
+                events.extend(read_event(String::from_utf8_lossy(&self.bytes).trim()));
                 self.bytes.clear();
             }
             if self.bytes.len() > LINE_BYTES_MAX {
@@ -100,7 +100,7 @@ mod unit_tests {
 
     fn event(kind: &str, action: &str, attributes: Value) -> Option<ContainerEvent> {
         let value = json!({"Type": kind, "Action": action, "Actor": {"ID": "abc", "Attributes": attributes}});
-        read(&value.to_string())
+        read_event(&value.to_string())
     }
 
     #[test]
@@ -122,8 +122,8 @@ mod unit_tests {
         }
         assert_eq!(event("image", "pull", json!({})), None);
         assert_eq!(event("network", "create", json!({})), None);
-        assert_eq!(read("no json"), None);
-        assert_eq!(read(r#"{"status":"pause","id":"old"}"#), change("old"), "engines before 1.10");
+        assert_eq!(read_event("no json"), None);
+        assert_eq!(read_event(r#"{"status":"pause","id":"old"}"#), change("old"), "engines before 1.10");
     }
 
     #[test]

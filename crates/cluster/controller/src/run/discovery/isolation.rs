@@ -9,9 +9,9 @@ use cluster_discovery::OwnerName;
 
 use super::super::logs;
 use super::super::metrics::Metrics;
-use super::super::push::{Isolate, Pushed, Pusher, SentText};
+use super::super::push::{Isolate, PushOutcome, Pusher, SentText};
 use super::super::server_api::{ApiFailure, ServerComplaint};
-use super::translate::Desired;
+use super::translate::DesiredState;
 use super::translation::Translator;
 
 /// Attempts with fewer owners at most.
@@ -32,7 +32,7 @@ impl OwnerIsolation {
         OwnerIsolation { translator, metrics, last: None }
     }
 
-    fn keep(&mut self, full: &Desired, refused: BTreeMap<OwnerName, String>) {
+    fn keep(&mut self, full: &DesiredState, refused: BTreeMap<OwnerName, String>) {
         let old = self.last.take().map(|last| last.1).unwrap_or_default();
         for (owner, words) in refused.iter().filter(|(owner, words)| old.get(*owner) != Some(*words)) {
             let members = [("kind", owner.kind.as_str()), ("name", &owner.name), ("error", words)];
@@ -47,8 +47,8 @@ impl Isolate for OwnerIsolation {
     async fn push_isolated(
         &mut self,
         pusher: &mut Pusher,
-        full: &Arc<Desired>,
-    ) -> Result<(Arc<Desired>, Pushed), ApiFailure> {
+        full: &Arc<DesiredState>,
+    ) -> Result<(Arc<DesiredState>, PushOutcome), ApiFailure> {
         // A change of endpoints leaves out the same owners; any other one begins with all of them again.
         let last = self.last.as_ref().filter(|(text, _)| text.is_text_of(full));
         let mut refused = last.map(|last| last.1.clone()).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Isolate for OwnerIsolation {
                 }
             };
             let complaints = match pusher.push(&attempt).await? {
-                Pushed::Refused(complaints) => complaints,
+                PushOutcome::Refused(complaints) => complaints,
                 pushed => {
                     self.keep(full, refused);
                     return Ok((attempt, pushed));
@@ -81,12 +81,12 @@ impl Isolate for OwnerIsolation {
             }
         }
         self.keep(full, BTreeMap::new());
-        Ok((full.clone(), Pushed::Refused(first.unwrap_or_default())))
+        Ok((full.clone(), PushOutcome::Refused(first.unwrap_or_default())))
     }
 }
 
 /// Returns the owners of the lines that the server complains about, with its words.
-fn owners(full: &Desired, complaints: &[ServerComplaint]) -> BTreeMap<OwnerName, String> {
+fn owners(full: &DesiredState, complaints: &[ServerComplaint]) -> BTreeMap<OwnerName, String> {
     let mut found = BTreeMap::new();
     for complaint in complaints {
         let Some(owner) = complaint.origin.as_ref().map(OwnerName::from) else { continue };

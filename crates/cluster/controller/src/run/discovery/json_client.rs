@@ -77,7 +77,7 @@ pub struct TlsFiles {
 
 /// Answer to a request.
 #[derive(Debug)]
-pub struct Answer {
+pub struct JsonAnswer {
     pub status: StatusCode,
     pub fields: HeaderMap,
     pub value: Value,
@@ -93,12 +93,12 @@ pub struct JsonClient {
 }
 
 /// Connection that ends with the value.
-pub struct Connection {
+pub struct JsonConnection {
     sender: SendRequest<Empty<Bytes>>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Connection {
+impl Drop for JsonConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -127,7 +127,7 @@ impl JsonClient {
     ///
     /// # Errors
     /// If there is no complete answer in time, or its body is no JSON although its status is a success.
-    pub async fn get(&self, path: &str, time: Duration) -> Result<Answer, String> {
+    pub async fn get(&self, path: &str, time: Duration) -> Result<JsonAnswer, String> {
         let exchange = async {
             let (response, _connection) = self.send(path).await?;
             let (head, body) = response.into_parts();
@@ -138,7 +138,7 @@ impl JsonClient {
                 Err(error) if head.status.is_success() => return Err(format!("no JSON: {error}")),
                 Err(_) => Value::String(String::from_utf8_lossy(&bytes).trim().chars().take(200).collect()),
             };
-            Ok(Answer { status: head.status, fields: head.headers, value })
+            Ok(JsonAnswer { status: head.status, fields: head.headers, value })
         };
         let result = timeout(time, exchange).await.unwrap_or_else(|_| Err("no answer in time".into()));
         result.map_err(|error| format!("{path}: {error}"))
@@ -148,7 +148,7 @@ impl JsonClient {
     ///
     /// # Errors
     /// If the head does not come in time, or its status is no success.
-    pub async fn stream(&self, path: &str) -> Result<(Incoming, Connection), String> {
+    pub async fn stream(&self, path: &str) -> Result<(Incoming, JsonConnection), String> {
         let sent = timeout(HEAD_TIME_MAX, self.send(path)).await;
         let (response, connection) = sent.unwrap_or_else(|_| Err("no answer in time".into()))?;
         match response.status() {
@@ -157,7 +157,7 @@ impl JsonClient {
         }
     }
 
-    async fn send(&self, path: &str) -> Result<(Response<Incoming>, Connection), String> {
+    async fn send(&self, path: &str) -> Result<(Response<Incoming>, JsonConnection), String> {
         let mut connection = self.connect().await?;
         let host = match &self.address {
             Address::Unix(_) => "localhost".to_owned(),
@@ -179,7 +179,7 @@ impl JsonClient {
         Ok(text.lines().next().map(|line| line.trim().to_owned()).filter(|token| !token.is_empty()))
     }
 
-    async fn connect(&self) -> Result<Connection, String> {
+    async fn connect(&self) -> Result<JsonConnection, String> {
         match &self.address {
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -196,13 +196,13 @@ impl JsonClient {
     }
 }
 
-async fn handshake<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S) -> Result<Connection, String> {
+async fn handshake<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S) -> Result<JsonConnection, String> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
     let task = tokio::spawn(async move {
         // The request has the error.
         let _ = connection.await;
     });
-    Ok(Connection { sender, task })
+    Ok(JsonConnection { sender, task })
 }
 
 fn connector(files: &TlsFiles) -> Result<TlsConnector, String> {

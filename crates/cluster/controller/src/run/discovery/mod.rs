@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
-use crate::arguments::Run;
+use crate::arguments::RunArguments;
 use crate::discovery_arguments::{ProviderName, SourceArguments};
 
 use super::logs;
@@ -48,13 +48,13 @@ use translation::Translator;
 ///
 /// # Errors
 /// If an argument is invalid, a file cannot be read, or a task has ended.
-pub async fn run(options: &Run, listener: Option<TcpListener>) -> Result<(), String> {
-    let parts = Parts::new(options)?;
+pub async fn run_discovery(options: &RunArguments, listener: Option<TcpListener>) -> Result<(), String> {
+    let parts = DiscoveryParts::new(options)?;
     let members = [("provider", parts.inventory.provider()), ("api", &options.api.display().to_string())];
     logs::info("the controller begins", &members);
     let mut tasks = parts.spawn();
     if let Some(listener) = listener {
-        tasks.spawn(probes::serve(listener, parts.inventory.clone(), parts.metrics.clone()));
+        tasks.spawn(probes::serve_probes(listener, parts.inventory.clone(), parts.metrics.clone()));
     }
     tasks.join_next().await;
     Err("a task has ended unexpectedly".into())
@@ -67,7 +67,7 @@ enum SourceWatch {
 }
 
 /// Parts that the tasks of a controller share.
-struct Parts {
+struct DiscoveryParts {
     inventory: Arc<Inventory>,
     metrics: Arc<Metrics>,
     translator: Arc<Translator>,
@@ -76,8 +76,8 @@ struct Parts {
     certificates: Option<std::path::PathBuf>,
 }
 
-impl Parts {
-    fn new(options: &Run) -> Result<Parts, String> {
+impl DiscoveryParts {
+    fn new(options: &RunArguments) -> Result<DiscoveryParts, String> {
         let discovery = &options.discovery;
         let provider = discovery.provider.source().ok_or("the provider kubernetes has no containers")?;
         let render = cluster_render::Settings {
@@ -109,7 +109,7 @@ impl Parts {
         };
         let translator = Arc::new(Translator::new(settings, render));
         let (api, certificates) = (options.api.clone(), discovery.certificates.clone());
-        Ok(Parts { inventory, metrics, translator, api, source, certificates })
+        Ok(DiscoveryParts { inventory, metrics, translator, api, source, certificates })
     }
 
     /// Starts all tasks of the controller.
@@ -122,14 +122,18 @@ impl Parts {
             SourceWatch::Consul(watch) => tasks.spawn(watch.clone().run()),
         };
         if let Some(folder) = &self.certificates {
-            tasks.spawn(certificate_watch::run(folder.clone(), self.inventory.clone()));
+            tasks.spawn(certificate_watch::watch_certificates(folder.clone(), self.inventory.clone()));
         }
-        let translation =
-            translation::run(self.inventory.clone(), self.translator.clone(), self.metrics.clone(), desired);
+        let translation = translation::translate_changes(
+            self.inventory.clone(),
+            self.translator.clone(),
+            self.metrics.clone(),
+            desired,
+        );
         tasks.spawn(translation);
         let pusher = Pusher::new(ServerApi::new(self.api.clone()), self.metrics.clone());
         let isolation = OwnerIsolation::new(self.translator.clone(), self.metrics.clone());
-        tasks.spawn(push::run(pusher, isolation, desired_end, outcomes));
+        tasks.spawn(push::push_changes(pusher, isolation, desired_end, outcomes));
         tasks.spawn(super::drain(outcomes_end));
         tasks
     }

@@ -12,7 +12,7 @@ use tokio::sync::watch as channel;
 use super::super::logs;
 use super::super::metrics::Metrics;
 use super::inventory::Inventory;
-use super::translate::{self, Desired};
+use super::translate::{self, DesiredState};
 
 /// Catalog that a configuration comes from: it is translated again without the owners that the server refuses.
 #[derive(Clone, Debug, Default)]
@@ -35,20 +35,20 @@ impl Translator {
     }
 
     /// Translates a catalog.
-    pub fn translate(&self, catalog: Arc<Catalog>, certificates: Arc<CertificateFolder>) -> Desired {
+    pub fn translate(&self, catalog: Arc<Catalog>, certificates: Arc<CertificateFolder>) -> DesiredState {
         let source = CatalogSource { catalog, certificates, owners: BTreeSet::new() };
         self.translate_without(&source, &BTreeMap::new())
     }
 
     /// Translates a catalog again, without owners that the server refuses with the given words.
-    pub fn translate_without(&self, source: &CatalogSource, refused: &BTreeMap<OwnerName, String>) -> Desired {
+    pub fn translate_without(&self, source: &CatalogSource, refused: &BTreeMap<OwnerName, String>) -> DesiredState {
         let settings =
             cluster_discovery::Settings { certificates: source.certificates.clone(), ..self.settings.clone() };
         let without = refused.keys().cloned().collect();
-        let mut translation = cluster_discovery::translate(&source.catalog, &settings, &without);
-        let config = cluster_render::render(&translation.model, &self.render);
+        let mut translation = cluster_discovery::translate_catalog(&source.catalog, &settings, &without);
+        let config = cluster_render::render_model(&translation.model, &self.render);
         for (origin, reason) in &config.complaints {
-            translation.complaints.push(crate::render::about(origin, reason));
+            translation.complaints.push(crate::render::complain_about(origin, reason));
         }
         for (owner, words) in refused {
             let subject = format!("{}/{} {}", settings.provider.name(), owner.kind, owner.name);
@@ -61,11 +61,11 @@ impl Translator {
 }
 
 /// Translates after each change, once there is a complete list.
-pub async fn run(
+pub async fn translate_changes(
     inventory: Arc<Inventory>,
     translator: Arc<Translator>,
     metrics: Arc<Metrics>,
-    desired: channel::Sender<Option<Arc<Desired>>>,
+    desired: channel::Sender<Option<Arc<DesiredState>>>,
 ) {
     inventory.complete().await;
     loop {

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::{POST, PUT, World, route, server};
+use super::{ClusterWorld, POST, PUT, route, server};
 
 #[tokio::test(start_paused = true)]
 async fn certificates_travel_with_the_configuration() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let text = include_str!("../../../../render/tests/manifests/https-terminate/input.yaml");
     for document in text.split("\n---\n") {
         world.cluster.apply(serde_saphyr::from_str(document).unwrap());

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-type Body = BoxBody<Bytes, Infallible>;
+type ClusterBody = BoxBody<Bytes, Infallible>;
 
 /// Resources of the group of Gateway API.
 const GATEWAY_PLURALS: &[&str] = &[
@@ -35,7 +35,7 @@ const GATEWAY_PLURALS: &[&str] = &[
 ];
 
 #[derive(Default)]
-pub struct State {
+pub struct ClusterState {
     version: u64,
     /// By `PLURAL/NAMESPACE/NAME`.
     pub objects: BTreeMap<String, Value>,
@@ -55,13 +55,13 @@ pub struct State {
 /// The API server of one test.
 #[derive(Clone)]
 pub struct Cluster {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ClusterState>>,
     changed: Arc<Notify>,
     pub url: String,
 }
 
 /// Returns the plural of a kind.
-pub fn plural(kind: &str) -> String {
+pub fn kind_plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
     match lower.as_str() {
         "backendtlspolicy" => "backendtlspolicies".into(),
@@ -74,7 +74,7 @@ pub fn plural(kind: &str) -> String {
 
 fn key(object: &Value) -> String {
     let word = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
-    format!("{}/{}/{}", plural(&word("/kind")), word("/metadata/namespace"), word("/metadata/name"))
+    format!("{}/{}/{}", kind_plural(&word("/kind")), word("/metadata/namespace"), word("/metadata/name"))
 }
 
 impl Cluster {
@@ -104,12 +104,12 @@ impl Cluster {
         kube::Client::try_from(kube::Config::new(self.url.parse().unwrap())).unwrap()
     }
 
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, ClusterState> {
         self.state.lock().unwrap()
     }
 
     /// Waits until the state has a property.
-    pub async fn until(&self, words: &str, property: impl Fn(&State) -> bool) {
+    pub async fn until(&self, words: &str, property: impl Fn(&ClusterState) -> bool) {
         super::until(words, &self.changed, || property(&self.state())).await;
     }
 
@@ -134,22 +134,22 @@ impl Cluster {
 
     pub fn delete(&self, kind: &str, namespace: &str, name: &str) {
         let mut state = self.state();
-        let key = format!("{}/{namespace}/{name}", plural(kind));
+        let key = format!("{}/{namespace}/{name}", kind_plural(kind));
         let object = state.objects.remove(&key).unwrap();
         state.version += 1;
         let version = state.version;
-        state.send(&plural(kind), version, json!({"type": "DELETED", "object": object}));
+        state.send(&kind_plural(kind), version, json!({"type": "DELETED", "object": object}));
     }
 
     /// Ends the watches of a kind without a word; those of all kinds for `*`.
     pub fn disconnect(&self, kind: &str) {
-        let plural = plural(kind);
+        let plural = kind_plural(kind);
         self.state().watches.retain(|(watched, _)| kind != "*" && *watched != plural);
     }
 
     /// Forgets the history of a kind: its watch gets 410, as after a compaction.
     pub fn forget(&self, kind: &str) {
-        let (mut state, plural) = (self.state(), plural(kind));
+        let (mut state, plural) = (self.state(), kind_plural(kind));
         let version = state.version + 1;
         state.version = version;
         state.log.remove(&plural);
@@ -164,7 +164,7 @@ impl Cluster {
         let object =
             json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": state.version.to_string()}});
         let event = json!({"type": "BOOKMARK", "object": object});
-        state.broadcast(&plural(kind), &event);
+        state.broadcast(&kind_plural(kind), &event);
     }
 
     /// Makes all requests fail, and ends all watches; or lets them succeed again.
@@ -176,7 +176,7 @@ impl Cluster {
         self.disconnect("*");
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<ClusterBody> {
         let (method, uri) = (request.method().clone(), request.uri().clone());
         let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let response = self.state().answer(&method, uri.path(), uri.query().unwrap_or(""), &body);
@@ -196,19 +196,19 @@ fn gone() -> Value {
         "message": "too old resource version", "reason": "Expired", "code": 410}})
 }
 
-fn reply(status: u16, value: &Value) -> Response<Body> {
+fn reply(status: u16, value: &Value) -> Response<ClusterBody> {
     let body = Full::new(Bytes::from(value.to_string())).boxed();
     let builder = Response::builder().status(StatusCode::from_u16(status).unwrap());
     builder.header("content-type", "application/json").body(body).unwrap()
 }
 
-fn failure(code: u16, reason: &str) -> Response<Body> {
+fn failure(code: u16, reason: &str) -> Response<ClusterBody> {
     let value = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": reason,
         "reason": reason, "code": code});
     reply(code, &value)
 }
 
-impl State {
+impl ClusterState {
     fn put(&mut self, key: String, mut object: Value, kind: &str) -> Value {
         self.version += 1;
         let version = self.version;
@@ -229,7 +229,7 @@ impl State {
         self.watches.retain(|(watched, sender)| watched != plural || sender.unbounded_send(line.clone()).is_ok());
     }
 
-    fn answer(&mut self, method: &Method, path: &str, query: &str, body: &[u8]) -> Response<Body> {
+    fn answer(&mut self, method: &Method, path: &str, query: &str, body: &[u8]) -> Response<ClusterBody> {
         if self.broken.contains("*") {
             return failure(503, "ServiceUnavailable");
         }
@@ -327,7 +327,7 @@ impl State {
         name: &str,
         value: &Value,
         manager: Option<&str>,
-    ) -> Response<Body> {
+    ) -> Response<ClusterBody> {
         let key = format!("{plural}/{namespace}/{name}");
         let Some(mut object) = self.objects.get(&key).cloned() else { return failure(404, "NotFound") };
         let version = &value["metadata"]["resourceVersion"];
@@ -350,7 +350,7 @@ impl State {
         reply(200, &self.put(key, object, "MODIFIED"))
     }
 
-    fn resources(&self, group: &str, version: &str) -> Response<Body> {
+    fn resources(&self, group: &str, version: &str) -> Response<ClusterBody> {
         if group != "gateway.networking.k8s.io" || version != "v1" {
             return failure(404, "NotFound");
         }
@@ -367,7 +367,7 @@ impl State {
         )
     }
 
-    fn watch(&mut self, plural: &str, query: &str) -> Response<Body> {
+    fn watch(&mut self, plural: &str, query: &str) -> Response<ClusterBody> {
         let parameter = query.split('&').find_map(|one| one.strip_prefix("resourceVersion="));
         let from: u64 = parameter.and_then(|number| number.parse().ok()).unwrap_or(0);
         let (sender, receiver) = unbounded::<Bytes>();

@@ -8,16 +8,16 @@ use testkit::Random;
 
 use super::super::change_queue::Changes;
 use super::super::endpoints::translate_endpoints;
-use super::super::store::{Change, KINDS, Store};
-use super::super::translate::{Desired, Settings, translate};
+use super::super::store::{KINDS, ObjectStore, WatchChange};
+use super::super::translate::{DesiredState, Settings, translate_snapshot};
 use super::{gateway_class, route, service};
 
 const SERVICES: &[&str] = &["a", "b", "c", "d"];
 
-fn apply(store: &Store, object: Value) {
+fn apply(store: &ObjectStore, object: Value) {
     let word = |name: &str| object[name].as_str().unwrap().to_owned();
     let kind = Kind::of(&word("apiVersion"), &word("kind")).unwrap();
-    store.apply(kind, &super::cluster::plural(kind.name()), Change::Applied(object));
+    store.apply(kind, &super::cluster::kind_plural(kind.name()), WatchChange::Applied(object));
 }
 
 fn gateway() -> Value {
@@ -67,7 +67,7 @@ fn slice(random: &mut Random) -> Value {
         "ports": [{"name": port, "port": 8080 + random.below(2_u64), "protocol": "TCP"}], "endpoints": endpoints})
 }
 
-fn change(store: &Store, random: &mut Random) {
+fn change(store: &ObjectStore, random: &mut Random) {
     let any = SERVICES[random.below(SERVICES.len())];
     match random.below(30_u64) {
         0 => apply(store, route("r", "r.test", any)),
@@ -76,17 +76,17 @@ fn change(store: &Store, random: &mut Random) {
         3 => apply(store, service(any)),
         4 => {
             let object = service(any);
-            store.apply(Kind::Service, "services", Change::Deleted(object));
+            store.apply(Kind::Service, "services", WatchChange::Deleted(object));
         }
         5..=7 => {
             let object = slice(random);
-            store.apply(Kind::EndpointSlice, "endpointslices", Change::Deleted(object));
+            store.apply(Kind::EndpointSlice, "endpointslices", WatchChange::Deleted(object));
         }
         _ => apply(store, slice(random)),
     }
 }
 
-fn assert_equal(partial: &Desired, whole: &Desired, words: &str) {
+fn assert_equal(partial: &DesiredState, whole: &DesiredState, words: &str) {
     assert_eq!(partial.main_text(), whole.main_text(), "{words}");
     assert_eq!(partial.groups, whole.groups, "{words}");
     assert_eq!(partial.statuses, whole.statuses, "{words}");
@@ -100,7 +100,7 @@ fn translations_of_endpoints_equal_those_of_all_objects() {
     let (mut partial_translations, mut changed_texts) = (0, 0);
     for seed in 1..=40 {
         let mut random = Random::new(seed * 7919);
-        let (store, settings) = (Store::new(KINDS.to_vec()), Arc::new(Settings::default()));
+        let (store, settings) = (ObjectStore::new(KINDS.to_vec()), Arc::new(Settings::default()));
         apply(&store, gateway_class());
         apply(&store, gateway());
         for name in SERVICES {
@@ -111,14 +111,14 @@ fn translations_of_endpoints_equal_those_of_all_objects() {
         apply(&store, tcp_route("a"));
         apply(&store, ingress("c"));
         let (_, snapshot) = store.take_changes();
-        let mut desired = translate(snapshot, &settings);
+        let mut desired = translate_snapshot(snapshot, &settings);
         for step in 0..60 {
             for _ in 0..=random.below(3_u64) {
                 change(&store, &mut random);
             }
             let (changes, snapshot) = store.take_changes();
             let words = format!("seed {seed}, step {step}, {changes:?}");
-            let whole = translate(snapshot.clone(), &settings);
+            let whole = translate_snapshot(snapshot.clone(), &settings);
             desired = match &changes {
                 Changes::Endpoints(services) => match translate_endpoints(&desired, services, &snapshot) {
                     Some(partial) => {

@@ -3,8 +3,8 @@
 use cluster_objects::Kind;
 use serde_json::{Value, json};
 
-use super::cluster::State;
-use super::{World, service};
+use super::cluster::ClusterState;
+use super::{ClusterWorld, service};
 
 /// An Ingress of the class `tidegate` that passes requests to the Service `api`.
 pub fn ingress(name: &str, annotations: Value) -> Value {
@@ -23,7 +23,7 @@ pub fn snippet(text: &str) -> Value {
     json!({"nginx.ingress.kubernetes.io/configuration-snippet": text})
 }
 
-fn addresses(state: &State, name: &str) -> Value {
+fn addresses(state: &ClusterState, name: &str) -> Value {
     state.objects[&format!("ingresses/shop/{name}")]["status"]["loadBalancer"]["ingress"].clone()
 }
 
@@ -36,7 +36,7 @@ fn front(entries: Value) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn ingresses_have_the_addresses_of_the_service_in_front() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(front(json!([{"ip": "192.0.2.1"}, {"hostname": "lb.test"}])));
     let mut foreign = ingress("foreign", json!({}));
@@ -62,20 +62,20 @@ async fn ingresses_have_the_addresses_of_the_service_in_front() {
 
 #[tokio::test(start_paused = true)]
 async fn given_addresses_stand_for_those_of_a_service() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(ingress("a", json!({})));
     let _controller = world.controller(&["--publish-status-address", "192.0.2.4,2001:db8::4,lb.test"]);
     let expected = json!([{"ip": "192.0.2.4"}, {"ip": "2001:db8::4"}, {"hostname": "lb.test"}]);
     world.cluster.until("the addresses", |state| addresses(state, "a") == expected).await;
-    let of_gateway = |state: &State| state.objects["gateways/shop/public"]["status"]["addresses"][2].clone();
+    let of_gateway = |state: &ClusterState| state.objects["gateways/shop/public"]["status"]["addresses"][2].clone();
     let expected = json!({"type": "Hostname", "value": "lb.test"});
     world.cluster.until("the Gateway's addresses", |state| of_gateway(state) == expected).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn ingresses_with_an_address_of_their_own_publish_it() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(ingress("a", json!({})));
     let _controller = world.controller(&["--address-pool", "192.0.2.16/28", "--ingress-address", "192.0.2.16"]);
@@ -87,7 +87,7 @@ async fn ingresses_with_an_address_of_their_own_publish_it() {
 
 #[tokio::test(start_paused = true)]
 async fn requests_are_counted_by_object_if_wanted() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(ingress("i", json!({})));
     let controller = world.controller(&["--route-metrics"]);
@@ -100,7 +100,7 @@ async fn requests_are_counted_by_object_if_wanted() {
 
 #[tokio::test(start_paused = true)]
 async fn the_last_pod_takes_the_addresses_with_it() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(front(json!([{"ip": "192.0.2.1"}])));
     world.cluster.apply(ingress("a", json!({})));

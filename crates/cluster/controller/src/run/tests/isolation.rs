@@ -5,13 +5,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Value, json};
 
-use super::cluster::State;
+use super::cluster::ClusterState;
 use super::ingresses::{ingress, ingress_class, snippet};
-use super::{PUT, World, route, service, slice};
+use super::{ClusterWorld, PUT, route, service, slice};
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
     for object in [
@@ -26,7 +26,7 @@ async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
     let serves = |name: &str| world.server.state().main.contains(&format!("server_name {name}.test;"));
     world.server.until("the others are served", |state| state.main.contains("server_name good.test;")).await;
     assert!(serves("fine") && serves("a") && !serves("bad") && !serves("worse"));
-    let has_event = |state: &State, name: &str| {
+    let has_event = |state: &ClusterState, name: &str| {
         let is_it = |event: &&Value| event["regarding"]["name"] == name && event["reason"] == "Refused";
         state.events.iter().find(is_it).is_some_and(|event| event["note"].as_str().unwrap().contains("banana"))
     };
@@ -48,13 +48,13 @@ async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_route_says_so_in_its_condition() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.server.state().refuses_lines = vec!["bad.path".into()];
     let mut bad = route("bad", "bad.test", "api");
     bad["spec"]["rules"][0]["matches"] = json!([{"path": {"type": "PathPrefix", "value": "/bad.path"}}]);
     world.cluster.apply(bad);
     let _controller = world.controller(&[]);
-    let accepted = |state: &State, name: &str| {
+    let accepted = |state: &ClusterState, name: &str| {
         let conditions = &state.objects[&format!("httproutes/shop/{name}")]["status"]["parents"][0]["conditions"];
         let found = conditions.as_array().into_iter().flatten().find(|one| one["type"] == "Accepted").cloned();
         found.unwrap_or_default()
@@ -69,7 +69,7 @@ async fn a_refused_route_says_so_in_its_condition() {
 
 #[tokio::test(start_paused = true)]
 async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     let controller = world.controller(&[]);
     world.settle().await;
@@ -98,7 +98,7 @@ fn ingress_of(name: &str, host: &str, service: &str, annotations: Value) -> Valu
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_of_what_takes_the_place_of_a_refused_object_go_on_changing() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
     world.cluster.apply(service("web"));
@@ -117,8 +117,9 @@ async fn endpoints_of_what_takes_the_place_of_a_refused_object_go_on_changing() 
     world.server.until("the second one is served", has(&["10.0.1.1:8080"])).await;
     assert!(!world.server.state().main.contains("banana"));
     // The push has ended.
-    let is_left_out =
-        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.desired.excluded.len() == 1);
+    let is_left_out = |outcome: &Option<super::PushResult>| {
+        outcome.as_ref().is_some_and(|outcome| outcome.desired.excluded.len() == 1)
+    };
     controller.outcomes.clone().wait_for(is_left_out).await.unwrap();
     for servers in [&["10.0.1.2"][..], &["10.0.1.3", "10.0.1.4"]] {
         world.changes();
@@ -132,7 +133,7 @@ async fn endpoints_of_what_takes_the_place_of_a_refused_object_go_on_changing() 
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_becomes_empty_brings_no_refused_object_back() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
     world.cluster.apply(service("web"));
@@ -141,8 +142,9 @@ async fn a_group_that_becomes_empty_brings_no_refused_object_back() {
     world.cluster.apply(ingress_of("good", "good.test", "web", json!({})));
     let controller = world.controller(&["--allow-snippets"]);
     let mut outcomes = controller.outcomes.clone();
-    let is_left_out =
-        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|outcome| outcome.desired.excluded.len() == 1);
+    let is_left_out = |outcome: &Option<super::PushResult>| {
+        outcome.as_ref().is_some_and(|outcome| outcome.desired.excluded.len() == 1)
+    };
     outcomes.wait_for(is_left_out).await.unwrap();
     for servers in [&[][..], &["10.0.1.5"], &[]] {
         world.cluster.apply(slice("web", servers));
@@ -162,7 +164,7 @@ async fn a_group_that_becomes_empty_brings_no_refused_object_back() {
 
 #[tokio::test(start_paused = true)]
 async fn beside_a_refused_object_endpoints_are_translated_alone() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
     world.cluster.apply(ingress("bad", snippet("proxy_read_timeout banana;")));
@@ -173,7 +175,7 @@ async fn beside_a_refused_object_endpoints_are_translated_alone() {
     assert_eq!(old.excluded.len(), 1);
     world.cluster.apply(slice("api", &["10.0.0.77"]));
     let is_next =
-        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|one| !Arc::ptr_eq(&one.desired, &old));
+        |outcome: &Option<super::PushResult>| outcome.as_ref().is_some_and(|one| !Arc::ptr_eq(&one.desired, &old));
     let next = outcomes.wait_for(is_next).await.unwrap().clone().unwrap().desired;
     assert!(Arc::ptr_eq(&next.text, &old.text) && Arc::ptr_eq(&next.excluded, &old.excluded));
     assert_eq!(world.server.state().groups["http/shop_api_80"], ["10.0.0.77:8080"]);

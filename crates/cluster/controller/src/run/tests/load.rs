@@ -19,20 +19,20 @@ use testkit::Random;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
-use self::backends::{Backend, Client};
+use self::backends::{Backend, KeepaliveClient};
 use self::process::{STEPS, ServerProcess, server_program};
-use super::super::Parts;
+use super::super::ControllerParts;
 use super::super::metrics::Metrics;
 use super::cluster::Cluster;
 use super::{gateway_class, route, service};
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{ControllerArguments, ControllerCommand};
 
 /// A wait that takes longer has failed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const GROUP: &str = "shop_api_80";
 
 /// An API server, a controller, and a server process.
-struct World {
+struct LoadWorld {
     cluster: Cluster,
     server: ServerProcess,
     metrics: Arc<Metrics>,
@@ -41,9 +41,9 @@ struct World {
     port: u16,
 }
 
-impl World {
+impl LoadWorld {
     /// Starts all of them, with a route of the host `a.test` to these backends, and with more objects.
-    async fn start(program: std::path::PathBuf, backends: &[&Backend], more: Vec<Value>) -> World {
+    async fn start(program: std::path::PathBuf, backends: &[&Backend], more: Vec<Value>) -> LoadWorld {
         let cluster = Cluster::start().await;
         let port = process::free_port();
         let server = ServerProcess::start(program);
@@ -60,18 +60,20 @@ impl World {
         more.into_iter().for_each(|object| cluster.apply(object));
         let api = format!("unix:{}", server.socket().display());
         let words = ["tidegate-controller", "run", "--no-status", "--api", &api];
-        let Ok(Arguments { command: Command::Run(options) }) = Arguments::try_parse_from(words) else {
+        let Ok(ControllerArguments { command: ControllerCommand::Run(options) }) =
+            ControllerArguments::try_parse_from(words)
+        else {
             panic!("arguments")
         };
-        let parts = Parts::new(&options, cluster.client(), "tidegate".into()).unwrap();
+        let parts = ControllerParts::new(&options, cluster.client(), "tidegate".into()).unwrap();
         let (leader, end) = channel::channel(true);
         let (metrics, (tasks, _)) = (parts.metrics.clone(), parts.spawn(end));
-        World { cluster, server, metrics, _tasks: tasks, _leader: leader, port }
+        LoadWorld { cluster, server, metrics, _tasks: tasks, _leader: leader, port }
     }
 
     /// Waits until a request of a host has an answer of a backend.
     async fn serves(&self, host: &str) {
-        self.until(host, || Client::new(self.port).get(host).is_ok_and(|answer| answer.status == 200)).await;
+        self.until(host, || KeepaliveClient::new(self.port).get(host).is_ok_and(|answer| answer.status == 200)).await;
     }
 
     /// Waits until the server's API lists these backends.
@@ -111,12 +113,12 @@ fn slice(backend: &Backend) -> Value {
 
 /// Sets of backends that answers may come from, the newest last.
 #[derive(Default)]
-pub struct Permitted {
+pub struct LoadPermit {
     sets: Mutex<Vec<BTreeSet<u16>>>,
     count: AtomicUsize,
 }
 
-impl Permitted {
+impl LoadPermit {
     pub fn push(&self, set: BTreeSet<u16>) {
         let mut sets = self.sets.lock().unwrap();
         sets.push(set);
@@ -141,7 +143,7 @@ pub struct Load {
 
 impl Load {
     /// Starts clients, half of which use a new connection for each request.
-    pub fn start(port: u16, permitted: &Arc<Permitted>) -> Load {
+    pub fn start(port: u16, permitted: &Arc<LoadPermit>) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = (0..4)
             .map(|number| {
@@ -163,11 +165,11 @@ impl Load {
     }
 }
 
-fn send(port: u16, keeps: bool, stop: &AtomicBool, permitted: &Permitted) -> Result<u64, String> {
-    let (mut client, mut count) = (Client::new(port), 0);
+fn send(port: u16, keeps: bool, stop: &AtomicBool, permitted: &LoadPermit) -> Result<u64, String> {
+    let (mut client, mut count) = (KeepaliveClient::new(port), 0);
     while !stop.load(Ordering::SeqCst) {
         if !keeps {
-            client = Client::new(port);
+            client = KeepaliveClient::new(port);
         }
         let first = permitted.newest();
         let answer = client.get("a.test")?;
@@ -191,11 +193,11 @@ async fn changes_under_load_lose_nothing() {
         let named = |(index, backend): (usize, &Backend)| (bits >> index & 1 == 1).then_some(backend.port);
         backends.iter().enumerate().filter_map(named).collect()
     };
-    let world = World::start(program, &backends.iter().collect::<Vec<_>>(), Vec::new()).await;
+    let world = LoadWorld::start(program, &backends.iter().collect::<Vec<_>>(), Vec::new()).await;
     world.serves("a.test").await;
     let mut current = ports(15);
     world.has_servers(&current).await;
-    let permitted = Arc::new(Permitted::default());
+    let permitted = Arc::new(LoadPermit::default());
     permitted.push(current.clone());
     let load = Load::start(world.port, &permitted);
     let (mut random, mut extra) = (Random::new(5), false);
@@ -215,10 +217,12 @@ async fn changes_under_load_lose_nothing() {
             let mark = format!("x-change: {number}");
             world
                 .until(&mark, || {
-                    Client::new(world.port).get("b.test").is_ok_and(|answer| answer.head.to_lowercase().contains(&mark))
+                    KeepaliveClient::new(world.port)
+                        .get("b.test")
+                        .is_ok_and(|answer| answer.head.to_lowercase().contains(&mark))
                 })
                 .await;
-            let status = Client::new(world.port).get("extra.test").unwrap().status;
+            let status = KeepaliveClient::new(world.port).get("extra.test").unwrap().status;
             assert_eq!(status, if extra { 200 } else { 404 });
         } else {
             let next = ports(1 + random.below(15_u64));
@@ -248,7 +252,7 @@ async fn a_server_that_is_killed_at_any_step_of_a_change_comes_back() {
         return testkit::missing_means("the server stops at steps in debug builds only");
     }
     let backends = [Backend::start(), Backend::start()];
-    let mut world = World::start(program, &[&backends[0]], Vec::new()).await;
+    let mut world = LoadWorld::start(program, &[&backends[0]], Vec::new()).await;
     world.serves("a.test").await;
     for (number, step) in STEPS.iter().enumerate() {
         world.server.kill();
@@ -267,6 +271,6 @@ async fn a_server_that_is_killed_at_any_step_of_a_change_comes_back() {
         world.serves("a.test").await;
         world.serves(&host).await;
         world.has_servers(&BTreeSet::from([comes.port])).await;
-        assert_eq!(Client::new(world.port).get(&host).unwrap().body, comes.port.to_string(), "{step}");
+        assert_eq!(KeepaliveClient::new(world.port).get(&host).unwrap().body, comes.port.to_string(), "{step}");
     }
 }

@@ -23,12 +23,12 @@ use tokio::time::timeout;
 
 use self::cluster::Cluster;
 use self::server::{Server, groups_of};
-use super::Parts;
+use super::ControllerParts;
 use super::lease::Election;
-use super::push::Outcome;
+use super::push::PushResult;
 use super::store::Snapshot;
-use super::translate::{Desired, translate};
-use crate::arguments::{Arguments, Command};
+use super::translate::{DesiredState, translate_snapshot};
+use crate::arguments::{ControllerArguments, ControllerCommand};
 
 /// Waits until a property holds; a note follows each change.
 async fn until(words: &str, changed: &Notify, property: impl Fn() -> bool) {
@@ -79,44 +79,46 @@ fn slice(service: &str, addresses: &[&str]) -> Value {
 
 /// A controller; all of its tasks end with it.
 struct Controller {
-    parts: Parts,
-    outcomes: channel::Receiver<Option<Outcome>>,
+    parts: ControllerParts,
+    outcomes: channel::Receiver<Option<PushResult>>,
     tasks: JoinSet<()>,
     _leader: channel::Sender<bool>,
 }
 
 impl Controller {
     /// Ends all tasks, as SIGTERM does.
-    async fn end(mut self) -> Parts {
+    async fn end(mut self) -> ControllerParts {
         self.tasks.shutdown().await;
         self.parts
     }
 }
 
 /// A cluster and a server.
-struct World {
+struct ClusterWorld {
     cluster: Cluster,
     server: Server,
 }
 
-impl World {
-    async fn start() -> World {
+impl ClusterWorld {
+    async fn start() -> ClusterWorld {
         let (cluster, server) = (Cluster::start().await, Server::start());
         for object in
             [gateway_class(), gateway(), service("api"), slice("api", &["10.0.0.1"]), route("a", "a.test", "api")]
         {
             cluster.apply(object);
         }
-        World { cluster, server }
+        ClusterWorld { cluster, server }
     }
 
-    fn parts(&self, more: &[&str]) -> Parts {
+    fn parts(&self, more: &[&str]) -> ControllerParts {
         let api = format!("unix:{}", self.server.socket().display());
         let words = [&["tidegate-controller", "run", "--api", &api], more].concat();
-        let Ok(Arguments { command: Command::Run(options) }) = Arguments::try_parse_from(words) else {
+        let Ok(ControllerArguments { command: ControllerCommand::Run(options) }) =
+            ControllerArguments::try_parse_from(words)
+        else {
             panic!("arguments")
         };
-        Parts::new(&options, self.cluster.client(), "tidegate".into()).unwrap()
+        ControllerParts::new(&options, self.cluster.client(), "tidegate".into()).unwrap()
     }
 
     /// Starts a controller that is the leader.
@@ -128,7 +130,7 @@ impl World {
     }
 
     /// Returns the translation of the cluster's objects, without any watch.
-    fn expected(&self) -> Desired {
+    fn expected(&self) -> DesiredState {
         let mut set = ObjectSet::default();
         let state = self.cluster.state();
         for object in state.objects.values() {
@@ -144,7 +146,7 @@ impl World {
             }
         }
         drop(state);
-        translate(Snapshot { set, ..Snapshot::default() }, &self.parts(&[]).settings)
+        translate_snapshot(Snapshot { set, ..Snapshot::default() }, &self.parts(&[]).settings)
     }
 
     /// Waits until the server serves the cluster's objects.
@@ -170,7 +172,7 @@ const PUT: &str = "PUT /api/tidegate/1/upstreams";
 
 #[tokio::test(start_paused = true)]
 async fn nothing_is_pushed_before_all_lists_are_complete() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.state().broken.insert("secrets".into());
     let controller = world.controller(&[]);
     let store = controller.parts.store.clone();
@@ -184,7 +186,7 @@ async fn nothing_is_pushed_before_all_lists_are_complete() {
 
 #[tokio::test(start_paused = true)]
 async fn endpoints_change_servers_and_nothing_else() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let _controller = world.controller(&[]);
     world.settle().await;
     world.server.until("the first push ends", |state| state.changes.last().is_some_and(|change| change == PUT)).await;
@@ -202,10 +204,10 @@ async fn endpoints_change_servers_and_nothing_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let controller = world.controller(&[]);
     world.settle().await;
-    let programmed = |state: &cluster::State| {
+    let programmed = |state: &cluster::ClusterState| {
         let conditions = state.objects["gateways/shop/public"]["status"]["conditions"].as_array().cloned();
         let found = conditions.into_iter().flatten().find(|one| one["type"] == "Programmed");
         found.map(|one| (one["status"].as_str().unwrap().to_owned(), one["message"].as_str().unwrap().to_owned()))
@@ -216,7 +218,7 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
     assert!(first > 0);
     world.server.state().refuses = Some("bad.test".into());
     world.cluster.apply(route("bad", "bad.test", "api"));
-    let is_reported = |state: &cluster::State| {
+    let is_reported = |state: &cluster::ClusterState| {
         programmed(state).is_some_and(|(status, words)| status == "False" && words.contains("no such thing"))
     };
     world.cluster.until("not Programmed", is_reported).await;
@@ -231,7 +233,7 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
     world.cluster.apply(slice("api", &["10.0.0.7"]));
     world.server.until("the next ones", has(&["10.0.0.7:8080"])).await;
     assert_eq!(world.server.state().changes.iter().filter(|change| *change == POST).count(), 1, "the refused one once");
-    let posts = |world: &World| world.server.state().changes.iter().filter(|change| *change == POST).count();
+    let posts = |world: &ClusterWorld| world.server.state().changes.iter().filter(|change| *change == POST).count();
     let sent = posts(&world);
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(posts(&world), sent, "a refused text is not sent again");
@@ -252,7 +254,7 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_begins_anew_sends_no_configuration() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let first = world.controller(&[]);
     world.settle().await;
     drop(first);
@@ -265,7 +267,7 @@ async fn a_controller_that_begins_anew_sends_no_configuration() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_begins_anew_gets_its_servers_again() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let _controller = world.controller(&[]);
     world.settle().await;
     world.cluster.apply(slice("api", &["10.0.0.8"]));
@@ -280,7 +282,7 @@ async fn a_server_that_begins_anew_gets_its_servers_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_gone_is_waited_for() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.server.state().is_down = true;
     let controller = world.controller(&[]);
     let metrics = controller.parts.metrics.clone();
@@ -293,7 +295,7 @@ async fn a_server_that_is_gone_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn an_api_server_that_is_gone_for_ten_minutes_changes_nothing() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let controller = world.controller(&[]);
     world.settle().await;
     world.server.until("the push ends", |state| state.changes.last().is_some_and(|change| change == PUT)).await;
@@ -310,7 +312,7 @@ async fn an_api_server_that_is_gone_for_ten_minutes_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_watched_once_its_definition_appears() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.state().absent.extend(["listenersets".to_owned(), "tcproutes".to_owned()]);
     let controller = world.controller(&[]);
     world.settle().await;
@@ -328,7 +330,7 @@ async fn a_kind_is_watched_once_its_definition_appears() {
 async fn a_controller_that_is_killed_at_any_step_is_followed_by_one_that_ends_it() {
     for unanswered in [0, 1, 2] {
         for steps in 0..6 {
-            let world = World::start().await;
+            let world = ClusterWorld::start().await;
             world.server.state().unanswered = unanswered;
             let first = world.controller(&[]);
             world.cluster.apply(route("b", "b.test", "api"));
@@ -349,13 +351,14 @@ async fn a_controller_that_is_killed_at_any_step_is_followed_by_one_that_ends_it
 
 #[tokio::test(start_paused = true)]
 async fn statuses_of_other_controllers_stay() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let foreign = json!({"parentRef": {"name": "other"}, "controllerName": "example.com/other", "conditions": []});
     let mut with_status = route("a", "a.test", "api");
     with_status["status"] = json!({"parents": [foreign]});
     world.cluster.apply(with_status);
     let _controller = world.controller(&[]);
-    let parents = |state: &cluster::State| state.objects["httproutes/shop/a"]["status"]["parents"].as_array().cloned();
+    let parents =
+        |state: &cluster::ClusterState| state.objects["httproutes/shop/a"]["status"]["parents"].as_array().cloned();
     world.cluster.until("two parents", |state| parents(state).is_some_and(|all| all.len() == 2)).await;
     let all = parents(&world.cluster.state()).unwrap();
     assert_eq!(all[0], foreign);
@@ -377,10 +380,10 @@ async fn statuses_of_other_controllers_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn statuses_are_written_once() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let controller = world.controller(&[]);
     world.settle().await;
-    let is_written = |state: &cluster::State| {
+    let is_written = |state: &cluster::ClusterState| {
         ["gatewayclasses//tidegate", "gateways/shop/public", "httproutes/shop/a"]
             .iter()
             .all(|key| state.objects[*key]["status"].is_object())
@@ -398,12 +401,13 @@ async fn statuses_are_written_once() {
 
 #[tokio::test(start_paused = true)]
 async fn gateways_have_the_addresses_of_the_service_in_front() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let mut front = service("front");
     front["spec"]["type"] = "LoadBalancer".into();
     world.cluster.apply(front.clone());
     let _controller = world.controller(&["--publish-service", "shop/front"]);
-    let addresses = |state: &cluster::State| state.objects["gateways/shop/public"]["status"]["addresses"].clone();
+    let addresses =
+        |state: &cluster::ClusterState| state.objects["gateways/shop/public"]["status"]["addresses"].clone();
     world.cluster.until("a status", |state| addresses(state) == json!([])).await;
     front["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}, {"hostname": "lb.test"}]}});
     world.cluster.apply(front);
@@ -420,7 +424,7 @@ async fn one_replica_is_the_leader_and_gives_the_lease_back() {
     let mut first = elections.pop().unwrap();
     let (first_leads, mut first_state) = channel::channel(false);
     let (second_leads, mut second_state) = channel::channel(false);
-    let holder = |state: &cluster::State| {
+    let holder = |state: &cluster::ClusterState| {
         state
             .objects
             .get("leases/tidegate/lease")
@@ -455,7 +459,7 @@ async fn one_replica_is_the_leader_and_gives_the_lease_back() {
 /// Prints times from an event to the request of the server's API (`--nocapture`).
 #[tokio::test(start_paused = true)]
 async fn with_5000_routes_a_changed_endpoint_is_one_small_request() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     for number in 0..5_000 {
         world.cluster.apply(route(&format!("r-{number}"), &format!("r{number}.test"), "api"));
     }
@@ -480,7 +484,7 @@ async fn with_5000_routes_a_changed_endpoint_is_one_small_request() {
 /// In a cluster without slices, nothing is ready: no group has a name that only the cluster resolves.
 #[tokio::test(start_paused = true)]
 async fn the_last_slice_of_a_cluster_leaves_a_group_without_endpoints() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     let _controller = world.controller(&["--no-status"]);
     world.settle().await;
     world.cluster.delete("EndpointSlice", "shop", "api-1");

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use cluster_objects::ObjectName;
 use serde_json::{Value, json};
 
-use super::cluster::State;
+use super::cluster::ClusterState;
 use super::ingresses::{ingress, ingress_class};
-use super::{World, gateway, route};
+use super::{ClusterWorld, gateway, route};
 use crate::run::provisioning::provision_name;
 
 /// Pod template as the chart has it, as far as the controller reads it.
@@ -50,12 +50,12 @@ fn named(namespace: &str, name: &str, ports: &[(u16, &str)]) -> Value {
     object
 }
 
-fn object(state: &State, plural: &str, gateway: (&str, &str)) -> Option<Value> {
+fn object(state: &ClusterState, plural: &str, gateway: (&str, &str)) -> Option<Value> {
     let name = provision_name(&ObjectName::new(gateway.0, gateway.1));
     state.objects.get(&format!("{plural}/tidegate/{name}")).cloned()
 }
 
-fn ports(state: &State, gateway: (&str, &str)) -> Vec<(u64, String)> {
+fn ports(state: &ClusterState, gateway: (&str, &str)) -> Vec<(u64, String)> {
     let service = object(state, "services", gateway).unwrap_or_default();
     let one = |port: &Value| (port["port"].as_u64().unwrap(), port["protocol"].as_str().unwrap().to_owned());
     service["spec"]["ports"].as_array().into_iter().flatten().map(one).collect()
@@ -65,7 +65,7 @@ const PUBLIC: (&str, &str) = ("shop", "public");
 const OTHER: (&str, &str) = ("shop", "other");
 
 /// Checks the objects of the Gateway `public`.
-fn check_objects(state: &State) {
+fn check_objects(state: &ClusterState) {
     let (deployment, service) =
         (object(state, "deployments", PUBLIC).unwrap(), object(state, "services", PUBLIC).unwrap());
     for object in [&deployment, &service, &deployment["spec"]["template"]] {
@@ -85,7 +85,7 @@ fn check_objects(state: &State) {
 
 #[tokio::test(start_paused = true)]
 async fn each_gateway_has_a_deployment_and_a_service_until_it_goes() {
-    let (world, template) = (World::start().await, TemplateFile::new("objects"));
+    let (world, template) = (ClusterWorld::start().await, TemplateFile::new("objects"));
     world.cluster.apply(ingress_class());
     world.cluster.apply(ingress("i", json!({})));
     let mut public = named("shop", "public", &[(80, "HTTP"), (53, "UDP"), (53, "TCP")]);
@@ -115,7 +115,7 @@ async fn each_gateway_has_a_deployment_and_a_service_until_it_goes() {
     world.cluster.apply(public);
     world.cluster.until("the new port", |state| ports(state, PUBLIC) == [(8080, "TCP".into())]).await;
     let is_applied =
-        |state: &State| object(state, "deployments", PUBLIC).unwrap()["metadata"]["labels"]["team"] == "web";
+        |state: &ClusterState| object(state, "deployments", PUBLIC).unwrap()["metadata"]["labels"]["team"] == "web";
     world.cluster.until("the new label", is_applied).await;
     assert_eq!(object(&world.cluster.state(), "deployments", PUBLIC).unwrap()["spec"]["replicas"], 5);
     world.cluster.delete("Gateway", "shop", "public");
@@ -131,7 +131,7 @@ async fn each_gateway_has_a_deployment_and_a_service_until_it_goes() {
 
 #[tokio::test(start_paused = true)]
 async fn objects_of_others_stay_and_removed_ones_come_again() {
-    let (world, template) = (World::start().await, TemplateFile::new("others"));
+    let (world, template) = (ClusterWorld::start().await, TemplateFile::new("others"));
     let foreign = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "foreign", "namespace": "tidegate",
         "labels": {"tidegate.invalid/provisioned-by": "another-installation"}}, "spec": {}});
     world.cluster.apply(foreign);
@@ -143,7 +143,7 @@ async fn objects_of_others_stay_and_removed_ones_come_again() {
     assert!(world.cluster.state().objects.contains_key("services/tidegate/foreign"));
     // Invalid listeners take no address away.
     world.cluster.apply(named("shop", "public", &[(80, "Guess")]));
-    let is_invalid = |state: &State| {
+    let is_invalid = |state: &ClusterState| {
         state.objects["gateways/shop/public"]["status"]["listeners"][0]["conditions"]
             .to_string()
             .contains("UnsupportedProtocol")
@@ -161,10 +161,10 @@ async fn objects_of_others_stay_and_removed_ones_come_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_gateway_is_programmed_once_a_pod_of_its_own_is_ready() {
-    let (world, template) = (World::start().await, TemplateFile::new("status"));
+    let (world, template) = (ClusterWorld::start().await, TemplateFile::new("status"));
     world.cluster.apply(named("shop", "other", &[(80, "HTTP")]));
     let _controller = world.controller(&["--provision", template.path()]);
-    let programmed = |state: &State, name: &str| {
+    let programmed = |state: &ClusterState, name: &str| {
         let conditions = state.objects[&format!("gateways/shop/{name}")]["status"]["conditions"].as_array().cloned();
         let found = conditions.into_iter().flatten().find(|one| one["type"] == "Programmed");
         found.map(|one| (one["status"].as_str().unwrap().to_owned(), one["reason"].as_str().unwrap().to_owned()))
@@ -182,7 +182,7 @@ async fn a_gateway_is_programmed_once_a_pod_of_its_own_is_ready() {
     let mut slice = super::slice(&name, &["10.0.0.5"]);
     slice["metadata"]["namespace"] = "tidegate".into();
     world.cluster.apply(slice);
-    let is_programmed = |state: &State| programmed(state, "public").is_some_and(|(status, _)| status == "True");
+    let is_programmed = |state: &ClusterState| programmed(state, "public").is_some_and(|(status, _)| status == "True");
     world.cluster.until("it is programmed", is_programmed).await;
     let address = json!([{"type": "IPAddress", "value": "192.0.2.8"}]);
     world
@@ -196,7 +196,7 @@ async fn a_gateway_is_programmed_once_a_pod_of_its_own_is_ready() {
 
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_a_gateway_serve_it_alone_and_write_no_status() {
-    let world = World::start().await;
+    let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(ingress("i", json!({})));
     let mut public = gateway();
@@ -217,7 +217,7 @@ async fn the_pods_of_a_gateway_serve_it_alone_and_write_no_status() {
 
 #[tokio::test(start_paused = true)]
 async fn ports_of_listener_sets_are_ports_of_the_service() {
-    let (world, template) = (World::start().await, TemplateFile::new("sets"));
+    let (world, template) = (ClusterWorld::start().await, TemplateFile::new("sets"));
     let mut public = named("shop", "public", &[(80, "HTTP")]);
     public["spec"]["allowedListeners"] = json!({"namespaces": {"from": "Same"}});
     world.cluster.apply(public);

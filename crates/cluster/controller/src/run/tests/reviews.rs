@@ -17,23 +17,23 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use super::ingresses::{ingress, ingress_class, snippet};
-use super::{Controller, World};
+use super::{ClusterWorld, Controller};
 use crate::run::webhook::{self, CertificateFiles};
 
 /// Folder with a certificate and its key; removed with its owner.
-struct Pair(PathBuf);
+struct KeyFolder(PathBuf);
 
-impl Drop for Pair {
+impl Drop for KeyFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-impl Pair {
-    fn new(name: &str) -> Pair {
+impl KeyFolder {
+    fn new(name: &str) -> KeyFolder {
         let folder = std::env::temp_dir().join(format!("tidegate-webhook-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let pair = Pair(folder);
+        let pair = KeyFolder(folder);
         pair.renew();
         pair
     }
@@ -63,25 +63,25 @@ impl Pair {
 }
 
 /// A controller with its webhook, and the cluster and the server of it.
-struct Reviewed {
-    world: World,
+struct ReviewServer {
+    world: ClusterWorld,
     controller: Controller,
-    pair: Pair,
+    pair: KeyFolder,
     port: u16,
     _webhook: JoinSet<()>,
 }
 
-impl Reviewed {
-    async fn start(name: &str) -> Reviewed {
-        let world = World::start().await;
+impl ReviewServer {
+    async fn start(name: &str) -> ReviewServer {
+        let world = ClusterWorld::start().await;
         world.cluster.apply(ingress_class());
         let controller = world.controller(&["--no-status", "--allow-snippets"]);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (port, pair) = (listener.local_addr().unwrap().port(), Pair::new(name));
+        let (port, pair) = (listener.local_addr().unwrap().port(), KeyFolder::new(name));
         let reviewer = Arc::new(controller.parts.reviewer(controller.outcomes.clone()));
         let mut webhook = JoinSet::new();
-        webhook.spawn(webhook::serve(listener, pair.files(), reviewer));
-        let reviewed = Reviewed { world, controller, pair, port, _webhook: webhook };
+        webhook.spawn(webhook::serve_webhook(listener, pair.files(), reviewer));
+        let reviewed = ReviewServer { world, controller, pair, port, _webhook: webhook };
         reviewed.settle().await;
         reviewed
     }
@@ -126,7 +126,7 @@ fn words(response: &Value) -> String {
 
 #[tokio::test]
 async fn reviews_are_answered_with_the_result_of_the_translation_and_the_server() {
-    let reviewed = Reviewed::start("table").await;
+    let reviewed = ReviewServer::start("table").await;
     reviewed.world.server.state().refuses_lines = vec!["banana".into()];
     for (name, allowed, expected) in [
         ("ingress-plain", true, None),
@@ -154,7 +154,7 @@ async fn reviews_are_answered_with_the_result_of_the_translation_and_the_server(
 
 #[tokio::test]
 async fn files_that_the_server_has_are_not_sent_for_a_review() {
-    let reviewed = Reviewed::start("files").await;
+    let reviewed = ReviewServer::start("files").await;
     let text = include_str!("../../../../render/tests/manifests/https-terminate/input.yaml");
     for document in text.split("\n---\n") {
         reviewed.world.cluster.apply(serde_saphyr::from_str(document).unwrap());
@@ -162,7 +162,7 @@ async fn files_that_the_server_has_are_not_sent_for_a_review() {
     reviewed.world.settle().await;
     let mut outcomes = reviewed.controller.outcomes.clone();
     let has_files =
-        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|one| !one.desired.files.is_empty());
+        |outcome: &Option<super::PushResult>| outcome.as_ref().is_some_and(|one| !one.desired.files.is_empty());
     outcomes.wait_for(has_files).await.unwrap();
     reviewed.world.server.state().sent = vec!["before".into()];
     assert_eq!(reviewed.review("ingress-plain").await["allowed"], true);
@@ -180,12 +180,13 @@ async fn files_that_the_server_has_are_not_sent_for_a_review() {
 
 #[tokio::test]
 async fn an_object_that_the_server_refuses_already_does_not_stand_in_the_way_of_others() {
-    let reviewed = Reviewed::start("refused").await;
+    let reviewed = ReviewServer::start("refused").await;
     reviewed.world.server.state().refuses_lines = vec!["banana".into()];
     reviewed.world.cluster.apply(ingress("bad", snippet("proxy_read_timeout banana;")));
     let mut outcomes = reviewed.controller.outcomes.clone();
-    let is_left_out =
-        |outcome: &Option<super::Outcome>| outcome.as_ref().is_some_and(|outcome| !outcome.desired.excluded.is_empty());
+    let is_left_out = |outcome: &Option<super::PushResult>| {
+        outcome.as_ref().is_some_and(|outcome| !outcome.desired.excluded.is_empty())
+    };
     outcomes.wait_for(is_left_out).await.unwrap();
     assert_eq!(reviewed.review("ingress-plain").await["allowed"], true);
     assert_eq!(reviewed.review("ingress-refused-by-server").await["allowed"], false);
@@ -193,7 +194,7 @@ async fn an_object_that_the_server_refuses_already_does_not_stand_in_the_way_of_
 
 #[tokio::test]
 async fn without_the_server_objects_are_allowed_with_a_warning() {
-    let reviewed = Reviewed::start("gone").await;
+    let reviewed = ReviewServer::start("gone").await;
     reviewed.world.server.state().is_down = true;
     let response = reviewed.review("ingress-refused-by-server").await;
     assert_eq!(response["allowed"], true);
@@ -202,7 +203,7 @@ async fn without_the_server_objects_are_allowed_with_a_warning() {
 
 #[tokio::test]
 async fn other_requests_get_their_reason() {
-    let reviewed = Reviewed::start("requests").await;
+    let reviewed = ReviewServer::start("requests").await;
     for text in [
         "",
         "{}",
@@ -216,7 +217,7 @@ async fn other_requests_get_their_reason() {
 
 #[tokio::test]
 async fn a_renewed_certificate_is_used_for_the_next_connection() {
-    let reviewed = Reviewed::start("renewed").await;
+    let reviewed = ReviewServer::start("renewed").await;
     assert_eq!(reviewed.review("deployment").await["allowed"], true);
     reviewed.pair.renew();
     // The client trusts the new certificate only.
@@ -231,7 +232,7 @@ async fn a_renewed_certificate_is_used_for_the_next_connection() {
 
 #[test]
 fn a_missing_certificate_is_no_end() {
-    let pair = Pair::new("missing");
+    let pair = KeyFolder::new("missing");
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let files = CertificateFiles::new(pair.0.join("later.crt"), pair.0.join("tls.key"));
     assert!(files.current().is_none());

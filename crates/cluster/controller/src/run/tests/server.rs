@@ -17,7 +17,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Notify;
 
 /// Servers by `AREA/GROUP`.
-pub type Groups = BTreeMap<String, Vec<String>>;
+pub type ServersByGroup = BTreeMap<String, Vec<String>>;
 
 #[derive(Default)]
 pub struct State {
@@ -28,9 +28,9 @@ pub struct State {
     pub attachments: BTreeMap<String, String>,
     /// Attachments that the last change, or its check, brought.
     pub sent: Vec<String>,
-    pub groups: Groups,
+    pub groups: ServersByGroup,
     /// Servers that only the API has added: a load keeps them.
-    added: Groups,
+    added: ServersByGroup,
     /// Method and path of each request that changes something.
     pub changes: Vec<String>,
     /// Refuses texts with this word.
@@ -47,20 +47,20 @@ pub struct State {
 pub struct Server {
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
-    folder: Arc<Folder>,
+    folder: Arc<ServerFolder>,
 }
 
-struct Folder(PathBuf);
+struct ServerFolder(PathBuf);
 
-impl Drop for Folder {
+impl Drop for ServerFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
 /// Returns the servers of the groups of a text.
-pub fn groups_of(main: &str) -> Groups {
-    let (mut area, mut group, mut found) = (String::new(), None, Groups::new());
+pub fn groups_of(main: &str) -> ServersByGroup {
+    let (mut area, mut group, mut found) = (String::new(), None, ServersByGroup::new());
     for line in main.lines() {
         let words = line.trim_start();
         match line.len() - words.len() {
@@ -89,10 +89,13 @@ impl Server {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
         let state = State { generation: 1, main: "events {}\n".into(), ..State::default() };
-        let server =
-            Server { state: Arc::new(Mutex::new(state)), changed: Arc::default(), folder: Arc::new(Folder(folder)) };
+        let server = Server {
+            state: Arc::new(Mutex::new(state)),
+            changed: Arc::default(),
+            folder: Arc::new(ServerFolder(folder)),
+        };
         let listener = UnixListener::bind(server.socket()).unwrap();
-        let served = Server { folder: Arc::new(Folder(PathBuf::from("/nonexistent"))), ..server.clone() };
+        let served = Server { folder: Arc::new(ServerFolder(PathBuf::from("/nonexistent"))), ..server.clone() };
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();

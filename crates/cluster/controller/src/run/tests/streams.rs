@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::World;
+use super::ClusterWorld;
 
 fn streams() -> Vec<(PathBuf, Vec<Value>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/streams");
@@ -25,7 +25,7 @@ fn streams() -> Vec<(PathBuf, Vec<Value>)> {
     paths.into_iter().map(read).collect()
 }
 
-async fn step(world: &World, step: &Value) {
+async fn step(world: &ClusterWorld, step: &Value) {
     let (name, value) = step.as_object().unwrap().iter().next().unwrap();
     let word = |at: usize| value[at].as_str().unwrap();
     let kind = || value.as_str().unwrap();
@@ -45,7 +45,7 @@ async fn step(world: &World, step: &Value) {
 async fn recorded_streams_end_in_the_translation_of_their_objects() {
     for (path, steps) in streams() {
         eprintln!("{}", path.display());
-        let world = World::start().await;
+        let world = ClusterWorld::start().await;
         let _controller = world.controller(&[]);
         for one in &steps {
             step(&world, one).await;
@@ -61,7 +61,7 @@ async fn any_order_of_events_ends_in_the_same_text() {
     for (path, steps) in streams() {
         let mut texts = Vec::new();
         for seed in 0..6_u64 {
-            let world = World::start().await;
+            let world = ClusterWorld::start().await;
             let _controller = world.controller(&[]);
             let mut objects: Vec<&Value> = steps.iter().filter_map(|step| step.get("apply")).collect();
             // The last state of each object.

@@ -15,19 +15,19 @@ use super::super::logs;
 pub struct CertificateFiles {
     certificate: PathBuf,
     key: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<CertificateState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CertificateState {
     /// Identities of both files when they were last read.
-    read: Option<[Identity; 2]>,
+    read: Option<[FileIdentity; 2]>,
     /// The last pair that could be read.
     config: Option<Arc<ServerConfig>>,
 }
 
 /// Inode, length, and time of the last change (s, ns). A mounted Secret changes by another inode.
-type Identity = (u64, u64, i64, i64);
+type FileIdentity = (u64, u64, i64, i64);
 
 impl CertificateFiles {
     pub fn new(certificate: PathBuf, key: PathBuf) -> CertificateFiles {
@@ -69,7 +69,7 @@ impl CertificateFiles {
     }
 }
 
-fn identity(path: &Path) -> std::io::Result<Identity> {
+fn identity(path: &Path) -> std::io::Result<FileIdentity> {
     let metadata = fs::metadata(path)?;
     Ok((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
 }

@@ -34,7 +34,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(8);
 const REQUEST_MAX: usize = 8 << 20;
 
 /// Answers reviews until the task is dropped.
-pub async fn serve(listener: TcpListener, certificates: CertificateFiles, reviewer: Arc<Reviewer>) {
+pub async fn serve_webhook(listener: TcpListener, certificates: CertificateFiles, reviewer: Arc<Reviewer>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let certificates = Arc::new(certificates);
     loop {

@@ -19,13 +19,13 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::super::events;
-use super::super::isolation::owners;
+use super::super::isolation::complaint_owners;
 use super::super::logs;
 use super::super::metrics::{self, Metrics};
-use super::super::push::{Outcome, SentText};
-use super::super::server_api::{ApiFailure, Digests, ServerApi, digests_of, join};
-use super::super::store::{Key, Store};
-use super::super::translate::{Desired, Settings, translate};
+use super::super::push::{PushResult, SentText};
+use super::super::server_api::{ApiFailure, Digests, ServerApi, digests_of, join_complaints};
+use super::super::store::{ObjectKey, ObjectStore};
+use super::super::translate::{DesiredState, Settings, translate_snapshot};
 
 /// Translations at once at most.
 const REVIEWS_MAX: usize = 4;
@@ -48,10 +48,10 @@ pub const KINDS: &[Kind] = &[
 
 /// Reviews objects with the set of a controller, and with the server beside it.
 pub struct Reviewer {
-    pub store: Arc<Store>,
+    pub store: Arc<ObjectStore>,
     pub settings: Arc<Settings>,
     pub api: ServerApi,
-    pub outcomes: watch::Receiver<Option<Outcome>>,
+    pub outcomes: watch::Receiver<Option<PushResult>>,
     pub metrics: Arc<Metrics>,
     slots: Arc<Semaphore>,
 }
@@ -77,24 +77,24 @@ struct AdmissionRequest {
 
 /// Answer to a review.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct ReviewVerdict {
     /// Reason of a denial.
     pub denied: Option<String>,
     pub warnings: Vec<String>,
 }
 
-impl Verdict {
-    fn warn(words: impl Into<String>) -> Verdict {
-        Verdict { denied: None, warnings: vec![words.into()] }
+impl ReviewVerdict {
+    fn warn(words: impl Into<String>) -> ReviewVerdict {
+        ReviewVerdict { denied: None, warnings: vec![words.into()] }
     }
 }
 
 impl Reviewer {
     pub fn new(
-        store: Arc<Store>,
+        store: Arc<ObjectStore>,
         settings: Arc<Settings>,
         api: ServerApi,
-        outcomes: watch::Receiver<Option<Outcome>>,
+        outcomes: watch::Receiver<Option<PushResult>>,
         metrics: Arc<Metrics>,
     ) -> Reviewer {
         Reviewer { store, settings, api, outcomes, metrics, slots: Arc::new(Semaphore::new(REVIEWS_MAX)) }
@@ -113,39 +113,39 @@ impl Reviewer {
         let request = review.request;
         let uid = request.uid.clone();
         let verdict = timeout(time, self.review(request)).await;
-        let mut verdict = verdict.unwrap_or_else(|_| Verdict::warn("not checked: the controller took too long"));
+        let mut verdict = verdict.unwrap_or_else(|_| ReviewVerdict::warn("not checked: the controller took too long"));
         verdict.warnings.iter_mut().for_each(|words| *words = shorten(words));
         if verdict.warnings.len() > WARNINGS_MAX {
             let rest = verdict.warnings.len() - (WARNINGS_MAX - 1);
             verdict.warnings.truncate(WARNINGS_MAX - 1);
             verdict.warnings.push(format!("and {rest} more"));
         }
-        metrics::add(&self.metrics.reviews);
+        metrics::count_one(&self.metrics.reviews);
         let mut response = json!({ "uid": uid, "allowed": verdict.denied.is_none(), "warnings": verdict.warnings });
         if let Some(words) = verdict.denied {
-            metrics::add(&self.metrics.reviews_denied);
+            metrics::count_one(&self.metrics.reviews_denied);
             response["status"] = json!({ "code": 422, "reason": "Invalid", "message": words });
         }
         Ok(json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response }))
     }
 
-    async fn review(&self, request: AdmissionRequest) -> Verdict {
+    async fn review(&self, request: AdmissionRequest) -> ReviewVerdict {
         if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
-            return Verdict::default();
+            return ReviewVerdict::default();
         }
         let mut object = request.object;
         let word = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or("").to_owned();
         let (version, kind) = (word("apiVersion"), word("kind"));
         let Some(kind) = Kind::of(&version, &kind).filter(|kind| KINDS.contains(kind)) else {
-            return Verdict::default();
+            return ReviewVerdict::default();
         };
         let name = complete_name(&mut object, &request.namespace);
         let key = (kind, name);
         if !self.store.missing().is_empty() {
-            return Verdict::warn("not checked: the controller has not read the cluster yet");
+            return ReviewVerdict::warn("not checked: the controller has not read the cluster yet");
         }
         let outcome = self.outcomes.borrow().clone();
-        let Ok(slot) = self.slots.clone().acquire_owned().await else { return Verdict::default() };
+        let Ok(slot) = self.slots.clone().acquire_owned().await else { return ReviewVerdict::default() };
         let excluded = outcome.as_ref().map(|outcome| outcome.desired.excluded.clone()).unwrap_or_default();
         let task = {
             let (snapshot, settings, key) = (self.store.snapshot(), self.settings.clone(), key.clone());
@@ -158,47 +158,47 @@ impl Reviewer {
                 snapshot.set.upsert(object)?;
                 let addresses = settings.book.preview(&snapshot, &settings.gateway, &settings.pool);
                 let settings = settings.with_addresses(addresses, &snapshot);
-                Ok::<Desired, String>(translate(snapshot, &settings))
+                Ok::<DesiredState, String>(translate_snapshot(snapshot, &settings))
             }
         };
         let desired = match tokio::task::spawn_blocking(task).await {
             Ok(Ok(desired)) => desired,
-            Ok(Err(error)) => return Verdict::warn(format!("left out: {error}")),
-            Err(error) => return Verdict::warn(format!("not checked: {error}")),
+            Ok(Err(error)) => return ReviewVerdict::warn(format!("left out: {error}")),
+            Err(error) => return ReviewVerdict::warn(format!("not checked: {error}")),
         };
         self.judge(&key, &desired, outcome.as_ref()).await
     }
 
-    async fn judge(&self, key: &Key, desired: &Desired, outcome: Option<&Outcome>) -> Verdict {
+    async fn judge(&self, key: &ObjectKey, desired: &DesiredState, outcome: Option<&PushResult>) -> ReviewVerdict {
         if !is_ours(desired, key) {
-            return Verdict::default();
+            return ReviewVerdict::default();
         }
         let (own, others): (Vec<&Complaint>, Vec<&Complaint>) =
-            desired.complaints.iter().partition(|complaint| events::subject(complaint).as_ref() == Some(key));
+            desired.complaints.iter().partition(|complaint| events::complaint_subject(complaint).as_ref() == Some(key));
         if key.0 == Kind::Ingress && desired.refused_ingresses.contains(&key.1) {
             let words: Vec<&str> = own.iter().map(|complaint| complaint.reason.as_str()).collect();
-            return Verdict { denied: Some(words.join("; ")), warnings: Vec::new() };
+            return ReviewVerdict { denied: Some(words.join("; ")), warnings: Vec::new() };
         }
         let mut warnings: Vec<String> = own.iter().map(|complaint| complaint.reason.clone()).collect();
         let Some(outcome) = outcome else {
             warnings.push("not checked by the server: it has no configuration of the controller yet".into());
-            return Verdict { denied: None, warnings };
+            return ReviewVerdict { denied: None, warnings };
         };
         let known = &outcome.desired.complaints;
         // The object may take a path or a port from another one.
         let of_others = others.into_iter().filter(|complaint| known.binary_search(complaint).is_err());
         warnings.extend(of_others.map(Complaint::to_string));
         if SentText::of(&outcome.desired).is_text_of(desired) {
-            return Verdict { denied: None, warnings };
+            return ReviewVerdict { denied: None, warnings };
         }
         let denied = match self.check(desired, &outcome.desired).await {
             Ok(()) => None,
             Err(ApiFailure::Refused(complaints)) => {
-                let words = owners(desired, &complaints).remove(key);
+                let words = complaint_owners(desired, &complaints).remove(key);
                 match (words, &outcome.refused) {
                     (Some(words), _) => Some(format!("the server refuses it: {words}")),
                     (None, None) => {
-                        Some(format!("the server refuses the configuration with it: {}", join(&complaints)))
+                        Some(format!("the server refuses the configuration with it: {}", join_complaints(&complaints)))
                     }
                     // It refuses the configuration without the object, too.
                     (None, Some(_)) => {
@@ -213,11 +213,11 @@ impl Reviewer {
                 None
             }
         };
-        Verdict { denied, warnings }
+        ReviewVerdict { denied, warnings }
     }
 
     /// Sends a configuration to the server's check. Most of its files are those of the pushed one.
-    async fn check(&self, desired: &Desired, pushed: &Desired) -> Result<(), ApiFailure> {
+    async fn check(&self, desired: &DesiredState, pushed: &DesiredState) -> Result<(), ApiFailure> {
         let active = self.api.active().await?;
         let (main, files) = (desired.main_text(), &desired.files);
         match self.api.check(&active, &main, files, &digests_of(&pushed.files)).await {
@@ -229,7 +229,7 @@ impl Reviewer {
 }
 
 /// Removes the objects that the server refuses already, except for the reviewed one.
-fn remove_others(set: &mut cluster_objects::ObjectSet, excluded: &BTreeMap<Key, String>, reviewed: &Key) {
+fn remove_others(set: &mut cluster_objects::ObjectSet, excluded: &BTreeMap<ObjectKey, String>, reviewed: &ObjectKey) {
     for (kind, name) in excluded.keys().filter(|key| *key != reviewed) {
         set.remove(*kind, &name.namespace, &name.name);
     }
@@ -257,7 +257,7 @@ fn complete_name(object: &mut Value, namespace: &str) -> ObjectName {
 }
 
 /// Tells whether the controller serves an object.
-fn is_ours(desired: &Desired, key: &Key) -> bool {
+fn is_ours(desired: &DesiredState, key: &ObjectKey) -> bool {
     let (kind, name) = key;
     let (statuses, name) = (&desired.statuses, name.to_string());
     match kind {

@@ -4,11 +4,11 @@ mod proxy;
 mod values;
 
 use super::rules::PlaceRules;
-use super::{Block, CLOSED, Converter, Server, word};
-use htaccess::syntax::Line;
-pub(super) use proxy::upgrade;
+use super::{CLOSED, ConvertedBlock, Converter, Server, word};
+use htaccess::syntax::SyntaxLine;
+pub(super) use proxy::add_upgrade;
 pub(super) use values::regex_quoted;
-use values::{extensions, protocols, time};
+use values::{convert_protocols, convert_time, pattern_extensions};
 
 /// Directives without a counterpart: nginx does so by default, or has no use for them.
 const NEEDLESS: &[&str] = &[
@@ -44,7 +44,7 @@ const NEEDLESS: &[&str] = &[
 /// Words of the open sections' innermost one: its name in lower case, and its arguments.
 fn innermost(open: &[String]) -> Option<(String, Vec<String>)> {
     let head = open.last()?.strip_prefix('<')?.strip_suffix('>')?;
-    let mut words = htaccess::syntax::words(head);
+    let mut words = htaccess::syntax::split_words(head);
     let name = if words.is_empty() { String::new() } else { words.remove(0).to_ascii_lowercase() };
     Some((name, words))
 }
@@ -59,7 +59,7 @@ impl Converter<'_> {
     /// with [`CLOSED`] denies the place.
     pub(super) fn word(
         &mut self,
-        line: &Line,
+        line: &SyntaxLine,
         name: &str,
         open: &[String],
         server: &mut Server,
@@ -158,7 +158,7 @@ impl Converter<'_> {
                 }
             }
             "proxytimeout" | "timeout" | "keepalivetimeout" => {
-                let Some(time) = time(arg(0)) else { return Some(Err("this time has no translation".into())) };
+                let Some(time) = convert_time(arg(0)) else { return Some(Err("this time has no translation".into())) };
                 let names: &[&str] = match name {
                     "proxytimeout" => &["proxy_read_timeout"],
                     "timeout" => &["client_body_timeout", "send_timeout"],
@@ -180,7 +180,7 @@ impl Converter<'_> {
             "sslcertificatechainfile" => {
                 return Some(Err("append this file to the file of ssl_certificate".into()));
             }
-            "sslprotocol" => server.block.set("ssl_protocols", &protocols(args)),
+            "sslprotocol" => server.block.set("ssl_protocols", &convert_protocols(args)),
             "sslciphersuite" => server.block.set("ssl_ciphers", &word(args.last().map_or("", String::as_str))),
             "requestheader" => match (arg(0).to_ascii_lowercase().as_str(), args.len()) {
                 ("set", 3) if !arg(2).contains(['%', '$']) => {
@@ -232,9 +232,9 @@ impl Converter<'_> {
         }
         let names = match innermost(open) {
             Some((name, words)) => match (name.as_str(), words.as_slice()) {
-                ("filesmatch", [pattern]) => extensions(pattern, false),
-                ("files", [sign, pattern]) if sign == "~" => extensions(pattern, false),
-                ("files", [pattern]) => extensions(pattern, true),
+                ("filesmatch", [pattern]) => pattern_extensions(pattern, false),
+                ("files", [sign, pattern]) if sign == "~" => pattern_extensions(pattern, false),
+                ("files", [pattern]) => pattern_extensions(pattern, true),
                 _ => None,
             },
             None => None,
@@ -294,7 +294,7 @@ fn argument(args: &[String], index: usize) -> &str {
 }
 
 /// `AddOutputFilterByType`: adds types to those that are compressed.
-fn compress_types(args: &[String], block: &mut Block) {
+fn compress_types(args: &[String], block: &mut ConvertedBlock) {
     let types = args.iter().skip(1).filter(|name| *name != "text/html");
     let on = if argument(args, 0).to_ascii_lowercase().contains("brotli") { "brotli" } else { "gzip" };
     block.set(on, "on");

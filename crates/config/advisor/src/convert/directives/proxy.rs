@@ -2,8 +2,8 @@
 
 use super::argument;
 use crate::convert::rules::closes;
-use crate::convert::{Block, CLOSED, Converter, Server, word};
-use htaccess::syntax::Line;
+use crate::convert::{CLOSED, ConvertedBlock, Converter, Server, word};
+use htaccess::syntax::SyntaxLine;
 
 impl Converter<'_> {
     /// `ProxyPass`. Apache takes the first line that matches, nginx the longest location: a later line below an earlier one
@@ -76,13 +76,13 @@ impl Converter<'_> {
         };
         let upgrades = upgrades || options.iter().any(|option| option.to_ascii_lowercase().starts_with("upgrade="));
         self.has_proxy = true;
-        let fill = |block: &mut Block, url: &str| {
+        let fill = |block: &mut ConvertedBlock, url: &str| {
             block.set("htaccess", "off");
             block.set("proxy_pass", &word(url));
             if upgrades {
-                upgrade(block);
+                add_upgrade(block);
             }
-            if let Some(seconds) = timeout.and_then(super::values::time) {
+            if let Some(seconds) = timeout.and_then(super::values::convert_time) {
                 block.set("proxy_read_timeout", &seconds);
             }
         };
@@ -135,7 +135,7 @@ impl Converter<'_> {
     }
 
     /// `<Proxy>`: members of a group, or access rules for requests that are passed on.
-    pub(in crate::convert) fn proxy_section(&mut self, line: &Line, inner: &[Line], server: &mut Server) {
+    pub(in crate::convert) fn proxy_section(&mut self, line: &SyntaxLine, inner: &[SyntaxLine], server: &mut Server) {
         let Some(name) = line.arg(0).strip_prefix("balancer://") else {
             if closes(inner) {
                 server.proxy_rules.push(inner.to_vec());
@@ -161,7 +161,7 @@ impl Converter<'_> {
         self.http.lines.extend(lines);
     }
 
-    fn member(&self, line: &Line) -> Result<Option<String>, String> {
+    fn member(&self, line: &SyntaxLine) -> Result<Option<String>, String> {
         if line.is("BalancerMember") {
             let url = self.filled(line.arg(0));
             let host = url.strip_prefix("http://").ok_or("only http:// members have a translation")?;
@@ -205,7 +205,7 @@ impl Converter<'_> {
 }
 
 /// Fields that WebSocket needs.
-pub fn upgrade(block: &mut Block) {
+pub fn add_upgrade(block: &mut ConvertedBlock) {
     block.set("proxy_http_version", "1.1");
     block.set("proxy_set_header Upgrade", "$http_upgrade");
     block.set("proxy_set_header Connection", "upgrade");
@@ -215,7 +215,7 @@ pub fn upgrade(block: &mut Block) {
 pub fn location_of(open: &[String]) -> Option<String> {
     let head = open.last()?;
     let rest = head.strip_prefix("<Location ").or(head.strip_prefix("<location "))?.strip_suffix('>')?;
-    let words = htaccess::syntax::words(rest);
+    let words = htaccess::syntax::split_words(rest);
     match words.as_slice() {
         [path] if !path.contains(['*', '?', '[']) => Some(path.clone()),
         _ => None,

@@ -1,7 +1,7 @@
 //! Conversion of arguments: protocols, times and extensions.
 
 /// Converts the arguments of `SSLProtocol` to `ssl_protocols`.
-pub fn protocols(args: &[String]) -> String {
+pub fn convert_protocols(args: &[String]) -> String {
     const ALL: &[&str] = &["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
     let mut on: Vec<&str> = Vec::new();
     for word in args {
@@ -24,7 +24,7 @@ pub fn protocols(args: &[String]) -> String {
 }
 
 /// Converts a time of seconds, with Apache's units, to nginx's. `None`: malformed.
-pub fn time(text: &str) -> Option<String> {
+pub fn convert_time(text: &str) -> Option<String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits)?;
     let number: u64 = number.parse().ok()?;
@@ -40,7 +40,7 @@ pub fn time(text: &str) -> Option<String> {
 
 /// Names of extensions from a pattern for file names (`\.php$`, `.+\.(php|inc)$`) or a wildcard (`*.php`). `None`: it matches
 /// other names, too.
-pub fn extensions(pattern: &str, is_glob: bool) -> Option<Vec<String>> {
+pub fn pattern_extensions(pattern: &str, is_glob: bool) -> Option<Vec<String>> {
     let bare = if is_glob {
         pattern.strip_prefix("*.")?
     } else {

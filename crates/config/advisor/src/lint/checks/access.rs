@@ -1,14 +1,14 @@
 //! Checks of access rules: lost by inheritance, or in the wrong order.
 
-use super::{Check, Level, Run, name, refuses, regexes};
-use crate::location::Name;
+use super::{LintCheck, LintLevel, LintRun, name, refuses, regexes};
+use crate::location::LocationName;
 use crate::scope::ScopeId;
 use conf_schema::Contexts;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "internal-lost",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a non-internal location inside an internal one",
         why: "Locations do not inherit internal: clients can request the inner location.",
         fix: "add internal to the inner location",
@@ -16,9 +16,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location /private/ { internal; location ~ \\.pdf$ { internal; expires 1d; } } }",
         run: internal_lost,
     },
-    Check {
+    LintCheck {
         id: "access-lost",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "allow or deny in an inner block that removes the rules of the outer block",
         why: "A block with its own rules inherits none: without its own \"deny all\" it admits every client.",
         fix: "repeat all rules in the inner block, ending with \"deny all\"",
@@ -26,9 +26,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; allow 10.0.0.0/8; deny all; location /x/ { allow 192.0.2.1; deny all; } }",
         run: access_lost,
     },
-    Check {
+    LintCheck {
         id: "regex-bypasses-access",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a regular expression location that bypasses the rules of a prefix location",
         why: "A regular expression takes precedence over a plain prefix: \"location ~ \\.php$\" handles /admin/x.php, \
               without the rules of \"location /admin/\".",
@@ -39,9 +39,9 @@ pub const CHECKS: &[Check] = &[
                location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } }",
         run: regex_bypasses_access,
     },
-    Check {
+    LintCheck {
         id: "allow-without-deny",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "allow without any deny",
         why: "Clients that match no rule are admitted: allow alone rejects no client.",
         fix: "end the rules with \"deny all\"",
@@ -49,9 +49,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location / { allow 10.0.0.0/8; deny all; } }",
         run: allow_without_deny,
     },
-    Check {
+    LintCheck {
         id: "access-order",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "allow or deny after a rule for all",
         why: "The first matching rule decides: rules after \"deny all\" or \"allow all\" have no effect.",
         fix: "put the rule for all last",
@@ -59,9 +59,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location / { allow 10.0.0.0/8; deny all; } }",
         run: access_order,
     },
-    Check {
+    LintCheck {
         id: "valid-referers-none",
-        level: Level::Note,
+        level: LintLevel::Note,
         title: "valid_referers none as protection",
         why: "Any page can make browsers omit the Referer (Referrer-Policy: no-referrer): \"none\" admits every link.",
         fix: "remove \"none\" where the check protects a resource; it is fine against hotlinking",
@@ -71,7 +71,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn internal_lost(run: &Run<'_>) {
+fn internal_lost(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for id in scopes.of(Contexts::location) {
         let Some(d) = scopes.get(id).directive else { continue };
@@ -88,7 +88,7 @@ fn internal_lost(run: &Run<'_>) {
     }
 }
 
-fn rules(run: &Run<'_>, id: ScopeId) -> Vec<(bool, String, ScopeId)> {
+fn rules(run: &LintRun<'_>, id: ScopeId) -> Vec<(bool, String, ScopeId)> {
     let own = run.scopes.get(id).own.iter();
     let rules = own.filter(|d| d.name.bytes == b"allow" || d.name.bytes == b"deny");
     rules.filter_map(|d| Some((d.name.bytes == b"allow", d.args.first()?.text().into_owned(), id))).collect()
@@ -98,7 +98,7 @@ fn closed(rules: &[(bool, String, ScopeId)]) -> bool {
     rules.iter().find(|(_, whom, _)| whom == "all").is_some_and(|(allow, ..)| !allow)
 }
 
-fn access_lost(run: &Run<'_>) {
+fn access_lost(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for id in 0..scopes.all.len() {
         let own = rules(run, id);
@@ -114,7 +114,7 @@ fn access_lost(run: &Run<'_>) {
 }
 
 /// Returns the directive that keeps other clients out of a block.
-pub fn guard(run: &Run<'_>, id: ScopeId) -> Option<&'static str> {
+pub fn access_guard(run: &LintRun<'_>, id: ScopeId) -> Option<&'static str> {
     let scopes = run.scopes;
     let access = scopes.around(id).map(|outer| rules(run, outer)).find(|rules| !rules.is_empty());
     let on = |name| scopes.value(id, name).is_some_and(|value| value != "off");
@@ -127,19 +127,19 @@ pub fn guard(run: &Run<'_>, id: ScopeId) -> Option<&'static str> {
     }
 }
 
-fn regex_bypasses_access(run: &Run<'_>) {
+fn regex_bypasses_access(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for server in scopes.of(Contexts::server) {
         let patterns = regexes::locations_of(run, server);
         for id in &scopes.get(server).children {
-            let Some(Name::Prefix(prefix)) = name(scopes, *id) else { continue };
+            let Some(LocationName::Prefix(prefix)) = name(scopes, *id) else { continue };
             // "/" matches everything, and other locations are meant as its exceptions.
             if prefix == "/" {
                 continue;
             }
-            let Some(guard) = guard(run, *id) else { continue };
+            let Some(guard) = access_guard(run, *id) else { continue };
             for (other, pattern) in &patterns {
-                if self::guard(run, *other).is_some() || refuses(scopes, *other) {
+                if self::access_guard(run, *other).is_some() || refuses(scopes, *other) {
                     continue;
                 }
                 let Some(sample) = pattern.sample() else { continue };
@@ -158,7 +158,7 @@ fn regex_bypasses_access(run: &Run<'_>) {
     }
 }
 
-fn allow_without_deny(run: &Run<'_>) {
+fn allow_without_deny(run: &LintRun<'_>) {
     for id in 0..run.scopes.all.len() {
         let own = rules(run, id);
         let only = !own.is_empty() && own.iter().all(|(allow, whom, _)| *allow && whom != "all");
@@ -172,7 +172,7 @@ fn allow_without_deny(run: &Run<'_>) {
     }
 }
 
-fn access_order(run: &Run<'_>) {
+fn access_order(run: &LintRun<'_>) {
     for id in 0..run.scopes.all.len() {
         let own: Vec<_> =
             run.scopes.get(id).own.iter().filter(|d| d.name.bytes == b"allow" || d.name.bytes == b"deny").collect();
@@ -186,7 +186,7 @@ fn access_order(run: &Run<'_>) {
     }
 }
 
-fn valid_referers_none(run: &Run<'_>) {
+fn valid_referers_none(run: &LintRun<'_>) {
     for (_, d) in run.named("valid_referers") {
         if let Some(word) = d.args.iter().find(|word| word.bytes == b"none") {
             run.word(word, "a request without Referer counts as valid".into());

@@ -1,17 +1,17 @@
 //! Checks of protection without effect, and of resources without protection.
 
-use super::access::guard;
-use super::{Check, Level, Run, name};
-use crate::location::{Name, address};
+use super::access::access_guard;
+use super::{LintCheck, LintLevel, LintRun, name};
+use crate::location::{LocationName, listen_address};
 use crate::scope::ScopeId;
-use crate::values::variables;
+use crate::values::variable_names;
 use conf_schema::Contexts;
 use conf_syntax::Directive;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "auth-without-file",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "auth_basic without auth_basic_user_file",
         why: "Without a file of users, auth_basic asks for no password: every client is admitted.",
         fix: "set auth_basic_user_file in the same block, or in an enclosing one",
@@ -19,9 +19,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; auth_basic_user_file /p; location / { auth_basic a; } }",
         run: auth_without_file,
     },
-    Check {
+    LintCheck {
         id: "access-after-return",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "access rules or limits beside an unconditional return",
         why: "return and redirecting rewrites run before allow, deny, authentication and limits: the rules of the same block \
               have no effect.",
@@ -30,9 +30,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location / { allow 10.0.0.0/8; deny all; try_files /secret =404; } }",
         run: access_after_return,
     },
-    Check {
+    LintCheck {
         id: "real-ip-any",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "set_real_ip_from with a network of all addresses",
         why: "Every client is then trusted to name its own address: access rules, limits and logs use what the client sends.",
         fix: "list the addresses of the load balancers or of the CDN",
@@ -40,9 +40,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; }",
         run: real_ip_any,
     },
-    Check {
+    LintCheck {
         id: "php-unchecked",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "PHP scripts that are passed on without a check that they exist",
         why: "With cgi.fix_pathinfo, PHP looks for a script in the parents of a missing path: /upload/a.jpg/x.php runs the \
               uploaded file a.jpg.",
@@ -53,9 +53,9 @@ pub const CHECKS: &[Check] = &[
                fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; } }",
         run: php_unchecked,
     },
-    Check {
+    LintCheck {
         id: "status-open",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "status, metrics, API or dashboard without access rules",
         why: "Every client that reaches the address sees names, addresses and load of the servers; a writable API lets it \
               change them.",
@@ -64,9 +64,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 127.0.0.1:80; location = /status { stub_status; } }",
         run: status_open,
     },
-    Check {
+    LintCheck {
         id: "cors-reflected",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "every origin is allowed to send credentials",
         why: "Access-Control-Allow-Origin with $http_origin admits any page, and Access-Control-Allow-Credentials lets it read \
               responses with the visitor's cookies.",
@@ -90,16 +90,16 @@ fn first(d: &Directive) -> String {
 }
 
 /// Tells whether clients of other machines cannot connect: every address is on loopback or a UNIX-domain socket.
-fn is_local(run: &Run<'_>, server: ScopeId) -> bool {
+fn is_local(run: &LintRun<'_>, server: ScopeId) -> bool {
     let lines = run.scopes.own(server, "listen");
     let local = |d: &&Directive| {
-        address(d)
+        listen_address(d)
             .is_some_and(|text| ["unix:", "127.", "localhost:", "[::1]"].iter().any(|head| text.starts_with(head)))
     };
     !lines.is_empty() && lines.iter().all(local)
 }
 
-fn auth_without_file(run: &Run<'_>) {
+fn auth_without_file(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for id in 0..scopes.all.len() {
         let scope = scopes.get(id);
@@ -117,7 +117,7 @@ fn auth_without_file(run: &Run<'_>) {
             && scope
                 .children
                 .iter()
-                .any(|child| matches!(name(scopes, *child), Some(Name::Prefix(text)) if text == "/"));
+                .any(|child| matches!(name(scopes, *child), Some(LocationName::Prefix(text)) if text == "/"));
         if covered || !scopes.effective(id, "auth_basic_user_file").is_empty() {
             continue;
         }
@@ -128,7 +128,7 @@ fn auth_without_file(run: &Run<'_>) {
 }
 
 /// Returns the line that answers every request of a block before its access rules.
-fn answer<'t>(run: &Run<'t>, id: ScopeId) -> Option<&'t Directive> {
+fn answer<'t>(run: &LintRun<'t>, id: ScopeId) -> Option<&'t Directive> {
     let own = &run.scopes.get(id).own;
     own.iter().copied().find(|d| {
         let word = |at: usize| d.args.get(at).map(|word| word.text().into_owned()).unwrap_or_default();
@@ -149,7 +149,7 @@ fn answer<'t>(run: &Run<'t>, id: ScopeId) -> Option<&'t Directive> {
     })
 }
 
-fn access_after_return(run: &Run<'_>) {
+fn access_after_return(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for id in 0..scopes.all.len() {
         if ![Contexts::server, Contexts::location].contains(&scopes.get(id).context) {
@@ -168,7 +168,7 @@ fn access_after_return(run: &Run<'_>) {
     }
 }
 
-fn real_ip_any(run: &Run<'_>) {
+fn real_ip_any(run: &LintRun<'_>) {
     for (id, d) in run.named("set_real_ip_from") {
         let servers: Vec<ScopeId> = match run.scopes.enclosing(id, Contexts::server) {
             Some(server) => vec![server],
@@ -194,17 +194,17 @@ fn is_fixed(pattern: &str) -> bool {
     head.starts_with('^') && !head.contains(['*', '+', '[', '{']) && !head.replace("\\.", "").contains(['.', '\\'])
 }
 
-fn php_unchecked(run: &Run<'_>) {
+fn php_unchecked(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for (id, pass) in run.named("fastcgi_pass") {
         let Some(location) = scopes.enclosing(id, Contexts::location) else { continue };
-        let Some(Name::Regex { text, .. }) = name(scopes, location) else { continue };
+        let Some(LocationName::Regex { text, .. }) = name(scopes, location) else { continue };
         if !text.contains("php") || is_fixed(&text) {
             continue;
         }
         let params = scopes.effective(id, "fastcgi_param");
         let from_uri = params.iter().filter(|d| first(d) == "SCRIPT_FILENAME").any(|d| {
-            let words = d.args.get(1).map(|word| variables(&word.text())).unwrap_or_default();
+            let words = d.args.get(1).map(|word| variable_names(&word.text())).unwrap_or_default();
             let names = ["fastcgi_script_name", "uri", "document_uri", "request_filename"];
             words.iter().any(|word| names.contains(&word.as_str()) || word.bytes().all(|c| c.is_ascii_digit()))
         });
@@ -222,7 +222,7 @@ fn php_unchecked(run: &Run<'_>) {
     }
 }
 
-fn status_open(run: &Run<'_>) {
+fn status_open(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for (id, d) in run.directives().filter(|(_, d)| DISCLOSING.contains(&&*d.name.text()) && first(d) != "off") {
         if scopes.get(id).context != Contexts::location {
@@ -234,13 +234,13 @@ fn status_open(run: &Run<'_>) {
         let certificate = scopes.value(server, "ssl_verify_client").is_some_and(|value| value == "on");
         // A condition may refuse clients.
         let condition = scopes.around(id).any(|outer| scopes.has(outer, "if"));
-        if guard(run, id).is_none() && !others && !certificate && !condition && !is_local(run, server) {
+        if access_guard(run, id).is_none() && !others && !certificate && !condition && !is_local(run, server) {
             run.at(d, format!("{} is open to every client", d.name.text()));
         }
     }
 }
 
-fn cors_reflected(run: &Run<'_>) {
+fn cors_reflected(run: &LintRun<'_>) {
     let scopes = run.scopes;
     let field = |d: &Directive, wanted: &str| -> bool {
         let text: Vec<String> = d.args.iter().map(|word| word.text().to_ascii_lowercase()).collect();
@@ -263,7 +263,7 @@ fn cors_reflected(run: &Run<'_>) {
             }
             for d in lines.iter().filter(|d| field(d, "access-control-allow-origin")) {
                 let reflects = |word: &&conf_syntax::Word| {
-                    variables(&word.text()).iter().any(|variable| variable == "http_origin")
+                    variable_names(&word.text()).iter().any(|variable| variable == "http_origin")
                 };
                 if let Some(word) = d.args.iter().find(reflects) {
                     run.word(word, "any origin may send requests with credentials and read the responses".into());

@@ -1,18 +1,18 @@
 //! Checks of header fields: lost, doubled, broken, or filled by clients.
 
-use super::{Check, Level, Run, name};
-use crate::location::Name;
-use crate::pattern::Pattern;
+use super::{LintCheck, LintLevel, LintRun, name};
+use crate::location::LocationName;
+use crate::pattern::RegexPattern;
 use crate::scope::ScopeId;
-use crate::values::variables;
+use crate::values::variable_names;
 use conf_schema::Contexts;
 use conf_syntax::Directive;
 use std::collections::HashSet;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "header-lost",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "add_header, proxy_set_header or a parameter that drops those of the outer block",
         why: "A block inherits these directives only if it has none of its own: a single one drops all of the outer block, \
               including security headers.",
@@ -22,9 +22,9 @@ pub const CHECKS: &[Check] = &[
                location /a { add_header X-Frame-Options DENY; add_header X-A 1; } }",
         run: header_lost,
     },
-    Check {
+    LintCheck {
         id: "header-content-type",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "Content-Type set with add_header",
         why: "add_header adds a second Content-Type to the response; clients use either.",
         fix: "use default_type or types; for upstream responses, add proxy_hide_header Content-Type",
@@ -32,9 +32,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location / { default_type text/plain; return 200 ok; } }",
         run: header_content_type,
     },
-    Check {
+    LintCheck {
         id: "header-multiline",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a header value that spans several lines",
         why: "Folded header lines are obsolete (RFC 9112, 5.2): HTTP/2 and HTTP/3 do not have them, and clients reject them.",
         fix: "write the value on one line",
@@ -42,9 +42,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; add_header X-A \"a; b\"; }",
         run: header_multiline,
     },
-    Check {
+    LintCheck {
         id: "line-breaks",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a decoded path in a redirect, a header field or the URL of proxy_pass",
         why: "$uri is decoded: with %0d%0a in the path, nginx sends a line break, so the author of a link can inject header \
               fields and bodies into the response, or into the upstream request. (Tidegate escapes or drops such values; \
@@ -54,9 +54,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location / { return 302 https://example.com$request_uri; } }",
         run: line_breaks,
     },
-    Check {
+    LintCheck {
         id: "host-spoofing",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "$http_host as the Host of an upstream request, or in a redirect",
         why: "$http_host is unchecked client input; the server block is selected by $host, which can come from the request \
               target. The upstream server then sees a different host than the one whose rules were applied.",
@@ -65,9 +65,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location / { proxy_set_header Host $host; proxy_pass http://127.0.0.1:8080; } }",
         run: host_spoofing,
     },
-    Check {
+    LintCheck {
         id: "return-injection",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a text/html response that contains client input",
         why: "return with a text uses the content type of the location: with text/html, a link can inject a script (XSS).",
         fix: "set default_type text/plain, or remove the variable",
@@ -85,7 +85,7 @@ fn field(d: &Directive) -> String {
     d.args.first().map(|word| word.text().to_ascii_lowercase()).unwrap_or_default()
 }
 
-fn header_lost(run: &Run<'_>) {
+fn header_lost(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for id in 0..scopes.all.len() {
         for directive in REPLACED {
@@ -114,7 +114,7 @@ fn header_lost(run: &Run<'_>) {
     }
 }
 
-fn header_content_type(run: &Run<'_>) {
+fn header_content_type(run: &LintRun<'_>) {
     for (id, d) in run.named("add_header") {
         let hidden = ["proxy_hide_header", "fastcgi_hide_header", "uwsgi_hide_header", "scgi_hide_header"]
             .iter()
@@ -125,7 +125,7 @@ fn header_content_type(run: &Run<'_>) {
     }
 }
 
-fn header_multiline(run: &Run<'_>) {
+fn header_multiline(run: &LintRun<'_>) {
     for (_, d) in run.directives() {
         let name = d.name.text();
         let value = match &*name {
@@ -140,15 +140,15 @@ fn header_multiline(run: &Run<'_>) {
 }
 
 /// Pattern whose groups a line sees: of the rewrite itself, the location, or the enclosing `if`.
-fn pattern_around(run: &Run<'_>, id: ScopeId, d: &Directive, group: &str) -> Option<Pattern> {
+fn pattern_around(run: &LintRun<'_>, id: ScopeId, d: &Directive, group: &str) -> Option<RegexPattern> {
     if d.name.bytes == b"rewrite" {
-        return Pattern::parse(&d.args.first()?.text(), false);
+        return RegexPattern::parse(&d.args.first()?.text(), false);
     }
     run.scopes.around(id).find_map(|outer| {
         let scope = run.scopes.get(outer);
         let pattern = match scope.context {
             Contexts::location => match name(run.scopes, outer)? {
-                Name::Regex { text, ignore_case } => Pattern::parse(&text, ignore_case),
+                LocationName::Regex { text, ignore_case } => RegexPattern::parse(&text, ignore_case),
                 _ => None,
             },
             Contexts::if_in_location | Contexts::if_in_server => {
@@ -157,7 +157,7 @@ fn pattern_around(run: &Run<'_>, id: ScopeId, d: &Directive, group: &str) -> Opt
                 let decoded = matches!(path.trim_start_matches('('), "$uri" | "$document_uri");
                 let word = condition.args.get(2)?.text();
                 let text = word.strip_suffix(')').unwrap_or(&word);
-                decoded.then(|| Pattern::parse(text, false)).flatten()
+                decoded.then(|| RegexPattern::parse(text, false)).flatten()
             }
             _ => None,
         };
@@ -166,7 +166,7 @@ fn pattern_around(run: &Run<'_>, id: ScopeId, d: &Directive, group: &str) -> Opt
 }
 
 /// Explains how a variable can contain a line break from the client.
-fn breaks(run: &Run<'_>, id: ScopeId, d: &Directive, variable: &str) -> Option<&'static str> {
+fn breaks(run: &LintRun<'_>, id: ScopeId, d: &Directive, variable: &str) -> Option<&'static str> {
     let decoded = |name: &str| matches!(name, "uri" | "document_uri");
     if run.sources.any(variable, &mut HashSet::new(), &decoded) {
         return Some("is the decoded path");
@@ -175,7 +175,7 @@ fn breaks(run: &Run<'_>, id: ScopeId, d: &Directive, variable: &str) -> Option<&
     pattern.group_can_hold(variable, b'\n').then_some("is a part of the decoded path that can contain a line break")
 }
 
-fn line_breaks(run: &Run<'_>) {
+fn line_breaks(run: &LintRun<'_>) {
     for (id, d) in run.directives() {
         let name = d.name.text();
         let word = match &*name {
@@ -195,7 +195,7 @@ fn line_breaks(run: &Run<'_>) {
             _ => None,
         };
         let Some(word) = word else { continue };
-        for variable in variables(&word.text()) {
+        for variable in variable_names(&word.text()) {
             let group = variable.bytes().all(|c| c.is_ascii_digit());
             if name == "rewrite" && group {
                 continue;
@@ -208,7 +208,7 @@ fn line_breaks(run: &Run<'_>) {
     }
 }
 
-fn host_spoofing(run: &Run<'_>) {
+fn host_spoofing(run: &LintRun<'_>) {
     for (_, d) in run.directives() {
         let name = d.name.text();
         let word = match &*name {
@@ -224,13 +224,13 @@ fn host_spoofing(run: &Run<'_>) {
         let is_sent = |variable: &String| {
             run.sources.any(variable, &mut HashSet::new(), &|name| name == "http_host" || name.starts_with("arg_"))
         };
-        if url && variables(&word.text()).iter().any(is_sent) {
+        if url && variable_names(&word.text()).iter().any(is_sent) {
             run.word(word, "the client decides on this host, and it is not checked".into());
         }
     }
 }
 
-fn return_injection(run: &Run<'_>) {
+fn return_injection(run: &LintRun<'_>) {
     for (id, d) in run.named("return") {
         let (Some(code), Some(text)) = (d.args.first(), d.args.get(1)) else { continue };
         let code = code.text();
@@ -240,7 +240,7 @@ fn return_injection(run: &Run<'_>) {
         if redirect || !html {
             continue;
         }
-        if let Some(variable) = variables(&text.text()).iter().find(|name| run.sources.sent_by_clients(name)) {
+        if let Some(variable) = variable_names(&text.text()).iter().find(|name| run.sources.sent_by_clients(name)) {
             run.word(text, format!("${variable} comes from the client, and the page is text/html"));
         }
     }

@@ -1,12 +1,12 @@
 //! `if` within locations.
 
-use super::{Check, Level, Run};
+use super::{LintCheck, LintLevel, LintRun};
 use conf_schema::Contexts;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "if-in-location",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "if with directives other than rewriting in a location",
         why: "A true condition replaces the location's configuration by that of the if block: if several conditions are \
               true, only the last block applies, and directives of the others are silently dropped.",
@@ -15,9 +15,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location / { if ($arg_a) { return 403; } } }",
         run: if_in_location,
     },
-    Check {
+    LintCheck {
         id: "if-drops-try-files",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "if beside try_files that does not end the request",
         why: "The block of an if does not inherit try_files: if the condition is true, nginx skips try_files and serves the \
               file or proxies the request directly.",
@@ -32,7 +32,7 @@ pub const CHECKS: &[Check] = &[
 const SAFE: &[&str] =
     &["return", "rewrite", "set", "break", "rewrite_log", "limit_rate", "limit_rate_after", "access_log", "include"];
 
-fn if_in_location(run: &Run<'_>) {
+fn if_in_location(run: &LintRun<'_>) {
     for id in run.scopes.of(Contexts::if_in_location) {
         let scope = run.scopes.get(id);
         let siblings = scope.parent.map_or(0, |parent| {
@@ -54,7 +54,7 @@ fn if_in_location(run: &Run<'_>) {
     }
 }
 
-fn if_drops_try_files(run: &Run<'_>) {
+fn if_drops_try_files(run: &LintRun<'_>) {
     for id in run.scopes.of(Contexts::if_in_location) {
         let scope = run.scopes.get(id);
         let Some(parent) = scope.parent else { continue };

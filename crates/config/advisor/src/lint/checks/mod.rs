@@ -10,12 +10,12 @@ mod servers;
 mod transport;
 mod upstreams;
 
-use super::{Check, Level, Run};
-use crate::location::Name;
+use super::{LintCheck, LintLevel, LintRun};
+use crate::location::LocationName;
 use crate::scope::{ScopeId, Scopes};
 use conf_schema::Contexts;
 
-pub const ALL: &[&[Check]] = &[
+pub const ALL: &[&[LintCheck]] = &[
     paths::CHECKS,
     access::CHECKS,
     exposure::CHECKS,
@@ -40,9 +40,9 @@ const ANSWERING: &[&str] = &[
     "empty_gif",
 ];
 
-fn name(scopes: &Scopes<'_>, id: ScopeId) -> Option<Name> {
+fn name(scopes: &Scopes<'_>, id: ScopeId) -> Option<LocationName> {
     let scope = scopes.get(id);
-    (scope.context == Contexts::location).then(|| scope.directive.and_then(Name::of)).flatten()
+    (scope.context == Contexts::location).then(|| scope.directive.and_then(LocationName::of)).flatten()
 }
 
 /// Tells whether the block answers every request without files.

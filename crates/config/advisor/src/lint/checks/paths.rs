@@ -1,16 +1,16 @@
 //! Checks of matched and opened paths.
 
-use super::{Check, Level, Run, answers, name, refuses};
-use crate::location::Name;
-use crate::pattern::Pattern;
+use super::{LintCheck, LintLevel, LintRun, answers, name, refuses};
+use crate::location::LocationName;
+use crate::pattern::RegexPattern;
 use crate::scope::ScopeId;
-use crate::values::variables;
+use crate::values::variable_names;
 use conf_schema::Contexts;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "alias-traversal",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "an alias with a trailing slash in a location without one",
         why: "The location also matches /i../secret, and the alias appends the rest of the path, \"../secret\": clients can \
               read files outside of the directory.",
@@ -19,9 +19,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location /i/ { alias /data/images/; } }",
         run: alias_traversal,
     },
-    Check {
+    LintCheck {
         id: "alias-sibling",
-        level: Level::Note,
+        level: LintLevel::Note,
         title: "a location and an alias both without a trailing slash",
         why: "The location also matches /images-old/x, which the alias maps to /data/images-old/x: clients can read \
               directories with the same name prefix.",
@@ -30,9 +30,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location = /logo { alias /data/logo.png; } }",
         run: alias_sibling,
     },
-    Check {
+    LintCheck {
         id: "alias-slash",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a location with a trailing slash and an alias without one",
         why: "The alias replaces the location prefix including its slash: /i/x becomes /data/imagesx, which does not exist.",
         fix: "end the alias with a slash",
@@ -40,9 +40,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location /i/ { alias /data/images/; } }",
         run: alias_slash,
     },
-    Check {
+    LintCheck {
         id: "proxy-pass-slash",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "proxy_pass path and location of which only one ends with a slash",
         why: "proxy_pass with a path replaces the location prefix. If only one of them ends with a slash, /api/x becomes \
               /v1x or //x, and /api../x becomes /../x, which leaves the upstream directory.",
@@ -51,9 +51,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location /api/ { proxy_pass http://127.0.0.1:8080/; } location /b { proxy_pass http://127.0.0.1:8080; } }",
         run: proxy_pass_slash,
     },
-    Check {
+    LintCheck {
         id: "root-missing",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a location that serves files from the built-in root while others set root",
         why: "A root in one location does not apply to its siblings: they serve files from the default \"html\" below the \
               prefix.",
@@ -62,9 +62,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /srv/www; location / { } location /img/ { expires 1d; } }",
         run: root_missing,
     },
-    Check {
+    LintCheck {
         id: "location-never-matches",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a location with a query string, an escape or a double slash",
         why: "nginx matches locations against the decoded path without the query and (unless merge_slashes is off) with \
               merged slashes: no request matches this location.",
@@ -73,9 +73,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location /search { return 404; } }",
         run: location_never_matches,
     },
-    Check {
+    LintCheck {
         id: "unreachable-location",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a location that is shadowed by an earlier one",
         why: "nginx tries regular expressions in the order of the file, before plain prefixes: a location after one that \
               matches everything, or a superset, is never used.",
@@ -84,9 +84,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location ~ \\.css$ { gzip_static on; } location ~* \\.(jpg|css)$ { expires 1d; } }",
         run: unreachable_location,
     },
-    Check {
+    LintCheck {
         id: "server-return",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "locations in a server block with an unconditional return",
         why: "return in the server block runs before location matching: the locations are never used (often an \
               acme-challenge location beside a redirect to https).",
@@ -96,9 +96,9 @@ pub const CHECKS: &[Check] = &[
                location /.well-known/acme-challenge/ { root /srv/acme; } }",
         run: server_return,
     },
-    Check {
+    LintCheck {
         id: "try-files-loop",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "try_files with the path itself as the last parameter",
         why: "The last parameter is an internal redirect, not a file test: with $uri the request enters the same location \
               again until it ends with 500.",
@@ -107,9 +107,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location / { try_files $uri $uri/ =404; } }",
         run: try_files_loop,
     },
-    Check {
+    LintCheck {
         id: "merge-slashes-off",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "merge_slashes off with access rules in locations",
         why: "For locations //admin/ then differs from /admin/, but not for the file system and most applications: clients \
               bypass the rules of the location.",
@@ -120,7 +120,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn aliases<'a>(run: &'a Run<'_>) -> impl Iterator<Item = (String, &'a conf_syntax::Directive, String)> + 'a {
+fn aliases<'a>(run: &'a LintRun<'_>) -> impl Iterator<Item = (String, &'a conf_syntax::Directive, String)> + 'a {
     run.named("alias").filter_map(|(id, d)| {
         let name = name(run.scopes, id)?;
         let alias = d.args.first()?.text().into_owned();
@@ -128,7 +128,7 @@ fn aliases<'a>(run: &'a Run<'_>) -> impl Iterator<Item = (String, &'a conf_synta
     })
 }
 
-fn alias_traversal(run: &Run<'_>) {
+fn alias_traversal(run: &LintRun<'_>) {
     for (prefix, d, alias) in aliases(run) {
         if !prefix.ends_with('/') && alias.ends_with('/') {
             run.at(d, format!("\"{prefix}../\" leads out of \"{alias}\""));
@@ -136,29 +136,29 @@ fn alias_traversal(run: &Run<'_>) {
     }
 }
 
-fn alias_sibling(run: &Run<'_>) {
+fn alias_sibling(run: &LintRun<'_>) {
     for (prefix, d, alias) in aliases(run) {
         let is_file = prefix.rsplit('/').next().is_some_and(|last| last.contains('.'));
-        if !prefix.ends_with('/') && !alias.ends_with('/') && !is_file && variables(&alias).is_empty() {
+        if !prefix.ends_with('/') && !alias.ends_with('/') && !is_file && variable_names(&alias).is_empty() {
             run.at(d, format!("\"{prefix}-other/x\" maps to \"{alias}-other/x\""));
         }
     }
 }
 
-fn alias_slash(run: &Run<'_>) {
+fn alias_slash(run: &LintRun<'_>) {
     for (prefix, d, alias) in aliases(run) {
-        if prefix.ends_with('/') && !alias.ends_with('/') && variables(&alias).is_empty() {
+        if prefix.ends_with('/') && !alias.ends_with('/') && variable_names(&alias).is_empty() {
             run.at(d, format!("\"{prefix}x\" maps to \"{alias}x\""));
         }
     }
 }
 
-fn proxy_pass_slash(run: &Run<'_>) {
+fn proxy_pass_slash(run: &LintRun<'_>) {
     for (id, d) in run.named("proxy_pass") {
         let Some(name) = name(run.scopes, id) else { continue };
         let (Some(prefix), Some(word)) = (name.prefix(), d.args.first()) else { continue };
         let url = word.text();
-        if !variables(&url).is_empty() {
+        if !variable_names(&url).is_empty() {
             continue;
         }
         let Some(rest) = url.split_once("://").map(|(_, rest)| rest) else { continue };
@@ -178,7 +178,7 @@ fn proxy_pass_slash(run: &Run<'_>) {
     }
 }
 
-fn root_missing(run: &Run<'_>) {
+fn root_missing(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for server in scopes.of(Contexts::server) {
         let locations: Vec<ScopeId> =
@@ -188,7 +188,7 @@ fn root_missing(run: &Run<'_>) {
             continue;
         }
         for id in locations {
-            let named = matches!(name(scopes, id), Some(Name::Named(_)));
+            let named = matches!(name(scopes, id), Some(LocationName::Named(_)));
             let rooted = scopes.around(id).any(|outer| has_root(&outer));
             let moves = scopes.has(id, "try_files") || scopes.has(id, "rewrite") || named;
             // A location that only holds others answers nothing itself.
@@ -209,13 +209,17 @@ fn root_missing(run: &Run<'_>) {
     }
 }
 
-fn shown(run: &Run<'_>, id: ScopeId) -> String {
+fn shown(run: &LintRun<'_>, id: ScopeId) -> String {
     name(run.scopes, id).map_or_else(|| "this block".into(), |name| format!("location \"{}\"", name.shown()))
 }
 
-fn location_never_matches(run: &Run<'_>) {
+fn location_never_matches(run: &LintRun<'_>) {
     for (id, d) in run.named("location") {
-        let Some(name @ (Name::Exact(_) | Name::Prefix(_) | Name::Final(_))) = Name::of(d) else { continue };
+        let Some(name @ (LocationName::Exact(_) | LocationName::Prefix(_) | LocationName::Final(_))) =
+            LocationName::of(d)
+        else {
+            continue;
+        };
         let (text, word) = (name.text(), d.args.last());
         let Some(word) = word else { continue };
         let escape = text
@@ -233,16 +237,16 @@ fn location_never_matches(run: &Run<'_>) {
     }
 }
 
-fn unreachable_location(run: &Run<'_>) {
+fn unreachable_location(run: &LintRun<'_>) {
     let scopes = run.scopes;
     for parent in 0..scopes.all.len() {
-        let locations: Vec<(ScopeId, Name)> =
+        let locations: Vec<(ScopeId, LocationName)> =
             scopes.get(parent).children.iter().filter_map(|id| Some((*id, name(scopes, *id)?))).collect();
-        let mut earlier: Vec<(ScopeId, String, bool, Pattern)> = Vec::new();
+        let mut earlier: Vec<(ScopeId, String, bool, RegexPattern)> = Vec::new();
         for (id, name) in &locations {
-            let Name::Regex { text, ignore_case } = name else { continue };
-            let Some(pattern) = Pattern::parse(text, *ignore_case) else { continue };
-            let hides = |(_, other, other_case, one): &&(ScopeId, String, bool, Pattern)| {
+            let LocationName::Regex { text, ignore_case } = name else { continue };
+            let Some(pattern) = RegexPattern::parse(text, *ignore_case) else { continue };
+            let hides = |(_, other, other_case, one): &&(ScopeId, String, bool, RegexPattern)| {
                 (other == text && (*other_case || !ignore_case)) || one.matches_all() || covers(one, &pattern)
             };
             if let Some((other, ..)) = earlier.iter().find(hides) {
@@ -259,9 +263,12 @@ fn unreachable_location(run: &Run<'_>) {
             let inner = scopes.within(*id);
             let nested = inner.iter().any(|inner| {
                 *inner != *id
-                    && matches!(super::name(scopes, *inner), Some(Name::Regex { .. } | Name::Exact(_) | Name::Final(_)))
+                    && matches!(
+                        super::name(scopes, *inner),
+                        Some(LocationName::Regex { .. } | LocationName::Exact(_) | LocationName::Final(_))
+                    )
             });
-            if matches!(name, Name::Prefix(_)) && !nested {
+            if matches!(name, LocationName::Prefix(_)) && !nested {
                 hidden(run, *id, *all);
             }
         }
@@ -269,7 +276,7 @@ fn unreachable_location(run: &Run<'_>) {
 }
 
 /// Tells whether `one` matches every extension of `other`.
-fn covers(one: &Pattern, other: &Pattern) -> bool {
+fn covers(one: &RegexPattern, other: &RegexPattern) -> bool {
     let (Some(mine), Some(its)) = (one.extensions(), other.extensions()) else { return false };
     if other.ignore_case && !one.ignore_case {
         return false;
@@ -280,14 +287,14 @@ fn covers(one: &Pattern, other: &Pattern) -> bool {
     })
 }
 
-fn hidden(run: &Run<'_>, id: ScopeId, by: ScopeId) {
+fn hidden(run: &LintRun<'_>, id: ScopeId, by: ScopeId) {
     if let (Some(d), Some(other)) = (run.scopes.get(id).directive, run.scopes.get(by).directive) {
         let message = format!("{} is never reached: {} matches its requests", shown(run, id), shown(run, by));
         run.add(d.name.span, message, vec![(other.name.span, "the one that does".into())]);
     }
 }
 
-fn server_return(run: &Run<'_>) {
+fn server_return(run: &LintRun<'_>) {
     for server in run.scopes.of(Contexts::server) {
         let scope = run.scopes.get(server);
         let Some(d) = run.scopes.own(server, "return").first().copied() else { continue };
@@ -307,7 +314,7 @@ fn server_return(run: &Run<'_>) {
     }
 }
 
-fn try_files_loop(run: &Run<'_>) {
+fn try_files_loop(run: &LintRun<'_>) {
     for (_, d) in run.named("try_files") {
         let Some(last) = d.args.last().filter(|_| d.args.len() > 1) else { continue };
         let text = last.text();
@@ -317,13 +324,14 @@ fn try_files_loop(run: &Run<'_>) {
     }
 }
 
-fn merge_slashes_off(run: &Run<'_>) {
+fn merge_slashes_off(run: &LintRun<'_>) {
     for (id, d) in run.named("merge_slashes") {
         if d.args.first().is_none_or(|word| word.bytes != b"off") {
             continue;
         }
         let protects = |id: &ScopeId| {
-            name(run.scopes, *id).is_some_and(|name| !matches!(name, Name::Regex { .. } | Name::Named(_)))
+            name(run.scopes, *id)
+                .is_some_and(|name| !matches!(name, LocationName::Regex { .. } | LocationName::Named(_)))
                 && ["deny", "auth_basic", "auth_request", "internal"].iter().any(|name| run.scopes.has(*id, name))
         };
         if let Some(inner) = run.scopes.within(id).iter().find(|id| protects(id)) {

@@ -1,15 +1,15 @@
 //! Checks of regular expressions: dots, anchors, ambiguous repetition.
 
-use super::{Check, Level, Run, name, refuses};
-use crate::location::Name;
-use crate::pattern::{Item, Node, Pattern};
+use super::{LintCheck, LintLevel, LintRun, name, refuses};
+use crate::location::LocationName;
+use crate::pattern::{PatternItem, PatternNode, RegexPattern};
 use conf_schema::Contexts;
 use conf_syntax::Word;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "regex-dot",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "an unescaped dot in a regular expression",
         why: "\".php$\" also matches /my-php, and \"www.example.com\" also matches wwwXexample.com.",
         fix: "write \"\\.\"",
@@ -17,9 +17,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; root /d; location ~ \\.php$ { return 403; } location ~ ^/a.+b$ { return 403; } }",
         run: regex_dot,
     },
-    Check {
+    LintCheck {
         id: "regex-unanchored",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a file extension without $ in a regular expression",
         why: "\"\\.php\" also matches /photo.php.jpg and /x.phpfoo: an uploaded image can reach the interpreter.",
         fix: "end it with \"$\", or with \"(/|$)\" if path information may follow",
@@ -27,9 +27,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000; } location ~ /\\.ht { deny all; } }",
         run: regex_unanchored,
     },
-    Check {
+    LintCheck {
         id: "regex-origin",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "an origin, referrer or host checked by a pattern without both anchors",
         why: "\"example\\.com\" also matches example.com.attacker.net and notexample.com: foreign origins pass the check.",
         fix: "start with ^ (and the scheme) and end with $ or (/|$)",
@@ -37,9 +37,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; if ($http_origin ~ ^https://example\\.com$) { set $cors 1; } }",
         run: regex_origin,
     },
-    Check {
+    LintCheck {
         id: "regex-catastrophic",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "nested quantifiers that cause catastrophic backtracking",
         why: "Near matches take exponential time: every request of a client can cost as many steps as the limit allows \
               (1,000,000 in Tidegate, then 500; PCRE's own limit in nginx).",
@@ -54,7 +54,7 @@ pub const CHECKS: &[Check] = &[
 struct FoundPattern<'t> {
     word: &'t Word,
     text: String,
-    pattern: Pattern,
+    pattern: RegexPattern,
     kind: PatternUse,
 }
 
@@ -67,17 +67,21 @@ enum PatternUse {
     Value,
 }
 
-fn patterns<'t>(run: &Run<'t>) -> Vec<(crate::scope::ScopeId, &'t conf_syntax::Directive, FoundPattern<'t>, String)> {
+fn patterns<'t>(
+    run: &LintRun<'t>,
+) -> Vec<(crate::scope::ScopeId, &'t conf_syntax::Directive, FoundPattern<'t>, String)> {
     let mut out = Vec::new();
     for (id, d) in run.directives() {
         let mut push = |word: &'t Word, text: &str, ignore_case, kind, subject: &str| {
-            if let Some(pattern) = Pattern::parse(text, ignore_case) {
+            if let Some(pattern) = RegexPattern::parse(text, ignore_case) {
                 out.push((id, d, FoundPattern { word, text: text.to_string(), pattern, kind }, subject.to_string()));
             }
         };
         match &*d.name.text() {
             "location" => {
-                if let (Some(Name::Regex { text, ignore_case }), Some(word)) = (Name::of(d), d.args.last()) {
+                if let (Some(LocationName::Regex { text, ignore_case }), Some(word)) =
+                    (LocationName::of(d), d.args.last())
+                {
                     push(word, &text, ignore_case, PatternUse::Location, "$uri");
                 }
             }
@@ -106,7 +110,7 @@ fn patterns<'t>(run: &Run<'t>) -> Vec<(crate::scope::ScopeId, &'t conf_syntax::D
             }
             "map" => {
                 let subject = d.args.first().map(|word| word.text().into_owned()).unwrap_or_default();
-                for line in d.block.as_deref().map(conf_syntax::directives).unwrap_or_default() {
+                for line in d.block.as_deref().map(conf_syntax::list_directives).unwrap_or_default() {
                     let text = line.name.text();
                     if let Some(text) = text.strip_prefix('~') {
                         let (text, fold) = text.strip_prefix('*').map_or((text, false), |text| (text, true));
@@ -120,39 +124,42 @@ fn patterns<'t>(run: &Run<'t>) -> Vec<(crate::scope::ScopeId, &'t conf_syntax::D
     out
 }
 
-fn is_word(item: &Item) -> bool {
+fn is_word(item: &PatternItem) -> bool {
     item.literal().is_some_and(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// Letters, digits and groups of them up to the end: an extension, or a host's last label.
-fn is_ending(items: &[Item]) -> bool {
+fn is_ending(items: &[PatternItem]) -> bool {
     let body = match items.split_last() {
-        Some((end, body)) if end.node == Node::End => body,
+        Some((end, body)) if end.node == PatternNode::End => body,
         _ => return false,
     };
-    let words = |alternatives: &[Vec<Item>]| {
+    let words = |alternatives: &[Vec<PatternItem>]| {
         alternatives.iter().all(|inner| {
             !inner.is_empty()
-                && inner.iter().all(|item| matches!(item.node, Node::Byte { dot: false, .. }) && item.max == Some(1))
+                && inner
+                    .iter()
+                    .all(|item| matches!(item.node, PatternNode::Byte { dot: false, .. }) && item.max == Some(1))
         })
     };
     !body.is_empty()
         && body.iter().all(|item| match &item.node {
-            Node::Byte { dot: false, set } => {
+            PatternNode::Byte { dot: false, set } => {
                 item.max == Some(1) && set.single().is_none_or(|byte| byte.is_ascii_alphanumeric())
             }
-            Node::Group { alternatives, .. } => item.max == Some(1) && words(alternatives),
+            PatternNode::Group { alternatives, .. } => item.max == Some(1) && words(alternatives),
             _ => false,
         })
 }
 
-fn regex_dot(run: &Run<'_>) {
+fn regex_dot(run: &LintRun<'_>) {
     for (_, _, found, subject) in patterns(run) {
         let host = found.kind == PatternUse::ServerName
             || matches!(&*subject, "$host" | "$http_host" | "$http_origin" | "$http_referer" | "$server_name");
         for items in found.pattern.sequences() {
             for (index, item) in items.iter().enumerate() {
-                let any = matches!(item.node, Node::Byte { dot: true, .. }) && item.min == 1 && item.max == Some(1);
+                let any =
+                    matches!(item.node, PatternNode::Byte { dot: true, .. }) && item.min == 1 && item.max == Some(1);
                 if !any {
                     continue;
                 }
@@ -169,7 +176,7 @@ fn regex_dot(run: &Run<'_>) {
     }
 }
 
-fn regex_unanchored(run: &Run<'_>) {
+fn regex_unanchored(run: &LintRun<'_>) {
     for (id, d, found, _) in patterns(run) {
         let inner = run.scopes.all.iter().position(|scope| scope.directive.is_some_and(|own| std::ptr::eq(own, d)));
         // A refusing block may match too much without harm.
@@ -184,15 +191,15 @@ fn regex_unanchored(run: &Run<'_>) {
             dot.checked_sub(1).and_then(|before| items.get(before)).is_some_and(|item| item.literal() == Some(b'/'));
         let rest = items.get(dot + 1..).unwrap_or_default();
         let letters = rest.iter().all(|item| match &item.node {
-            Node::Byte { dot: false, set } => {
+            PatternNode::Byte { dot: false, set } => {
                 item.max == Some(1) && set.single().is_none_or(|byte| byte.is_ascii_alphanumeric())
             }
-            Node::Group { alternatives, .. } => {
+            PatternNode::Group { alternatives, .. } => {
                 item.once_or_not()
                     && alternatives.iter().all(|inner| {
                         !inner.is_empty()
                             && inner.iter().all(|item| {
-                                matches!(item.node, Node::Byte { dot: false, .. })
+                                matches!(item.node, PatternNode::Byte { dot: false, .. })
                                     && item.max == Some(1)
                                     && item.literal() != Some(b'/')
                             })
@@ -206,7 +213,7 @@ fn regex_unanchored(run: &Run<'_>) {
     }
 }
 
-fn regex_origin(run: &Run<'_>) {
+fn regex_origin(run: &LintRun<'_>) {
     const CHECKED: &[&str] = &["$http_origin", "$http_referer"];
     for (_, d, found, subject) in patterns(run) {
         if found.kind != PatternUse::Value || !CHECKED.contains(&&*subject) {
@@ -216,7 +223,9 @@ fn regex_origin(run: &Run<'_>) {
         let hostlike = found.pattern.sequences().iter().any(|items| {
             items.iter().enumerate().any(|(index, item)| {
                 item.literal() == Some(b'.')
-                    && items.get(index + 1).is_some_and(|item| is_word(item) || matches!(item.node, Node::Group { .. }))
+                    && items
+                        .get(index + 1)
+                        .is_some_and(|item| is_word(item) || matches!(item.node, PatternNode::Group { .. }))
                     && index.checked_sub(1).and_then(|before| items.get(before)).is_some_and(is_word)
             })
         });
@@ -224,7 +233,7 @@ fn regex_origin(run: &Run<'_>) {
         let refused = d.name.bytes == b"if"
             && d.block
                 .as_deref()
-                .map(conf_syntax::directives)
+                .map(conf_syntax::list_directives)
                 .unwrap_or_default()
                 .iter()
                 .any(|line| line.name.bytes == b"return");
@@ -246,10 +255,10 @@ fn regex_origin(run: &Run<'_>) {
 }
 
 /// Ends with `$`, or with a delimiter of hosts.
-fn closes(items: &[Item]) -> bool {
+fn closes(items: &[PatternItem]) -> bool {
     items.last().is_some_and(|last| match &last.node {
-        Node::End => true,
-        Node::Group { alternatives, .. } => last.min > 0 && alternatives.iter().all(|inner| closes(inner)),
+        PatternNode::End => true,
+        PatternNode::Group { alternatives, .. } => last.min > 0 && alternatives.iter().all(|inner| closes(inner)),
         _ => last.literal() == Some(b'/') || last.literal() == Some(b':'),
     }) || items.iter().any(|item| item.literal() == Some(b'/')) && {
         // A slash behind the host ends it: "^https?://[^/]+\.example\.com/".
@@ -258,7 +267,7 @@ fn closes(items: &[Item]) -> bool {
     }
 }
 
-fn regex_catastrophic(run: &Run<'_>) {
+fn regex_catastrophic(run: &LintRun<'_>) {
     for (_, _, found, _) in patterns(run) {
         if let Some(at) = found.pattern.catastrophic() {
             let part: String = found.text.get(at..).unwrap_or_default().chars().take(30).collect();
@@ -267,13 +276,13 @@ fn regex_catastrophic(run: &Run<'_>) {
     }
 }
 
-pub fn locations_of(run: &Run<'_>, server: crate::scope::ScopeId) -> Vec<(crate::scope::ScopeId, Pattern)> {
+pub fn locations_of(run: &LintRun<'_>, server: crate::scope::ScopeId) -> Vec<(crate::scope::ScopeId, RegexPattern)> {
     let scopes = run.scopes;
     let children = scopes.get(server).children.iter();
     children
         .filter(|id| scopes.get(**id).context == Contexts::location)
         .filter_map(|id| match name(scopes, *id)? {
-            Name::Regex { text, ignore_case } => Some((*id, Pattern::parse(&text, ignore_case)?)),
+            LocationName::Regex { text, ignore_case } => Some((*id, RegexPattern::parse(&text, ignore_case)?)),
             _ => None,
         })
         .collect()

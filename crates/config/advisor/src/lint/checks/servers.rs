@@ -1,16 +1,16 @@
 //! Checks of virtual servers, TLS and the process.
 
-use super::{Check, Level, Run};
-use crate::location::address;
+use super::{LintCheck, LintLevel, LintRun};
+use crate::location::listen_address;
 use crate::scope::ScopeId;
 use conf_schema::Contexts;
 use conf_syntax::{Directive, Word};
 use std::collections::BTreeMap;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "missing-default-server",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "several servers on an address without a default server",
         why: "The first server in the configuration handles requests for unknown names (or without a name); with included \
               files, the file names determine it.",
@@ -19,9 +19,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80 default_server; return 444; } server { listen 80; server_name b.example; }",
         run: missing_default_server,
     },
-    Check {
+    LintCheck {
         id: "on-demand-not-default",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "certificates on demand in a server that is not the default server",
         why: "acme_on_demand orders certificates for names that the configuration does not list. Handshakes with such names go \
               to the default server of the address: this server sees only its own server_name.",
@@ -32,9 +32,9 @@ pub const CHECKS: &[Check] = &[
                server { listen 443 ssl; server_name a.example; ssl_certificate /c; ssl_certificate_key /k; }",
         run: on_demand_not_default,
     },
-    Check {
+    LintCheck {
         id: "server-name-never-matches",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a server_name with a scheme, a port, a path or a comma",
         why: "nginx compares names with the host of the request, which has none of these: the server is used only as the \
               default server.",
@@ -43,9 +43,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 80; server_name example.com; }",
         run: server_name_never_matches,
     },
-    Check {
+    LintCheck {
         id: "weak-tls",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "obsolete TLS versions or ciphers",
         why: "SSLv2, SSLv3, TLS 1.0 and 1.1 are deprecated (RFC 8996), and ciphers with RC4, DES, MD5, without \
               authentication or without encryption are insecure. Tidegate does not support them; nginx does.",
@@ -54,9 +54,9 @@ pub const CHECKS: &[Check] = &[
         good: "ssl_protocols TLSv1 TLSv1.2; server { listen 80; }",
         run: weak_tls,
     },
-    Check {
+    LintCheck {
         id: "quic-not-announced",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "listen ... quic without an Alt-Svc field",
         why: "Clients begin with TCP. They use HTTP/3 only after an Alt-Svc field (or an HTTPS record in the DNS) has announced it.",
         fix: "add_header Alt-Svc 'h3=\":443\"; ma=86400' always;",
@@ -65,9 +65,9 @@ pub const CHECKS: &[Check] = &[
                add_header Alt-Svc 'h3=\":443\"; ma=86400' always; }",
         run: quic_not_announced,
     },
-    Check {
+    LintCheck {
         id: "worker-connections",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "worker_connections above the limit of open files",
         why: "Every connection uses a descriptor, and a proxied connection two: above worker_rlimit_nofile the worker can \
               neither accept connections nor open files and upstream connections.",
@@ -76,9 +76,9 @@ pub const CHECKS: &[Check] = &[
         good: "worker_rlimit_nofile 8192; events { worker_connections 4096; } http { server { listen 80; } }",
         run: worker_connections,
     },
-    Check {
+    LintCheck {
         id: "log-off",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "error_log off",
         why: "error_log has no \"off\" parameter: this logs to a file named \"off\".",
         fix: "use \"error_log /dev/null crit\" to disable the log",
@@ -86,9 +86,9 @@ pub const CHECKS: &[Check] = &[
         good: "access_log off; server { listen 80; }",
         run: log_off,
     },
-    Check {
+    LintCheck {
         id: "version-disclosure",
-        level: Level::Note,
+        level: LintLevel::Note,
         title: "server_tokens discloses the version",
         why: "server_tokens on (or build) adds the version to every response and error page, which tells attackers which \
               vulnerabilities to try.",
@@ -97,9 +97,9 @@ pub const CHECKS: &[Check] = &[
         good: "server_tokens off; server { listen 80; }",
         run: version_disclosure,
     },
-    Check {
+    LintCheck {
         id: "unknown-check",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a comment that disables an unknown check",
         why: "The comment has no effect; the intended check is still active, or was renamed.",
         fix: "\"tidegate lint --list\" lists the checks",
@@ -109,7 +109,7 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn missing_default_server(run: &Run<'_>) {
+fn missing_default_server(run: &LintRun<'_>) {
     let mut by_address: BTreeMap<String, Vec<(ScopeId, Option<&Directive>, bool)>> = BTreeMap::new();
     for server in run.scopes.of(Contexts::server) {
         let lines = run.scopes.own(server, "listen");
@@ -118,7 +118,7 @@ fn missing_default_server(run: &Run<'_>) {
         }
         for d in lines {
             let default = d.args.iter().any(|word| word.bytes == b"default_server" || word.bytes == b"default");
-            if let Some(address) = address(d) {
+            if let Some(address) = listen_address(d) {
                 by_address.entry(address).or_default().push((server, Some(d), default));
             }
         }
@@ -143,13 +143,13 @@ fn missing_default_server(run: &Run<'_>) {
     }
 }
 
-fn on_demand_not_default(run: &Run<'_>) {
+fn on_demand_not_default(run: &LintRun<'_>) {
     let mut defaults: BTreeMap<String, (ScopeId, bool)> = BTreeMap::new();
     let addresses = |server: ScopeId| {
         let lines = run.scopes.own(server, "listen").into_iter();
         let default =
             |d: &Directive| d.args.iter().any(|word| word.bytes == b"default_server" || word.bytes == b"default");
-        lines.filter_map(move |d| Some((address(d)?, d, default(d)))).collect::<Vec<_>>()
+        lines.filter_map(move |d| Some((listen_address(d)?, d, default(d)))).collect::<Vec<_>>()
     };
     for server in run.scopes.of(Contexts::server) {
         for (address, _, default) in addresses(server) {
@@ -181,7 +181,7 @@ fn on_demand_not_default(run: &Run<'_>) {
     }
 }
 
-fn server_name_never_matches(run: &Run<'_>) {
+fn server_name_never_matches(run: &LintRun<'_>) {
     for (id, d) in run.named("server_name") {
         if run.scopes.get(id).context != Contexts::server {
             continue;
@@ -195,7 +195,7 @@ fn server_name_never_matches(run: &Run<'_>) {
     }
 }
 
-fn weak_tls(run: &Run<'_>) {
+fn weak_tls(run: &LintRun<'_>) {
     const VERSIONS: &[&str] = &["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"];
     const CIPHERS: &[&str] = &[
         "NULL",
@@ -244,7 +244,7 @@ fn weak_tls(run: &Run<'_>) {
     }
 }
 
-fn quic_not_announced(run: &Run<'_>) {
+fn quic_not_announced(run: &LintRun<'_>) {
     let announces = |d: &&Directive| d.args.iter().any(|word| word.text().to_ascii_lowercase().contains("alt-svc"));
     for server in run.scopes.of(Contexts::server) {
         let listens = run.scopes.own(server, "listen");
@@ -269,7 +269,7 @@ fn number(word: Option<&Word>) -> Option<u64> {
     word?.text().parse().ok()
 }
 
-fn worker_connections(run: &Run<'_>) {
+fn worker_connections(run: &LintRun<'_>) {
     let limit = run.named("worker_rlimit_nofile").next().and_then(|(_, d)| number(d.args.first()));
     let Some(limit) = limit else { return };
     for (_, d) in run.named("worker_connections") {
@@ -281,7 +281,7 @@ fn worker_connections(run: &Run<'_>) {
     }
 }
 
-fn log_off(run: &Run<'_>) {
+fn log_off(run: &LintRun<'_>) {
     for (_, d) in run.named("error_log") {
         if let Some(word) = d.args.first().filter(|word| word.bytes == b"off") {
             run.word(word, "this writes to a file with the name \"off\"".into());
@@ -289,7 +289,7 @@ fn log_off(run: &Run<'_>) {
     }
 }
 
-fn version_disclosure(run: &Run<'_>) {
+fn version_disclosure(run: &LintRun<'_>) {
     for (_, d) in run.named("server_tokens") {
         if let Some(word) = d.args.first().filter(|word| matches!(&*word.bytes, b"on" | b"build")) {
             run.word(word, "responses name the version".into());
@@ -297,8 +297,8 @@ fn version_disclosure(run: &Run<'_>) {
     }
 }
 
-fn unknown_check(run: &Run<'_>) {
-    for (span, id) in super::super::quiet::named(run.scopes.files, run.items) {
+fn unknown_check(run: &LintRun<'_>) {
+    for (span, id) in super::super::quiet::named_checks(run.scopes.files, run.items) {
         if !super::ALL.iter().flat_map(|group| group.iter()).any(|check| check.id == id) {
             run.add(span, format!("unknown check \"{id}\""), Vec::new());
         }

@@ -1,17 +1,17 @@
 //! Checks of encryption to clients and upstream servers, and of keys of caches.
 
-use super::{Check, Level, Run};
-use crate::location::address;
+use super::{LintCheck, LintLevel, LintRun};
+use crate::location::listen_address;
 use crate::scope::ScopeId;
-use crate::values::variables;
+use crate::values::variable_names;
 use conf_schema::Contexts;
 use conf_syntax::Directive;
 use std::collections::HashSet;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "listen-plain",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "port 443 without TLS",
         why: "Clients begin a TLS handshake on port 443; without ssl the server answers it with 400 in clear text.",
         fix: "add ssl: \"listen 443 ssl\"",
@@ -19,9 +19,9 @@ pub const CHECKS: &[Check] = &[
         good: "server { listen 443 ssl; server_name a.example; ssl_certificate /c; ssl_certificate_key /k; }",
         run: listen_plain,
     },
-    Check {
+    LintCheck {
         id: "upstream-unverified",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "TLS to an upstream server whose certificate is not verified",
         why: "Verification is off by default: an attacker in the network or the DNS between the servers can read and change \
               requests and responses.",
@@ -31,9 +31,9 @@ pub const CHECKS: &[Check] = &[
                proxy_ssl_trusted_certificate /ca; } }",
         run: upstream_unverified,
     },
-    Check {
+    LintCheck {
         id: "cache-key",
-        level: Level::Warning,
+        level: LintLevel::Warning,
         title: "a cache key without the arguments of the request",
         why: "A key from $uri alone gives every query string, and every host of the zone, one stored response: clients get \
               responses of other requests.",
@@ -44,14 +44,14 @@ pub const CHECKS: &[Check] = &[
     },
 ];
 
-fn listen_plain(run: &Run<'_>) {
+fn listen_plain(run: &LintRun<'_>) {
     let encrypts = |d: &Directive| d.args.iter().any(|word| matches!(&*word.bytes, b"ssl" | b"quic"));
     let lines: Vec<(ScopeId, &Directive)> =
         run.named("listen").filter(|(id, _)| run.scopes.get(*id).context == Contexts::server).collect();
     let encrypted: HashSet<String> =
-        lines.iter().filter(|(_, d)| encrypts(d)).filter_map(|(_, d)| address(d)).collect();
+        lines.iter().filter(|(_, d)| encrypts(d)).filter_map(|(_, d)| listen_address(d)).collect();
     for (id, d) in lines {
-        let Some(address) = address(d) else { continue };
+        let Some(address) = listen_address(d) else { continue };
         // One server's ssl applies to all servers of the address.
         if address.ends_with(":443")
             && !address.starts_with("127.")
@@ -64,7 +64,7 @@ fn listen_plain(run: &Run<'_>) {
 }
 
 /// Tells whether a host is this machine, or a group of addresses of this machine.
-fn is_local(run: &Run<'_>, host: &str) -> bool {
+fn is_local(run: &LintRun<'_>, host: &str) -> bool {
     let here = |text: &str| ["127.", "localhost", "[::1]", "unix:"].iter().any(|head| text.starts_with(head));
     let group = run.scopes.of(Contexts::upstream).find(|id| {
         let d = run.scopes.get(*id).directive;
@@ -75,7 +75,7 @@ fn is_local(run: &Run<'_>, host: &str) -> bool {
     !servers.is_empty() && servers.iter().all(|d| d.args.first().is_some_and(|word| here(&word.text())))
 }
 
-fn upstream_unverified(run: &Run<'_>) {
+fn upstream_unverified(run: &LintRun<'_>) {
     const SCHEMES: &[(&str, &str, &str)] = &[
         ("proxy_pass", "https://", "proxy_ssl_verify"),
         ("grpc_pass", "grpcs://", "grpc_ssl_verify"),
@@ -94,13 +94,13 @@ fn upstream_unverified(run: &Run<'_>) {
     }
 }
 
-fn cache_key(run: &Run<'_>) {
+fn cache_key(run: &LintRun<'_>) {
     for (_, d) in run.directives() {
         if !["proxy_cache_key", "fastcgi_cache_key", "scgi_cache_key", "uwsgi_cache_key"].contains(&&*d.name.text()) {
             continue;
         }
         let Some(word) = d.args.first() else { continue };
-        let names = variables(&word.text());
+        let names = variable_names(&word.text());
         let holds =
             |test: &dyn Fn(&str) -> bool| names.iter().any(|name| run.sources.any(name, &mut HashSet::new(), test));
         let path = holds(&|name| matches!(name, "uri" | "document_uri"));

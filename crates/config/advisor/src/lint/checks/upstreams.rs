@@ -1,17 +1,17 @@
 //! Checks of upstream addresses.
 
-use super::{Check, Level, Run, name};
-use crate::location::Name;
-use crate::pattern::Pattern;
+use super::{LintCheck, LintLevel, LintRun, name};
+use crate::location::LocationName;
+use crate::pattern::RegexPattern;
 use crate::scope::ScopeId;
-use crate::values::{Piece, pieces, variables};
+use crate::values::{Piece, split_pieces, variable_names};
 use conf_schema::Contexts;
 use std::collections::HashSet;
 
-pub const CHECKS: &[Check] = &[
-    Check {
+pub const CHECKS: &[LintCheck] = &[
+    LintCheck {
         id: "no-resolver",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "proxy_pass with variables and a host name, without a resolver",
         why: "If the URL contains a variable, nginx resolves the host per request and needs a resolver: without one every \
               request ends with 502 (\"no resolver defined to resolve\").",
@@ -20,9 +20,9 @@ pub const CHECKS: &[Check] = &[
         good: "resolver 127.0.0.53; server { listen 80; location / { proxy_pass http://backend.example.com$request_uri; } }",
         run: no_resolver,
     },
-    Check {
+    LintCheck {
         id: "ssrf",
-        level: Level::Error,
+        level: LintLevel::Error,
         title: "a client-controlled upstream host",
         why: "If the host of proxy_pass contains client input, a client can make the server request any internal address \
               (SSRF): cloud metadata, admin interfaces, other machines.",
@@ -31,9 +31,9 @@ pub const CHECKS: &[Check] = &[
         good: "map $arg_host $to { default 127.0.0.1:1; a 127.0.0.1:2; } server { listen 80; location / { proxy_pass http://$to; } }",
         run: ssrf,
     },
-    Check {
+    LintCheck {
         id: "resolver-external",
-        level: Level::Note,
+        level: LintLevel::Note,
         title: "a resolver outside of the local network",
         why: "DNS responses cross foreign networks unencrypted: an attacker who forges one controls where requests are proxied.",
         fix: "use a resolver on this machine or in the local network",
@@ -48,7 +48,7 @@ const PASSES: &[&str] = &["proxy_pass", "grpc_pass", "fastcgi_pass", "uwsgi_pass
 
 fn host(text: &str) -> Option<Vec<Piece>> {
     let mut out = Vec::new();
-    let mut rest = pieces(text);
+    let mut rest = split_pieces(text);
     if let Some(Piece::Text(first)) = rest.first_mut() {
         if let Some((_, after)) = first.split_once("://") {
             *first = after.to_string();
@@ -90,14 +90,14 @@ fn is_address(host: &str) -> bool {
     bare.unwrap_or(plain).parse::<std::net::IpAddr>().is_ok()
 }
 
-fn is_upstream(run: &Run<'_>, host: &str) -> bool {
+fn is_upstream(run: &LintRun<'_>, host: &str) -> bool {
     run.scopes.of(Contexts::upstream).any(|id| {
         let d = run.scopes.get(id).directive;
         d.and_then(|d| d.args.first()).is_some_and(|word| word.text().eq_ignore_ascii_case(host))
     })
 }
 
-fn hosts(run: &Run<'_>, text: &str, depth: usize) -> Vec<String> {
+fn hosts(run: &LintRun<'_>, text: &str, depth: usize) -> Vec<String> {
     let Some(host) = host(text) else { return Vec::new() };
     match host.as_slice() {
         [Piece::Text(text)] => vec![text.clone()],
@@ -111,11 +111,11 @@ fn hosts(run: &Run<'_>, text: &str, depth: usize) -> Vec<String> {
     }
 }
 
-fn no_resolver(run: &Run<'_>) {
+fn no_resolver(run: &LintRun<'_>) {
     for (id, d) in run.directives().filter(|(_, d)| PASSES.contains(&&*d.name.text())) {
         let Some(word) = d.args.first() else { continue };
         let text = word.text();
-        if variables(&text).is_empty() || !run.scopes.effective(id, "resolver").is_empty() {
+        if variable_names(&text).is_empty() || !run.scopes.effective(id, "resolver").is_empty() {
             continue;
         }
         let named = hosts(run, &text, 0).into_iter().find(|host| {
@@ -127,7 +127,7 @@ fn no_resolver(run: &Run<'_>) {
     }
 }
 
-fn takes_any_host(run: &Run<'_>, id: ScopeId) -> bool {
+fn takes_any_host(run: &LintRun<'_>, id: ScopeId) -> bool {
     let Some(server) = run.scopes.enclosing(id, Contexts::server) else { return true };
     let names = run.scopes.own(server, "server_name");
     let mut words = names.iter().flat_map(|d| &d.args).map(|word| word.text()).peekable();
@@ -140,11 +140,11 @@ fn takes_any_host(run: &Run<'_>, id: ScopeId) -> bool {
     open || default || run.scopes.of(Contexts::server).count() == 1
 }
 
-fn ssrf(run: &Run<'_>) {
+fn ssrf(run: &LintRun<'_>) {
     for (id, d) in run.directives().filter(|(_, d)| PASSES.contains(&&*d.name.text())) {
         let Some(word) = d.args.first() else { continue };
         let internal = run.scopes.around(id).any(|outer| run.scopes.has(outer, "internal"));
-        let named = run.scopes.around(id).any(|outer| matches!(name(run.scopes, outer), Some(Name::Named(_))));
+        let named = run.scopes.around(id).any(|outer| matches!(name(run.scopes, outer), Some(LocationName::Named(_))));
         if internal || named {
             continue;
         }
@@ -155,7 +155,7 @@ fn ssrf(run: &Run<'_>) {
 }
 
 /// Variable with client data in a URL's host.
-fn sent_host(run: &Run<'_>, id: ScopeId, url: &str, depth: usize) -> Option<String> {
+fn sent_host(run: &LintRun<'_>, id: ScopeId, url: &str, depth: usize) -> Option<String> {
     let host = host(url)?;
     // A URL or host of one variable: follows its assigned values.
     if let ([Piece::Variable(name)], true) = (host.as_slice(), depth < 8)
@@ -179,16 +179,16 @@ fn sent_host(run: &Run<'_>, id: ScopeId, url: &str, depth: usize) -> Option<Stri
     None
 }
 
-fn is_group(run: &Run<'_>, id: ScopeId, group: &str) -> bool {
+fn is_group(run: &LintRun<'_>, id: ScopeId, group: &str) -> bool {
     run.scopes.around(id).any(|outer| match name(run.scopes, outer) {
-        Some(Name::Regex { text, ignore_case }) => {
-            Pattern::parse(&text, ignore_case).is_some_and(|pattern| pattern.has_group(group))
+        Some(LocationName::Regex { text, ignore_case }) => {
+            RegexPattern::parse(&text, ignore_case).is_some_and(|pattern| pattern.has_group(group))
         }
         _ => false,
     })
 }
 
-fn resolver_external(run: &Run<'_>) {
+fn resolver_external(run: &LintRun<'_>) {
     for (_, d) in run.named("resolver") {
         for word in &d.args {
             let text = word.text();

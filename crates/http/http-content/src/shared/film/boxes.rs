@@ -15,14 +15,14 @@ pub fn be64(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 /// No effect out of bounds.
-pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub fn put_value(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = at.checked_add(value.len()).and_then(|end| bytes.get_mut(at..end)) {
         place.copy_from_slice(value);
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct BoxHead {
     pub name: [u8; 4],
     /// Bytes of the head, and of the contents.
     pub head: u64,
@@ -30,7 +30,7 @@ pub struct Head {
 }
 
 /// Parses a head from `bytes` (16, if available) within `left` bytes. `None`: no more boxes.
-pub fn head(bytes: &[u8], left: u64, file: &str) -> Result<Option<Head>, Wrong> {
+pub fn parse_head(bytes: &[u8], left: u64, file: &str) -> Result<Option<BoxHead>, Wrong> {
     let truncated = || format!("\"{file}\" mp4 file truncated");
     let mut size = u64::from(be32(bytes, 0).ok_or_else(truncated)?);
     if size == 0 {
@@ -48,15 +48,15 @@ pub fn head(bytes: &[u8], left: u64, file: &str) -> Result<Option<Head>, Wrong> 
     if size > left {
         return Err(format!("\"{file}\" mp4 atom too large:{}", size - head));
     }
-    Ok(Some(Head { name, head, data: size - head }))
+    Ok(Some(BoxHead { name, head, data: size - head }))
 }
 
 /// Inner boxes: name, whole box, contents.
-pub fn inside<'a>(bytes: &'a [u8], file: &str) -> Result<Vec<([u8; 4], &'a [u8])>, Wrong> {
+pub fn inner_boxes<'a>(bytes: &'a [u8], file: &str) -> Result<Vec<([u8; 4], &'a [u8])>, Wrong> {
     let mut found = Vec::new();
     let mut rest = bytes;
     while !rest.is_empty() {
-        let Some(head) = head(rest, rest.len() as u64, file)? else { break };
+        let Some(head) = parse_head(rest, rest.len() as u64, file)? else { break };
         let (start, end) = (head.head as usize, (head.head + head.data) as usize);
         let (Some(data), Some(after)) = (rest.get(start..end), rest.get(end..)) else { break };
         found.push((head.name, data));
@@ -65,11 +65,11 @@ pub fn inside<'a>(bytes: &'a [u8], file: &str) -> Result<Vec<([u8; 4], &'a [u8])
     Ok(found)
 }
 
-pub fn write(out: &mut Vec<u8>, name: &[u8; 4], fill: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_box(out: &mut Vec<u8>, name: &[u8; 4], fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     out.extend_from_slice(name);
     fill(out);
     let size = (out.len() - start) as u32;
-    put(out, start, &size.to_be_bytes());
+    put_value(out, start, &size.to_be_bytes());
 }

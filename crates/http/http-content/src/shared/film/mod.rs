@@ -3,7 +3,7 @@
 pub mod boxes;
 pub mod tables;
 
-use boxes::{Head, Wrong, be32, be64, put};
+use boxes::{BoxHead, Wrong, be32, be64, put_value};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
@@ -32,7 +32,7 @@ impl Film {
             (None, Some(file)) => file.read_exact_at(&mut buf, at),
             (None, None) => Err(io::ErrorKind::NotFound.into()),
         };
-        read.map_err(|e| format!("read() of \"{}\" failed {}", self.name, observe::os(&e)))?;
+        read.map_err(|e| format!("read() of \"{}\" failed {}", self.name, observe::os_error(&e)))?;
         Ok(buf)
     }
 
@@ -44,7 +44,9 @@ impl Film {
                 break;
             }
             let left = self.size - at;
-            let Some(Head { name, head, data }) = boxes::head(&self.read(at, left.min(16))?, left, &self.name)? else {
+            let Some(BoxHead { name, head, data }) =
+                boxes::parse_head(&self.read(at, left.min(16))?, left, &self.name)?
+            else {
                 break;
             };
             if name == *wanted {
@@ -87,14 +89,14 @@ impl Clock {
     }
     pub fn set(&self, data: &mut [u8], duration: u64) {
         match self.wide {
-            true => put(data, self.at, &duration.to_be_bytes()),
-            false => put(data, self.at, &(duration as u32).to_be_bytes()),
+            true => put_value(data, self.at, &duration.to_be_bytes()),
+            false => put_value(data, self.at, &(duration as u32).to_be_bytes()),
         }
     }
 }
 
 /// Seconds with decimals, of which three count.
-pub fn milliseconds(text: &[u8]) -> Option<u64> {
+pub fn parse_milliseconds(text: &[u8]) -> Option<u64> {
     let (mut value, mut places, mut point) = (0u64, 3u32, false);
     for &c in text {
         match c {

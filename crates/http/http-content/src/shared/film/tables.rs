@@ -1,6 +1,6 @@
 //! Tables of a track: time, size and chunk of each sample.
 
-use super::boxes::{Wrong, be32, be64, write};
+use super::boxes::{Wrong, be32, be64, write_box};
 
 /// Count and value.
 pub type Runs = Vec<(u32, u32)>;
@@ -65,7 +65,7 @@ impl RunTable {
         Ok(RunTable { flags: flags(data), runs: numbers.as_chunks::<2>().0.iter().map(|[n, v]| (*n, *v)).collect() })
     }
     pub fn write(&self, name: &[u8; 4], out: &mut Vec<u8>) {
-        write(out, name, |out| {
+        write_box(out, name, |out| {
             out.extend_from_slice(&self.flags);
             out.extend_from_slice(&(self.runs.len() as u32).to_be_bytes());
             for (count, value) in &self.runs {
@@ -132,7 +132,7 @@ impl NumberTable {
         Ok(NumberTable { flags: flags(data), numbers: rows(data, 1, name, file)? })
     }
     pub fn write(&self, name: &[u8; 4], out: &mut Vec<u8>) {
-        write(out, name, |out| {
+        write_box(out, name, |out| {
             out.extend_from_slice(&self.flags);
             out.extend_from_slice(&(self.numbers.len() as u32).to_be_bytes());
             self.numbers.iter().for_each(|n| out.extend_from_slice(&n.to_be_bytes()));
@@ -166,7 +166,7 @@ impl Sizes {
         Ok(Sizes { flags: flags(data), uniform, count, each })
     }
     pub fn write(&self, out: &mut Vec<u8>) {
-        write(out, b"stsz", |out| {
+        write_box(out, b"stsz", |out| {
             out.extend_from_slice(&self.flags);
             out.extend_from_slice(&self.uniform.to_be_bytes());
             out.extend_from_slice(&self.count.to_be_bytes());
@@ -206,7 +206,7 @@ impl Chunks {
     }
     /// Writes the table with moved offsets, which wrap in a 32-bit one, as in nginx.
     pub fn write(&self, moved: i64, out: &mut Vec<u8>) {
-        write(out, if self.wide { b"co64" } else { b"stco" }, |out| {
+        write_box(out, if self.wide { b"co64" } else { b"stco" }, |out| {
             out.extend_from_slice(&self.flags);
             out.extend_from_slice(&(self.places.len() as u32).to_be_bytes());
             for place in &self.places {
@@ -241,7 +241,7 @@ impl ChunkTable {
         Ok(ChunkTable { flags: flags(data), runs: runs.collect() })
     }
     pub fn write(&self, out: &mut Vec<u8>) {
-        write(out, b"stsc", |out| {
+        write_box(out, b"stsc", |out| {
             out.extend_from_slice(&self.flags);
             out.extend_from_slice(&(self.runs.len() as u32).to_be_bytes());
             for run in &self.runs {

@@ -1,7 +1,7 @@
 //! Files of the page, compressed once.
 
 use bytes::Bytes;
-use http_compression::quality;
+use http_compression::coding_quality;
 use std::io::Write as _;
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ impl Asset {
     }
     /// Returns the content and its coding for a client that accepts these.
     pub fn coded(&self, accept: &[u8]) -> (Bytes, &'static str) {
-        let (gzip, brotli) = (quality(accept, "gzip"), quality(accept, "br"));
+        let (gzip, brotli) = (coding_quality(accept, "gzip"), coding_quality(accept, "br"));
         match () {
             () if brotli > 0 && brotli >= gzip && !self.brotli.is_empty() => (self.brotli.clone(), "br"),
             () if gzip > 0 && !self.gzip.is_empty() => (self.gzip.clone(), "gzip"),
@@ -59,12 +59,12 @@ pub static VERSION: LazyLock<String> = LazyLock::new(|| {
     hasher.finish().as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 });
 
-pub fn find(name: &str) -> Option<&'static Asset> {
+pub fn find_asset(name: &str) -> Option<&'static Asset> {
     ALL.iter().find(|asset| asset.name == name)
 }
 
 /// At the start, so that no request has to.
-pub fn prepare() {
+pub fn prepare_assets() {
     let _ = VERSION.len();
 }
 
@@ -89,6 +89,6 @@ mod tests {
             ::brotli::BrotliDecompress(&mut &*coded, &mut text).expect("brotli");
             assert_eq!(text, plain);
         }
-        assert!(find("../mod.rs").is_none());
+        assert!(find_asset("../mod.rs").is_none());
     }
 }

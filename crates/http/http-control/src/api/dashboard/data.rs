@@ -1,9 +1,9 @@
 //! Sources of the views: answers of the API, the plan, the history, and rates since the last look.
 
-use super::super::ask::{Ask, Verb};
+use super::super::ask::{ApiRequest, Verb};
 use super::super::certificates::place_of;
 use super::super::run;
-use super::history::{View, quantile};
+use super::history::{View, bucket_quantile};
 use super::html::Tone;
 use base::clock::Instant;
 use bytes::Bytes;
@@ -29,12 +29,12 @@ pub struct Rates {
     before: HashMap<String, u64>,
     now: HashMap<String, u64>,
     seconds: Option<f64>,
-    times: HashMap<String, [Mark; 2]>,
+    times: HashMap<String, [TimeMark; 2]>,
 }
 
 /// Times at a look.
 #[derive(Clone, Debug)]
-struct Mark {
+struct TimeMark {
     at: Instant,
     times: Times,
 }
@@ -55,7 +55,7 @@ impl Recent {
     }
     /// Returns a quantile in milliseconds.
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        quantile(&self.times.buckets, share)
+        bucket_quantile(&self.times.buckets, share)
     }
 }
 
@@ -70,7 +70,7 @@ impl Rates {
     /// Returns the times of the last minute at most, if looks were close enough together, or all times.
     pub fn recent(&mut self, key: String, times: Times) -> Recent {
         let now = self.at.unwrap_or_default();
-        let mark = Mark { at: now, times: times.clone() };
+        let mark = TimeMark { at: now, times: times.clone() };
         let [older, newer] = self.times.entry(key).or_insert_with(|| [mark.clone(), mark.clone()]);
         if now.micros_since(newer.at) >= TIMES_MICROS {
             *older = std::mem::replace(newer, mark);
@@ -120,7 +120,7 @@ pub struct Data<'a> {
 impl Data<'_> {
     /// Asks the API, version 9; `Null` where it refuses.
     pub fn api(&self, path: &str) -> Value {
-        let ask = Ask {
+        let ask = ApiRequest {
             path: format!("/9{path}"),
             verb: Verb::Get,
             fields: None,
@@ -133,7 +133,7 @@ impl Data<'_> {
             local: String::new(),
             inventory: self.inventory.clone(),
         };
-        let answer = run::run(&ask).ok().and_then(|answer| answer.body);
+        let answer = run::run_request(&ask).ok().and_then(|answer| answer.body);
         answer.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
     /// Returns objects by name.
@@ -153,11 +153,11 @@ impl Data<'_> {
 }
 
 /// 0: absent.
-pub fn count(value: &Value, pointer: &str) -> u64 {
+pub fn count_at(value: &Value, pointer: &str) -> u64 {
     value.pointer(pointer).and_then(Value::as_u64).unwrap_or_default()
 }
 
-pub fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+pub fn text_at<'a>(value: &'a Value, name: &str) -> &'a str {
     value.get(name).and_then(Value::as_str).unwrap_or_default()
 }
 

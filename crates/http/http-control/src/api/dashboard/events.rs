@@ -1,10 +1,10 @@
 //! The stream of events: sections that changed, once a second.
 
-use super::history::Span;
-use super::page::{rendered, span, update};
-use super::{Shared, content, on_thread, pool, protect};
+use super::history::HistorySpan;
+use super::page::{query_span, rendered_sections, update_json};
+use super::{DashboardState, content, on_thread, pool, protect};
 use bytes::Bytes;
-use http_engine::{Body, BodyError, BodySource, Flow, HttpPlan, Piece, Request};
+use http_engine::{BodyError, BodySource, Flow, HttpPlan, Piece, Request, ResponseBody};
 use metrics::Lifecycle;
 use runtime::time::{Sleep, sleep};
 use std::pin::Pin;
@@ -40,10 +40,10 @@ impl Drop for Seat {
 }
 
 /// Result of the API's thread: the event, if something changed, and the hashes of the sections.
-type Look = (Option<String>, Vec<u64>);
+type EventLook = (Option<String>, Vec<u64>);
 
 enum Waits {
-    Look(oneshot::Receiver<Look>),
+    Look(oneshot::Receiver<EventLook>),
     Time(Sleep),
     /// An event was sent: it must leave before the wait.
     Flush,
@@ -51,9 +51,9 @@ enum Waits {
 
 struct Events {
     _seat: Seat,
-    shared: Arc<Shared>,
+    shared: Arc<DashboardState>,
     plan: Arc<HttpPlan>,
-    span: Span,
+    span: HistorySpan,
     /// Configurations that had served at the start: the stream ends with its configuration.
     loads: u64,
     sent: u32,
@@ -68,7 +68,7 @@ impl Events {
         let (shared, plan, span) = (self.shared.clone(), self.plan.clone(), self.span);
         let mut known = std::mem::take(&mut self.known);
         let job = move || {
-            let event = update(&rendered(&shared, &plan), span, &mut known);
+            let event = update_json(&rendered_sections(&shared, &plan), span, &mut known);
             (event, known)
         };
         self.waits = match pool().run(job) {
@@ -122,17 +122,17 @@ impl BodySource for Events {
     }
 }
 
-pub async fn start(r: &mut Request, shared: Arc<Shared>) -> Flow {
+pub async fn start_events(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
     let Some(seat) = Seat::take() else {
         r.out.add("Retry-After", "10");
         return content(r, 503, "text/plain; charset=utf-8", "Too many streams are open.\n");
     };
-    let (plan, span) = (r.plan().clone(), span(r));
+    let (plan, span) = (r.plan().clone(), query_span(r));
     let (first, of) = (shared.clone(), plan.clone());
     // The first look is made before the head, so that an overload has a status.
     let look = on_thread(move || {
         let mut known = Vec::new();
-        (update(&rendered(&first, &of), span, &mut known), known)
+        (update_json(&rendered_sections(&first, &of), span, &mut known), known)
     });
     let (sender, receiver) = oneshot::channel();
     match look.await {
@@ -146,10 +146,10 @@ pub async fn start(r: &mut Request, shared: Arc<Shared>) -> Flow {
     r.out.status = 200;
     r.out.content_type = "text/event-stream".into();
     if r.is_head() {
-        return Flow::Content(Body::Empty);
+        return Flow::Content(ResponseBody::Empty);
     }
     let loads = Lifecycle::now().loads;
-    Flow::Content(Body::Source(Box::new(Events {
+    Flow::Content(ResponseBody::Source(Box::new(Events {
         _seat: seat,
         shared,
         plan,

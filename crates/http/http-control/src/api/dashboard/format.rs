@@ -1,7 +1,7 @@
 //! Numbers, times and sizes for people.
 
 /// With thin spaces between thousands.
-pub fn count(count: u64) -> String {
+pub fn format_count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3 * 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -14,9 +14,9 @@ pub fn count(count: u64) -> String {
 }
 
 /// Writes a number with three significant digits at most, as far as they are behind the point.
-pub fn decimal(value: f64) -> String {
+pub fn format_decimal(value: f64) -> String {
     match value {
-        v if v >= 100.0 => count(v.round() as u64),
+        v if v >= 100.0 => format_count(v.round() as u64),
         v if v >= 10.0 => format!("{v:.1}"),
         v if v > 0.0 && v < 0.01 => "<0.01".into(),
         v => {
@@ -27,21 +27,21 @@ pub fn decimal(value: f64) -> String {
 }
 
 /// Writes a count with its noun: `one` for 1, `many` for all other counts.
-pub fn counted(number: u64, one: &str, many: &str) -> String {
-    format!("{}\u{a0}{}", count(number), if number == 1 { one } else { many })
+pub fn format_counted(number: u64, one: &str, many: &str) -> String {
+    format!("{}\u{a0}{}", format_count(number), if number == 1 { one } else { many })
 }
 
-/// Returns the noun for a number that [`decimal`] shows as 1, or for all others.
-pub fn noun(value: Option<f64>, one: &'static str, many: &'static str) -> &'static str {
-    if value.is_some_and(|value| decimal(value) == "1") { one } else { many }
+/// Returns the noun for a number that [`format_decimal`] shows as 1, or for all others.
+pub fn choose_noun(value: Option<f64>, one: &'static str, many: &'static str) -> &'static str {
+    if value.is_some_and(|value| format_decimal(value) == "1") { one } else { many }
 }
 
-pub fn bytes(bytes: u64) -> String {
-    let (number, unit) = scaled(bytes as f64);
+pub fn format_bytes(bytes: u64) -> String {
+    let (number, unit) = scale_bytes(bytes as f64);
     if unit == "B" { format!("{bytes}\u{a0}B") } else { format!("{number}\u{a0}{unit}") }
 }
 
-pub fn scaled(bytes: f64) -> (String, &'static str) {
+pub fn scale_bytes(bytes: f64) -> (String, &'static str) {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes;
     let mut unit = 0;
@@ -49,15 +49,19 @@ pub fn scaled(bytes: f64) -> (String, &'static str) {
         value /= 1024.0;
         unit += 1;
     }
-    (decimal(value), UNITS.get(unit).copied().unwrap_or_default())
+    (format_decimal(value), UNITS.get(unit).copied().unwrap_or_default())
 }
 
-pub fn millis(ms: f64) -> String {
-    if ms >= 1000.0 { format!("{}\u{a0}s", decimal(ms / 1000.0)) } else { format!("{}\u{a0}ms", decimal(ms)) }
+pub fn format_millis(ms: f64) -> String {
+    if ms >= 1000.0 {
+        format!("{}\u{a0}s", format_decimal(ms / 1000.0))
+    } else {
+        format!("{}\u{a0}ms", format_decimal(ms))
+    }
 }
 
 /// In its two largest units.
-pub fn duration(seconds: u64) -> String {
+pub fn format_duration(seconds: u64) -> String {
     let parts = [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
     let first = parts.iter().position(|(n, _)| *n > 0).unwrap_or(3);
     let shown = parts.iter().skip(first).take(2).filter(|(n, _)| *n > 0 || seconds == 0);
@@ -65,7 +69,7 @@ pub fn duration(seconds: u64) -> String {
 }
 
 /// In milliseconds.
-pub fn ago(at: u64, now: u64) -> String {
+pub fn format_ago(at: u64, now: u64) -> String {
     match now.saturating_sub(at) / 1000 {
         0 => "now".into(),
         seconds if seconds < 60 => format!("{seconds}\u{a0}s ago"),
@@ -76,13 +80,13 @@ pub fn ago(at: u64, now: u64) -> String {
 }
 
 /// As UTC, to the second.
-pub fn time(ms: u64) -> String {
+pub fn format_time(ms: u64) -> String {
     let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
     let text = String::from_utf8_lossy(&text);
     format!("{} UTC", text.get(..19).unwrap_or_default().replace('T', " "))
 }
 
-pub fn percent(share: f64) -> String {
+pub fn format_percent(share: f64) -> String {
     match share * 100.0 {
         p if p > 0.0 && p < 0.1 => "<0.1\u{a0}%".into(),
         p if p >= 99.95 || p == 0.0 => format!("{p:.0}\u{a0}%"),
@@ -96,28 +100,34 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
-        assert_eq!([count(0), count(999), count(1_234_567)], ["0", "999", "1\u{202f}234\u{202f}567"]);
         assert_eq!(
-            [0.0, 0.001, 0.25, 3.0, 12.34, 1234.5].map(decimal),
+            [format_count(0), format_count(999), format_count(1_234_567)],
+            ["0", "999", "1\u{202f}234\u{202f}567"]
+        );
+        assert_eq!(
+            [0.0, 0.001, 0.25, 3.0, 12.34, 1234.5].map(format_decimal),
             ["0", "<0.01", "0.25", "3", "12.3", "1\u{202f}235"]
         );
         assert_eq!(
-            [bytes(0), bytes(999), bytes(1536), bytes(5 << 30)],
+            [format_bytes(0), format_bytes(999), format_bytes(1536), format_bytes(5 << 30)],
             ["0\u{a0}B", "999\u{a0}B", "1.50\u{a0}KiB", "5\u{a0}GiB"]
         );
-        assert_eq!([millis(7.0), millis(1500.0)], ["7\u{a0}ms", "1.50\u{a0}s"]);
+        assert_eq!([format_millis(7.0), format_millis(1500.0)], ["7\u{a0}ms", "1.50\u{a0}s"]);
         assert_eq!(
-            [duration(0), duration(61), duration(90_000)],
+            [format_duration(0), format_duration(61), format_duration(90_000)],
             ["0\u{a0}s", "1\u{a0}min 1\u{a0}s", "1\u{a0}d 1\u{a0}h"]
         );
-        assert_eq!([ago(5, 10), ago(0, 59_000), ago(0, 200_000_000)], ["now", "59\u{a0}s ago", "2\u{a0}d ago"]);
         assert_eq!(
-            [percent(0.0), percent(0.0001), percent(0.5), percent(1.0)],
+            [format_ago(5, 10), format_ago(0, 59_000), format_ago(0, 200_000_000)],
+            ["now", "59\u{a0}s ago", "2\u{a0}d ago"]
+        );
+        assert_eq!(
+            [format_percent(0.0), format_percent(0.0001), format_percent(0.5), format_percent(1.0)],
             ["0\u{a0}%", "<0.1\u{a0}%", "50.0\u{a0}%", "100\u{a0}%"]
         );
-        let turns = |number| counted(number, "turn", "turns");
+        let turns = |number| format_counted(number, "turn", "turns");
         assert_eq!([turns(0), turns(1), turns(1000)], ["0\u{a0}turns", "1\u{a0}turn", "1\u{202f}000\u{a0}turns"]);
-        assert_eq!([1.0, 1.001, 0.5].map(|value| noun(Some(value), "turn", "turns")), ["turn", "turn", "turns"]);
-        assert_eq!(time(1_656_415_544_067), "2022-06-28 11:25:44 UTC");
+        assert_eq!([1.0, 1.001, 0.5].map(|value| choose_noun(Some(value), "turn", "turns")), ["turn", "turn", "turns"]);
+        assert_eq!(format_time(1_656_415_544_067), "2022-06-28 11:25:44 UTC");
     }
 }

@@ -1,14 +1,14 @@
 //! Changes of servers of groups by forms: checked here, made by the API's own code.
 
-use super::super::ask::{Ask, Verb};
+use super::super::ask::{ApiRequest, Verb};
 use super::super::{origin, run, servers};
 use super::html::Tone;
-use super::page::{Extra, show};
-use super::{JSON, Shared, content, home, on_thread};
+use super::page::{Extra, show_page};
+use super::{DashboardState, JSON, content, home, on_thread};
 use bytes::Bytes;
 use http_engine::{Flow, Request};
 use http_upstream::body_store;
-use observe::Level;
+use observe::Severity;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn parse(body: &[u8]) -> Option<BTreeMap<String, String>> {
     let plain = |text: &[u8]| {
         let text: Vec<u8> = text.iter().map(|c| if *c == b'+' { b' ' } else { *c }).collect();
         let mut out = Vec::with_capacity(text.len());
-        http_engine::path::unescape(&text, &mut out);
+        http_engine::path::unescape_path(&text, &mut out);
         String::from_utf8(out).ok()
     };
     let mut fields = BTreeMap::new();
@@ -43,7 +43,7 @@ fn parse(body: &[u8]) -> Option<BTreeMap<String, String>> {
     Some(fields)
 }
 
-fn check(r: &Request, shared: &Shared, fields: &BTreeMap<String, String>) -> Result<(), Refusal> {
+fn check(r: &Request, shared: &DashboardState, fields: &BTreeMap<String, String>) -> Result<(), Refusal> {
     if !origin::is_own(r) {
         return Err(refusal(403, "The change was not sent by this page: its origin is another one, or unknown."));
     }
@@ -59,7 +59,7 @@ fn check(r: &Request, shared: &Shared, fields: &BTreeMap<String, String>) -> Res
     Ok(())
 }
 
-fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusal> {
+fn ask(shared: &DashboardState, fields: &BTreeMap<String, String>) -> Result<ApiRequest, Refusal> {
     let text =
         |name: &str| fields.get(name).map(String::as_str).ok_or_else(|| (400, format!("\"{name}\" is missing.")));
     let area = match text("area")? {
@@ -105,13 +105,13 @@ fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusa
     let generation = text("generation")?;
     let generation = generation.parse().ok().filter(|_| is_number(generation));
     let generation = generation.ok_or_else(|| refusal(400, "\"generation\" is no number."))?;
-    Ok(Ask {
+    Ok(ApiRequest {
         path,
         verb,
         fields: None,
         key: None,
         dry_run: false,
-        if_match: Some(servers::etag(generation)),
+        if_match: Some(servers::group_etag(generation)),
         foreign: false,
         body: Bytes::from(Value::Object(body).to_string()),
         writes: shared.writes,
@@ -120,7 +120,7 @@ fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusa
     })
 }
 
-async fn make(r: &mut Request, shared: &Arc<Shared>) -> Result<String, Refusal> {
+async fn make(r: &mut Request, shared: &Arc<DashboardState>) -> Result<String, Refusal> {
     let body = body_store::read_small(r).await.map_err(|status| match status {
         413 => refusal(413, "The form is too large."),
         status => refusal(status, "The form could not be read."),
@@ -132,11 +132,11 @@ async fn make(r: &mut Request, shared: &Arc<Shared>) -> Result<String, Refusal> 
     let (action, group, what) = (field("action"), field("group"), field("id"));
     let what = if what.is_empty() { field("server") } else { what };
     let state = field("state");
-    match on_thread(move || run::run(&ask)).await {
+    match on_thread(move || run::run_request(&ask)).await {
         Ok(Ok(_)) => {
             let state = if state.is_empty() { state } else { format!(", {state}") };
             let words = format!("server {what} of upstream \"{group}\": {action}{state}");
-            r.log(Level::Notice, format_args!("dashboard: {words}"));
+            r.log(Severity::Notice, format_args!("dashboard: {words}"));
             Ok(words)
         }
         Ok(Err(refused)) if refused.status == 412 => {
@@ -148,14 +148,14 @@ async fn make(r: &mut Request, shared: &Arc<Shared>) -> Result<String, Refusal> 
 }
 
 /// Makes a change and goes back to the page; scripts, which accept JSON, get an object with `done` or `error`.
-pub async fn change(r: &mut Request, shared: Arc<Shared>) -> Flow {
+pub async fn apply_form(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
     let accept = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"accept"));
     let wants_json = accept.is_some_and(|(_, value)| value == JSON.as_bytes());
     match make(r, &shared).await {
         Ok(words) => {
             // The next page shows the change.
             let forgetting = shared.clone();
-            let _ = on_thread(move || super::page::forget(&forgetting)).await;
+            let _ = on_thread(move || super::page::forget_sections(&forgetting)).await;
             if wants_json {
                 return content(r, 200, JSON, json!({ "done": words }).to_string());
             }
@@ -164,7 +164,7 @@ pub async fn change(r: &mut Request, shared: Arc<Shared>) -> Flow {
         }
         Err((status @ (444 | 499), _)) => Flow::Status(status),
         Err((status, words)) if wants_json => content(r, status, JSON, json!({ "error": words }).to_string()),
-        Err((status, words)) => show(r, shared, status, Extra::message(Tone::Bad, words)).await,
+        Err((status, words)) => show_page(r, shared, status, Extra::message(Tone::Bad, words)).await,
     }
 }
 

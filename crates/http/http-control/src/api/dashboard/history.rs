@@ -52,11 +52,11 @@ const PRESENT: usize = 5;
 /// After a longer pause without samples the history begins anew.
 const GAP: Duration = Duration::from_secs(10);
 
-type Sample = [f32; SERIES];
+type HistorySample = [f32; SERIES];
 
 /// A ring of samples in memory that is allocated once.
 struct Ring {
-    samples: Box<[Sample]>,
+    samples: Box<[HistorySample]>,
     count: usize,
 }
 
@@ -64,7 +64,7 @@ impl Ring {
     fn new(size: usize) -> Ring {
         Ring { samples: vec![[0.0; SERIES]; size].into(), count: 0 }
     }
-    fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: HistorySample) {
         let at = self.count % self.samples.len().max(1);
         if let Some(slot) = self.samples.get_mut(at) {
             *slot = sample;
@@ -72,7 +72,7 @@ impl Ring {
         self.count += 1;
     }
     /// Oldest first.
-    fn iter(&self) -> impl DoubleEndedIterator<Item = &Sample> {
+    fn iter(&self) -> impl DoubleEndedIterator<Item = &HistorySample> {
         let size = self.samples.len().max(1);
         let kept = self.count.min(size);
         (self.count - kept..self.count).filter_map(move |index| self.samples.get(index % size))
@@ -81,7 +81,7 @@ impl Ring {
 
 /// Counters, whose differences are recorded.
 #[derive(Clone)]
-struct Counts {
+struct HistoryCounts {
     at: Instant,
     requests: u64,
     client_errors: u64,
@@ -96,9 +96,9 @@ struct Counts {
     workers: BTreeMap<usize, WorkerCounts>,
 }
 
-impl Counts {
-    fn now() -> Counts {
-        Counts {
+impl HistoryCounts {
+    fn now() -> HistoryCounts {
+        HistoryCounts {
             at: clock::now(),
             requests: process::HTTP_REQUESTS.sum(),
             client_errors: process::HTTP_RESPONSES.sum_at(3),
@@ -110,7 +110,7 @@ impl Counts {
             upstream_failures: process::UPSTREAM_FAILURES.sum(),
             handshakes: process::TLS_HANDSHAKES.sum(),
             times: process::UPSTREAM_RESPONSE.times().buckets,
-            workers: metrics::workers(),
+            workers: metrics::worker_counts(),
         }
     }
 }
@@ -123,7 +123,7 @@ struct History {
     pended: u16,
     /// Response times by bucket, of the last seconds.
     times: VecDeque<[u32; BUCKETS]>,
-    last: Option<Counts>,
+    last: Option<HistoryCounts>,
     /// The counts of worker threads for the last seconds.
     workers: VecDeque<(Instant, BTreeMap<usize, WorkerCounts>)>,
 }
@@ -147,7 +147,7 @@ impl History {
         }
     }
 
-    fn take(&mut self, now: Counts) {
+    fn take(&mut self, now: HistoryCounts) {
         if self.last.as_ref().is_some_and(|last| now.at.micros_since(last.at) > GAP.as_micros() as u64) {
             *self = History::new();
         }
@@ -162,7 +162,7 @@ impl History {
         }
     }
 
-    fn sample(&mut self, last: &Counts, now: &Counts, seconds: f32) -> Sample {
+    fn sample(&mut self, last: &HistoryCounts, now: &HistoryCounts, seconds: f32) -> HistorySample {
         let rate = |before: u64, after: u64| after.saturating_sub(before) as f32 / seconds;
         let mut spent = [0_u32; BUCKETS];
         for (spent, (now, last)) in spent.iter_mut().zip(now.times.iter().zip(&last.times)) {
@@ -173,7 +173,7 @@ impl History {
         }
         self.times.push_back(spent);
         let recent = joined(self.times.iter().rev().take(10));
-        let quantile = |share| quantile(&recent, share).map_or(f32::NAN, |ms| ms as f32);
+        let quantile = |share| bucket_quantile(&recent, share).map_or(f32::NAN, |ms| ms as f32);
         let busy: u64 = shares(&last.workers, &now.workers).map(|(_, _, busy)| busy).sum();
         let threads = now.workers.len().max(1) as f32;
         let ended = process::HTTP_RESPONSES.sum() + process::HTTP_DISCARDED.sum();
@@ -208,7 +208,7 @@ impl History {
         sample
     }
 
-    fn push(&mut self, sample: Sample) {
+    fn push(&mut self, sample: HistorySample) {
         self.fine.push(sample);
         for ((sum, count), value) in self.pending.iter_mut().zip(sample) {
             if value.is_finite() {
@@ -243,7 +243,7 @@ fn joined<'a>(all: impl Iterator<Item = &'a [u32; BUCKETS]>) -> [u64; BUCKETS] {
 }
 
 /// Returns a quantile in milliseconds, interpolated within its bucket; the last bucket counts as its lower bound.
-pub fn quantile(buckets: &[u64], share: f64) -> Option<f64> {
+pub fn bucket_quantile(buckets: &[u64], share: f64) -> Option<f64> {
     let all: u64 = buckets.iter().sum();
     if all == 0 {
         return None;
@@ -264,24 +264,24 @@ pub fn quantile(buckets: &[u64], share: f64) -> Option<f64> {
 
 /// Period of the drawn lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Span {
+pub enum HistorySpan {
     #[default]
     Minutes,
     Hour,
 }
 
-impl Span {
+impl HistorySpan {
     pub fn words(self) -> &'static str {
         match self {
-            Span::Minutes => "last 5 minutes",
-            Span::Hour => "last hour",
+            HistorySpan::Minutes => "last 5 minutes",
+            HistorySpan::Hour => "last hour",
         }
     }
     /// Returns the instant at which lines begin.
     pub fn begins(self) -> &'static str {
         match self {
-            Span::Minutes => "5\u{a0}min ago",
-            Span::Hour => "1\u{a0}h ago",
+            HistorySpan::Minutes => "5\u{a0}min ago",
+            HistorySpan::Hour => "1\u{a0}h ago",
         }
     }
 }
@@ -325,16 +325,16 @@ fn mean(values: impl Iterator<Item = f32>) -> f32 {
 }
 
 /// Returns a copy of the history; everything is unknown before the second sample.
-pub fn view(span: Span) -> View {
+pub fn view_history(span: HistorySpan) -> View {
     let history = history();
     let Some(history) = history.as_deref() else { return View::default() };
     let (ring, per_point) = match span {
-        Span::Minutes => (&history.fine, FINE / POINTS),
-        Span::Hour => (&history.coarse, COARSE / POINTS),
+        HistorySpan::Minutes => (&history.fine, FINE / POINTS),
+        HistorySpan::Hour => (&history.coarse, COARSE / POINTS),
     };
-    let of = |sample: &Sample, series: usize| sample.get(series).copied().unwrap_or(f32::NAN);
+    let of = |sample: &HistorySample, series: usize| sample.get(series).copied().unwrap_or(f32::NAN);
     // Points end with whole groups of samples, so that a drawn point does not change.
-    let newest: Vec<&Sample> = ring.iter().rev().skip(ring.count % per_point).collect();
+    let newest: Vec<&HistorySample> = ring.iter().rev().skip(ring.count % per_point).collect();
     let line = |series: usize| {
         let mut points = [f32::NAN; POINTS];
         for (point, group) in points.iter_mut().rev().zip(newest.chunks(per_point)) {
@@ -382,7 +382,7 @@ impl Background<HttpPlan> for Sampler {
             let mut next = clock::now();
             loop {
                 clock::update();
-                history().get_or_insert_with(|| Box::new(History::new())).take(Counts::now());
+                history().get_or_insert_with(|| Box::new(History::new())).take(HistoryCounts::now());
                 // A late sample does not delay the next ones, and a pause is not caught up on.
                 next = next.max(clock::now()).plus(Duration::from_secs(1));
                 runtime::time::sleep_until(next).await;
@@ -395,13 +395,13 @@ impl Background<HttpPlan> for Sampler {
 mod tests {
     use super::*;
 
-    fn sample(value: f32) -> Sample {
+    fn sample(value: f32) -> HistorySample {
         [value; SERIES]
     }
 
     #[test]
     fn the_history_takes_at_most_60_kilobytes() {
-        let ring = (FINE + COARSE) * size_of::<Sample>();
+        let ring = (FINE + COARSE) * size_of::<HistorySample>();
         let times = TIMES_KEPT * size_of::<[u32; BUCKETS]>();
         assert!(ring + times + size_of::<History>() <= 60_000, "{ring} + {times}");
     }
@@ -432,12 +432,12 @@ mod tests {
     #[test]
     fn quantiles_are_within_their_buckets() {
         let mut buckets = [0; BUCKETS];
-        assert_eq!(quantile(&buckets, 0.5), None);
+        assert_eq!(bucket_quantile(&buckets, 0.5), None);
         buckets[0] = 50;
         buckets[5] = 50;
-        assert_eq!(quantile(&buckets, 0.5), Some(5.0));
-        assert_eq!(quantile(&buckets, 0.75), Some(87.5));
+        assert_eq!(bucket_quantile(&buckets, 0.5), Some(5.0));
+        assert_eq!(bucket_quantile(&buckets, 0.75), Some(87.5));
         buckets[BUCKETS - 1] = 1000;
-        assert_eq!(quantile(&buckets, 0.99), Some(10_000.0));
+        assert_eq!(bucket_quantile(&buckets, 0.99), Some(10_000.0));
     }
 }

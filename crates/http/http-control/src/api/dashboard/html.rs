@@ -7,9 +7,9 @@ use std::fmt::{self, Write as _};
 pub struct Markup(String);
 
 /// Escapes text that is written to it.
-struct Escaping<'a>(&'a mut String);
+struct EscapeWriter<'a>(&'a mut String);
 
-impl fmt::Write for Escaping<'_> {
+impl fmt::Write for EscapeWriter<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
             match c {
@@ -42,7 +42,7 @@ impl Markup {
     /// Appends a text, escaped for elements and for attributes in quotes.
     #[must_use]
     pub fn text(mut self, text: impl fmt::Display) -> Markup {
-        let _ = write!(Escaping(&mut self.0), "{text}");
+        let _ = write!(EscapeWriter(&mut self.0), "{text}");
         self
     }
     /// With the space before it.
@@ -94,12 +94,12 @@ impl Tone {
 }
 
 /// A state with its colour and shape.
-pub fn badge(tone: Tone, text: impl fmt::Display) -> Markup {
+pub fn state_badge(tone: Tone, text: impl fmt::Display) -> Markup {
     let open = Markup::new().raw("<span class=\"badge ").raw(tone.class()).raw("\"><span aria-hidden=\"true\">");
     open.raw(tone.shape()).raw("</span> ").text(text).raw("</span>")
 }
 
-pub fn small(text: impl fmt::Display) -> Markup {
+pub fn small_text(text: impl fmt::Display) -> Markup {
     Markup::new().raw("<small>").text(text).raw("</small>")
 }
 
@@ -109,11 +109,11 @@ pub struct Column {
     pub is_number: bool,
 }
 
-pub const fn words(name: &'static str) -> Column {
+pub const fn words_column(name: &'static str) -> Column {
     Column { name, is_number: false }
 }
 
-pub const fn number(name: &'static str) -> Column {
+pub const fn number_column(name: &'static str) -> Column {
     Column { name, is_number: true }
 }
 
@@ -136,13 +136,13 @@ impl Cell {
         Cell::of(Markup::new().raw("<span class=\"none\">–</span>"))
     }
     pub fn count(count: u64) -> Cell {
-        Cell::number(count as f64, super::format::count(count))
+        Cell::number(count as f64, super::format::format_count(count))
     }
     pub fn maybe(count: Option<u64>) -> Cell {
         count.map_or_else(Cell::none, Cell::count)
     }
     pub fn bytes(bytes: u64) -> Cell {
-        Cell::number(bytes as f64, super::format::bytes(bytes))
+        Cell::number(bytes as f64, super::format::format_bytes(bytes))
     }
     pub fn number(value: f64, text: impl fmt::Display) -> Cell {
         Cell { value: Some(value), ..Cell::text(text) }
@@ -159,7 +159,7 @@ impl Cell {
 
 /// A row with a key that is unique in its table.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct TableRow {
     pub key: String,
     pub tone: Tone,
     pub cells: Vec<Cell>,
@@ -169,16 +169,16 @@ pub struct Row {
 pub const ROWS_MAX: usize = 500;
 
 #[derive(Debug)]
-pub struct Table {
+pub struct HtmlTable {
     pub id: String,
     pub caption: Markup,
     pub columns: &'static [Column],
-    pub rows: Vec<Row>,
+    pub rows: Vec<TableRow>,
 }
 
-impl Table {
+impl HtmlTable {
     pub fn show(self) -> Markup {
-        let Table { id, caption, columns, rows } = self;
+        let HtmlTable { id, caption, columns, rows } = self;
         let more = rows.len().saturating_sub(ROWS_MAX);
         let open = Markup::new().raw("<div class=\"scroll\" role=\"region\" tabindex=\"0\"");
         let open = open.attribute("aria-labelledby", format_args!("caption-{id}")).raw("><table");
@@ -213,7 +213,7 @@ impl Table {
         match more {
             0 => table,
             more => {
-                let rows = super::format::counted(more as u64, "more row", "more rows");
+                let rows = super::format::format_counted(more as u64, "more row", "more rows");
                 table.raw("<p class=\"note\">Not shown: ").text(rows).raw(".</p>")
             }
         }
@@ -233,10 +233,11 @@ mod tests {
 
     #[test]
     fn tables_are_bounded() {
-        const COLUMNS: &[Column] = &[words("name"), number("count")];
-        let row = |n: u64| Row { key: n.to_string(), tone: Tone::Plain, cells: vec![Cell::text(n), Cell::count(n)] };
+        const COLUMNS: &[Column] = &[words_column("name"), number_column("count")];
+        let row =
+            |n: u64| TableRow { key: n.to_string(), tone: Tone::Plain, cells: vec![Cell::text(n), Cell::count(n)] };
         let rows = (0..ROWS_MAX as u64 + 3).map(row).collect();
-        let table = Table { id: "t".into(), caption: Markup::of("<x>"), columns: COLUMNS, rows };
+        let table = HtmlTable { id: "t".into(), caption: Markup::of("<x>"), columns: COLUMNS, rows };
         let html = table.show().into_string();
         assert_eq!(html.matches("<tr class=").count(), ROWS_MAX);
         assert!(html.contains("Not shown: 3\u{a0}more rows.") && html.contains("&lt;x&gt;") && !html.contains("<x>"));

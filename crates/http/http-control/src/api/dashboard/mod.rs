@@ -17,11 +17,13 @@ mod views;
 use super::origin::{self, OwnNames};
 use super::{is_local, is_restricted, on_thread, pool, written};
 use conf_schema::value::Own;
-use conf_schema::{Area, Contexts, Cx, Directive, Problem, Table, Value, directives};
+use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variables::find_arg;
-use http_engine::{BlockPlan, Body, Feature, Flow, Handler, HttpBuild, HttpPlan, PlanOrder, Request, body_memory};
+use http_engine::{
+    BlockPlan, Feature, Flow, Handler, HttpBuild, HttpPlan, PlanOrder, Request, ResponseBody, body_memory,
+};
 use http_types::Method;
-use observe::tail::Reader;
+use observe::tail::TailReader;
 pub use page::EXPLAIN_PATIENCE;
 use session_engine::inventory::Inventory;
 use std::any::Any;
@@ -47,21 +49,21 @@ pub struct DashboardAccess {
 
 /// In `Cx`: the configuration has a dashboard.
 #[derive(Default)]
-struct Wanted(bool);
+struct DashboardMark(bool);
 
 /// In the extensions of a plan with a dashboard: lines of error logs are kept as long as the plan lives.
 struct Present {
-    _reader: Reader,
+    _reader: TailReader,
 }
 
 pub fn has_dashboard(plan: &HttpPlan) -> bool {
     plan.ext::<Present>().is_some()
 }
 
-impl Value for DashboardAccess {
+impl ValueKind for DashboardAccess {
     const SYNTAX: &'static str = "[write=on | off]";
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        cx.get::<Wanted>().0 = true;
+        cx.get::<DashboardMark>().0 = true;
         match d.args.first().map(|word| word.bytes.as_slice()) {
             None | Some(b"write=off") => Ok(DashboardAccess { writes: false }),
             Some(b"write=on") => Ok(DashboardAccess { writes: true }),
@@ -76,23 +78,23 @@ impl Value for DashboardAccess {
 pub struct DashboardFeature;
 
 impl Feature for DashboardFeature {
-    fn table(&self) -> Table {
-        DashboardConf::table("dashboard", Area::Http)
+    fn table(&self) -> FeatureTable {
+        DashboardConf::table("dashboard", ContextArea::Http)
     }
     /// After the features that restrict access.
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Around
     }
     fn plan_http(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
-        if http.cx.get::<Wanted>().0 {
-            assets::prepare();
-            http.extensions.push(Arc::new(Present { _reader: Reader::new() }));
+        if http.cx.get::<DashboardMark>().0 {
+            assets::prepare_assets();
+            http.extensions.push(Arc::new(Present { _reader: TailReader::new() }));
             http.background.push(Arc::new(history::Sampler));
         }
         Ok(())
     }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
-        if !block.cx.get::<Wanted>().0 {
+        if !block.cx.get::<DashboardMark>().0 {
             return Ok(());
         }
         if matches!(block.context, Contexts::server | Contexts::location) {
@@ -121,7 +123,7 @@ impl Feature for DashboardFeature {
                 ));
             }
         }
-        block.location.content = Some(Arc::new(Dashboard(Arc::new(Shared {
+        block.location.content = Some(Arc::new(Dashboard(Arc::new(DashboardState {
             location: block.location.name.clone(),
             writes: *writes,
             names: OwnNames::new(block.server_names),
@@ -154,7 +156,7 @@ fn explainer() -> Option<Explainer> {
     EXPLAINER.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-struct Shared {
+struct DashboardState {
     /// Prefix of the location.
     location: Vec<u8>,
     writes: bool,
@@ -165,7 +167,7 @@ struct Shared {
     state: Mutex<page::PageState>,
 }
 
-struct Dashboard(Arc<Shared>);
+struct Dashboard(Arc<DashboardState>);
 
 fn home(location: &[u8]) -> Vec<u8> {
     let mut home = Vec::new();
@@ -193,7 +195,7 @@ fn content(r: &mut Request, status: u16, media_type: &'static str, body: impl In
     r.out.status = status;
     r.out.content_type = media_type.into();
     r.out.content_length = Some(body.len() as u64);
-    Flow::Content(Body::Bytes(body))
+    Flow::Content(ResponseBody::Bytes(body))
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -210,7 +212,7 @@ impl Handler for Dashboard {
         let Ok(path) = std::str::from_utf8(path).map(str::to_string) else { return Flow::Status(404) };
         let path = if shared.location.ends_with(b"/") { path.as_str() } else { path.strip_prefix('/').unwrap_or("?") };
         let reads = matches!(r.target.method, Method::Get | Method::Head);
-        if let Some(asset) = assets::find(path) {
+        if let Some(asset) = assets::find_asset(path) {
             return if reads { file(r, asset) } else { Flow::Status(405) };
         }
         if !matches!(path, "" | "data" | "events") {
@@ -228,10 +230,10 @@ impl Handler for Dashboard {
         }
         let shared = shared.clone();
         match (path, reads) {
-            ("data", _) => later(move |r| Box::pin(page::data(r, shared))),
-            ("events", _) => later(move |r| Box::pin(events::start(r, shared))),
-            (_, true) => later(move |r| Box::pin(page::page(r, shared))),
-            (_, false) => later(move |r| Box::pin(forms::change(r, shared))),
+            ("data", _) => later(move |r| Box::pin(page::respond_data(r, shared))),
+            ("events", _) => later(move |r| Box::pin(events::start_events(r, shared))),
+            (_, true) => later(move |r| Box::pin(page::respond_page(r, shared))),
+            (_, false) => later(move |r| Box::pin(forms::apply_form(r, shared))),
         }
     }
 }
@@ -239,12 +241,12 @@ impl Handler for Dashboard {
 /// Expected size of a page.
 const PAGE_BYTES: u64 = 64 << 10;
 
-type Answering<'a> = std::pin::Pin<Box<dyn Future<Output = Flow> + 'a>>;
+type AnswerJob<'a> = std::pin::Pin<Box<dyn Future<Output = Flow> + 'a>>;
 
-fn later(work: impl for<'a> FnOnce(&'a mut Request) -> Answering<'a> + 'static) -> Flow {
+fn later(work: impl for<'a> FnOnce(&'a mut Request) -> AnswerJob<'a> + 'static) -> Flow {
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let flow = match body_memory::reserve(&r, PAGE_BYTES).await {
+            let flow = match body_memory::reserve_memory(&r, PAGE_BYTES).await {
                 Ok(memory) => memory.hold_content(work(&mut r).await),
                 Err(none) => Flow::Status(none.status()),
             };
@@ -264,5 +266,5 @@ fn file(r: &mut Request, asset: &'static assets::Asset) -> Flow {
     r.out.content_type = asset.media_type.into();
     r.out.content_encoding = coding.into();
     r.out.content_length = Some(body.len() as u64);
-    Flow::Content(Body::Bytes(body))
+    Flow::Content(ResponseBody::Bytes(body))
 }

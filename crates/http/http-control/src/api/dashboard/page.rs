@@ -2,10 +2,10 @@
 
 use super::data::{Data, Rates};
 use super::format;
-use super::history::{self, Span};
-use super::html::{Markup, Tone, badge};
+use super::history::{self, HistorySpan};
+use super::html::{Markup, Tone, state_badge};
 use super::views::{self, Section, explain};
-use super::{HTML, JSON, Shared, assets, content, explainer, on_thread, origin};
+use super::{DashboardState, HTML, JSON, assets, content, explainer, on_thread, origin};
 use base::clock::{self, Instant};
 use http_engine::variables::find_arg;
 use http_engine::{Flow, HttpPlan, Request};
@@ -33,7 +33,7 @@ pub struct PageState {
     rates: Rates,
     /// For forms, and when it was made.
     token: Option<(Instant, String)>,
-    last: Option<Arc<Rendered>>,
+    last: Option<Arc<RenderedSections>>,
 }
 
 pub struct PageSection {
@@ -44,7 +44,7 @@ pub struct PageSection {
     pub hash: u64,
 }
 
-pub struct Rendered {
+pub struct RenderedSections {
     at: Instant,
     /// The overview with lines of minutes, and of an hour.
     overview: [PageSection; 2],
@@ -59,19 +59,19 @@ fn part(section: Section) -> PageSection {
     PageSection { id: section.id, title: section.title, html, hash: hasher.finish() }
 }
 
-impl Rendered {
+impl RenderedSections {
     /// Returns the sections, with the overview of a span first.
-    pub fn parts(&self, span: Span) -> impl Iterator<Item = &PageSection> {
+    pub fn parts(&self, span: HistorySpan) -> impl Iterator<Item = &PageSection> {
         let overview = match span {
-            Span::Minutes => &self.overview[0],
-            Span::Hour => &self.overview[1],
+            HistorySpan::Minutes => &self.overview[0],
+            HistorySpan::Hour => &self.overview[1],
         };
         std::iter::once(overview).chain(&self.parts)
     }
 }
 
 /// Builds the sections, or returns those of less than a second ago. Called on the API's thread.
-pub fn rendered(shared: &Shared, plan: &Arc<HttpPlan>) -> Arc<Rendered> {
+pub fn rendered_sections(shared: &DashboardState, plan: &Arc<HttpPlan>) -> Arc<RenderedSections> {
     clock::update();
     let now = clock::now();
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,30 +81,31 @@ pub fn rendered(shared: &Shared, plan: &Arc<HttpPlan>) -> Arc<Rendered> {
     }
     state.rates.begin(now);
     let made = state.token.take().filter(|(at, _)| now.micros_since(*at) < TOKEN_AGE.as_micros() as u64);
-    let (_, token) = &*state.token.insert(made.unwrap_or_else(|| (now, origin::token(&shared.location))));
+    let (_, token) = &*state.token.insert(made.unwrap_or_else(|| (now, origin::form_token(&shared.location))));
     let mut data = Data {
         plan,
         inventory: &shared.inventory,
         files: &shared.files,
         writes: shared.writes,
-        history: history::view(Span::Minutes),
+        history: history::view_history(HistorySpan::Minutes),
         rates: &mut state.rates,
         alerts: Vec::new(),
         now: clock::unix_millis(),
         token,
     };
-    let (overview, sections) = views::all(&mut data);
+    let (overview, sections) = views::build_views(&mut data);
     let bad = data.alerts.iter().filter(|alert| alert.tone == Tone::Bad).count();
     let alerts = (bad, data.alerts.len() - bad);
     let overview = overview.map(|body| part(Section { id: "overview", title: "Overview", body }));
-    let rendered = Arc::new(Rendered { at: now, overview, parts: sections.into_iter().map(part).collect(), alerts });
+    let rendered =
+        Arc::new(RenderedSections { at: now, overview, parts: sections.into_iter().map(part).collect(), alerts });
     state.last = Some(rendered.clone());
     rendered
 }
 
 /// Writes sections as JSON: all, or those whose hash differs from `known`, which is brought up to date. `None`: nothing
 /// has changed.
-pub fn update(rendered: &Rendered, span: Span, known: &mut Vec<u64>) -> Option<String> {
+pub fn update_json(rendered: &RenderedSections, span: HistorySpan, known: &mut Vec<u64>) -> Option<String> {
     let old = std::mem::take(known);
     let mut sections = serde_json::Map::new();
     let mut order = Vec::new();
@@ -120,14 +121,16 @@ pub fn update(rendered: &Rendered, span: Span, known: &mut Vec<u64>) -> Option<S
     (!sections.is_empty()).then(|| changed.to_string())
 }
 
-pub fn span(r: &Request) -> Span {
-    if find_arg(&r.target.args, b"span") == Some(b"hour") { Span::Hour } else { Span::Minutes }
+pub fn query_span(r: &Request) -> HistorySpan {
+    if find_arg(&r.target.args, b"span") == Some(b"hour") { HistorySpan::Hour } else { HistorySpan::Minutes }
 }
 
 /// Answers with all sections as JSON, for clients that cannot keep a stream.
-pub async fn data(r: &mut Request, shared: Arc<Shared>) -> Flow {
-    let (plan, span) = (r.plan().clone(), span(r));
-    let done = on_thread(move || update(&rendered(&shared, &plan), span, &mut Vec::new()).unwrap_or_default()).await;
+pub async fn respond_data(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
+    let (plan, span) = (r.plan().clone(), query_span(r));
+    let done =
+        on_thread(move || update_json(&rendered_sections(&shared, &plan), span, &mut Vec::new()).unwrap_or_default())
+            .await;
     match done {
         Ok(text) => content(r, 200, JSON, text),
         Err(status) => Flow::Status(status),
@@ -136,7 +139,7 @@ pub async fn data(r: &mut Request, shared: Arc<Shared>) -> Flow {
 
 #[derive(Default)]
 pub struct Extra {
-    span: Span,
+    span: HistorySpan,
     message: Option<(Tone, String)>,
     url: String,
     told: Option<Result<Value, String>>,
@@ -162,12 +165,12 @@ async fn explained(url: &str) -> Result<Value, String> {
 }
 
 /// `explain=URL` explains a URL.
-pub async fn page(r: &mut Request, shared: Arc<Shared>) -> Flow {
-    let mut extra = Extra { span: span(r), ..Extra::default() };
+pub async fn respond_page(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
+    let mut extra = Extra { span: query_span(r), ..Extra::default() };
     if let Some(value) = find_arg(&r.target.args, b"explain") {
         let mut plain = Vec::with_capacity(value.len());
         let value: Vec<u8> = value.iter().map(|c| if *c == b'+' { b' ' } else { *c }).collect();
-        http_engine::path::unescape(&value, &mut plain);
+        http_engine::path::unescape_path(&value, &mut plain);
         extra.url = String::from_utf8_lossy(&plain).trim().to_string();
         if extra.url.starts_with('/') {
             // A path is one of the host that shows this page.
@@ -184,21 +187,21 @@ pub async fn page(r: &mut Request, shared: Arc<Shared>) -> Flow {
             explained(&extra.url).await
         });
     }
-    show(r, shared, 200, extra).await
+    show_page(r, shared, 200, extra).await
 }
 
-pub async fn show(r: &mut Request, shared: Arc<Shared>, status: u16, extra: Extra) -> Flow {
+pub async fn show_page(r: &mut Request, shared: Arc<DashboardState>, status: u16, extra: Extra) -> Flow {
     let plan = r.plan().clone();
-    match on_thread(move || document(&shared, &rendered(&shared, &plan), &extra)).await {
+    match on_thread(move || document(&shared, &rendered_sections(&shared, &plan), &extra)).await {
         Ok(html) => content(r, status, HTML, html),
         Err(status) => Flow::Status(status),
     }
 }
 
-fn document(shared: &Shared, rendered: &Rendered, extra: &Extra) -> String {
+fn document(shared: &DashboardState, rendered: &RenderedSections, extra: &Extra) -> String {
     let life = Lifecycle::now();
     let version = &*assets::VERSION;
-    let span = if extra.span == Span::Hour { "hour" } else { "minutes" };
+    let span = if extra.span == HistorySpan::Hour { "hour" } else { "minutes" };
     let head = Markup::new()
         .raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>Tidegate</title>")
         .raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">")
@@ -219,21 +222,23 @@ fn document(shared: &Shared, rendered: &Rendered, extra: &Extra) -> String {
         .raw(" · configuration ")
         .text(life.loads)
         .raw(" since ")
-        .text(format::time(life.loaded_at))
+        .text(format::format_time(life.loaded_at))
         .raw(" · process ")
         .text(std::process::id())
         .raw(if shared.writes { " · <b>changes allowed</b>" } else { " · read-only" })
         .raw("</p><p class=\"live\"><span id=\"live\" role=\"status\">")
-        .text(format::time(clock::unix_millis()))
+        .text(format::format_time(clock::unix_millis()))
         .raw("</span> <a id=\"again\" href=\"./")
-        .raw(if extra.span == Span::Hour { "?span=hour" } else { "" })
+        .raw(if extra.span == HistorySpan::Hour { "?span=hour" } else { "" })
         .raw("\">Refresh</a></p></header><nav aria-label=\"Sections\"><ul>");
     let links = rendered.parts(extra.span).map(|part| (part.id, part.title)).chain([("explain", "Explain a URL")]);
     let nav = facts
         .each(links, |(id, title)| Markup::new().raw("<li><a href=\"#").raw(id).raw("\">").raw(title).raw("</a></li>"));
     let main = nav.raw("</ul></nav><main id=\"main\">");
     let main = match &extra.message {
-        Some((tone, text)) => main.raw("<p class=\"message\" role=\"alert\">").add(badge(*tone, text)).raw("</p>"),
+        Some((tone, text)) => {
+            main.raw("<p class=\"message\" role=\"alert\">").add(state_badge(*tone, text)).raw("</p>")
+        }
         None => main.raw("<p class=\"message\" role=\"alert\" hidden></p>"),
     };
     let mut out = main.into_string();
@@ -245,13 +250,14 @@ fn document(shared: &Shared, rendered: &Rendered, extra: &Extra) -> String {
         out.push_str("</div></section>");
     }
     let explain = Markup::new().raw("<section id=\"explain\"><h2>Explain a URL</h2>");
-    let explain = explain.add(explain::body(&extra.url, extra.told.as_ref())).raw("</section></main></body></html>\n");
+    let explain =
+        explain.add(explain::explain_body(&extra.url, extra.told.as_ref())).raw("</section></main></body></html>\n");
     out.push_str(&explain.into_string());
     out
 }
 
 /// Forgets the built sections, so that the next look shows a change.
-pub fn forget(shared: &Shared) {
+pub fn forget_sections(shared: &DashboardState) {
     let mut state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
     state.last = None;
 }

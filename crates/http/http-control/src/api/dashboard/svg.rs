@@ -1,6 +1,6 @@
 //! Small line charts.
 
-use super::history::Span;
+use super::history::HistorySpan;
 use super::html::Markup;
 use std::fmt::Write as _;
 
@@ -13,7 +13,12 @@ fn highest_of(lines: &[&[f32]]) -> f32 {
 
 /// Draws lines with their scale: 0 and the highest value, which `show` writes, and the period. The label of the
 /// drawing says the same to readers who do not see it.
-pub fn chart(lines: &[&[f32]], label: impl std::fmt::Display, span: Span, show: impl Fn(f64) -> String) -> Markup {
+pub fn draw_chart(
+    lines: &[&[f32]],
+    label: impl std::fmt::Display,
+    span: HistorySpan,
+    show: impl Fn(f64) -> String,
+) -> Markup {
     let highest = highest_of(lines);
     let top = if highest > 0.0 { show(f64::from(highest)) } else { String::new() };
     let open = Markup::new().raw("<div class=\"chart\"><span class=\"top\" aria-hidden=\"true\">").text(top);
@@ -93,7 +98,7 @@ mod tests {
         assert_eq!(area(&[f32::NAN, 10.0, 0.0], 10.0), "M60 30L60 1.5L120 28.5L120 30Z");
         let svg = sparkline(&[&[1.0, 2.0]], "a \"label\"").into_string();
         assert!(svg.contains("aria-label=\"a &quot;label&quot;\""), "{svg}");
-        let chart = chart(&[&[1.0, f32::NAN, 2.0]], "", Span::Hour, |v| format!("{v}/s")).into_string();
+        let chart = draw_chart(&[&[1.0, f32::NAN, 2.0]], "", HistorySpan::Hour, |v| format!("{v}/s")).into_string();
         for part in [">2/s</span>", ">0</span>", ">1\u{a0}h ago</span>", ">now</span>"] {
             assert!(chart.contains(part), "{part}: {chart}");
         }

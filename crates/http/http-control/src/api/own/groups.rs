@@ -1,7 +1,7 @@
 //! `PUT /tidegate/1/upstreams`: the servers of several groups at once.
 
 use super::super::answer::{ApiError, ApiResponse};
-use super::super::ask::Ask;
+use super::super::ask::ApiRequest;
 use super::super::servers::replace_all;
 use crate::shared::status_tree::Side;
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ fn groups(value: Value) -> Result<Vec<(Side, String, Value)>, ApiError> {
 /// # Errors
 /// As a change of the first group that is refused, whose name the text begins with: nothing has changed, unless a state file could not
 /// be written.
-pub fn replace(ask: &Ask) -> Result<ApiResponse, ApiError> {
+pub fn replace_groups(ask: &ApiRequest) -> Result<ApiResponse, ApiError> {
     let all = groups(ask.json()?)?;
     for is_rehearsal in [true, false] {
         if !is_rehearsal && ask.dry_run {

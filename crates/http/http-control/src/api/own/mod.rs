@@ -6,21 +6,21 @@
 mod groups;
 mod state;
 
-pub use state::renewal;
+pub use state::parse_renewal;
 
 use super::answer::{ApiError, ApiResponse};
-use super::ask::{Ask, Verb};
-use super::configuration::{Attachment, ConfigRequest, Configuration, Refusal, Terms, current};
+use super::ask::{ApiRequest, Verb};
+use super::configuration::{Attachment, ConfigRefusal, ConfigRequest, Configuration, Terms, current};
 use super::origin::OwnNames;
 use super::{ConfigAccess, on_thread};
-use crate::shared::status_tree::time;
+use crate::shared::status_tree::iso_time;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_engine::Request;
 use http_upstream::body_store;
 use net::pool::{Pool, PoolSpec};
-use observe::Level;
+use observe::Severity;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ const NAMES: &[&str] = &["caches", "certificates", "config", "logs", "stores", "
 const CONFIG_NAMES: &[&str] = &["tree", "plan", "files", "generations"];
 
 /// Returns the path below `/tidegate`, if the path is one.
-pub fn below(path: &str) -> Option<&str> {
+pub fn path_below(path: &str) -> Option<&str> {
     let path = path.strip_prefix('/').unwrap_or(path);
     path.strip_prefix("tidegate").filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -67,7 +67,7 @@ pub fn below(path: &str) -> Option<&str> {
 ///
 /// # Errors
 /// `UnknownVersion`, `PathNotFound`.
-pub fn parse(path: &str) -> Result<OwnPoint<'_>, ApiError> {
+pub fn parse_point(path: &str) -> Result<OwnPoint<'_>, ApiError> {
     let mut parts: Vec<&str> = path.split('/').skip(1).collect();
     if parts.last().is_some_and(|last| last.is_empty()) {
         parts.pop();
@@ -96,14 +96,14 @@ pub fn parse(path: &str) -> Result<OwnPoint<'_>, ApiError> {
     })
 }
 
-impl From<Refusal> for ApiError {
-    fn from(refusal: Refusal) -> ApiError {
+impl From<ConfigRefusal> for ApiError {
+    fn from(refusal: ConfigRefusal) -> ApiError {
         ApiError { more: refusal.complaints, ..ApiError::new(refusal.status, refusal.code, refusal.text) }
     }
 }
 
 /// Parses `If-Match`: `*`, or numbers of generations. A value that is none of these matches nothing.
-fn terms(ask: &Ask) -> Terms {
+fn terms(ask: &ApiRequest) -> Terms {
     let if_match = ask.if_match.as_deref().map(str::trim).filter(|text| *text != "*").map(|text| {
         let number = |one: &str| one.trim().trim_matches('"').parse().ok();
         text.split(',').take(MATCHES_MAX).filter_map(number).collect()
@@ -116,7 +116,7 @@ fn terms(ask: &Ask) -> Terms {
 ///
 /// # Errors
 /// `JsonError`, `ConfigFormatError`.
-pub fn sent(body: &[u8], terms: Terms) -> Result<ConfigRequest, ApiError> {
+pub fn config_request(body: &[u8], terms: Terms) -> Result<ConfigRequest, ApiError> {
     // No configuration begins with a brace.
     if body.iter().find(|c| !c.is_ascii_whitespace()) != Some(&b'{') {
         return match body {
@@ -178,11 +178,11 @@ fn sent_attachments(value: Value) -> Result<BTreeMap<String, Attachment>, ApiErr
 ///
 /// # Errors
 /// `JsonError`, `LevelFormatError`.
-pub fn level(body: &[u8]) -> Result<Option<u8>, ApiError> {
+pub fn parse_level(body: &[u8]) -> Result<Option<u8>, ApiError> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let wrong = || {
-        let names: Vec<&str> = Level::ALL.iter().map(|level| level.name()).collect();
+        let names: Vec<&str> = Severity::ALL.iter().map(|level| level.name()).collect();
         ApiError::new(
             400,
             "LevelFormatError",
@@ -193,7 +193,7 @@ pub fn level(body: &[u8]) -> Result<Option<u8>, ApiError> {
     match all.get("level").ok_or_else(wrong)? {
         Value::Null => Ok(None),
         Value::String(name) => {
-            let found = Level::ALL.iter().find(|level| level.name() == name).ok_or_else(wrong)?;
+            let found = Severity::ALL.iter().find(|level| level.name() == name).ok_or_else(wrong)?;
             Ok(Some(*found as u8))
         }
         _ => Err(wrong()),
@@ -205,7 +205,7 @@ fn with_times(value: &mut Value) {
         Value::Object(all) => {
             for name in ["at", "loaded_at"] {
                 if let Some(ms) = all.get(name).and_then(Value::as_u64) {
-                    all.insert(name.into(), json!(time(ms)));
+                    all.insert(name.into(), json!(iso_time(ms)));
                 }
             }
         }
@@ -236,13 +236,18 @@ pub struct OwnAccess {
 ///
 /// # Errors
 /// The refusal; a status of 444 or 499 has no response.
-pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) -> Result<ApiResponse, ApiError> {
+pub async fn answer_own(
+    r: &mut Request,
+    mut ask: ApiRequest,
+    path: &str,
+    own: &OwnAccess,
+) -> Result<ApiResponse, ApiError> {
     let access = own.config;
     if !own.names.has(&r.target.host) {
         let words = "the host is neither an address nor localhost nor a name of this server: add it to \"server_name\"";
         return Err(ApiError::new(421, "UnknownHost", words));
     }
-    let point = parse(path)?;
+    let point = parse_point(path)?;
     let is_config = match point {
         OwnPoint::Config | OwnPoint::Tree | OwnPoint::Plan | OwnPoint::Files | OwnPoint::Generations => true,
         OwnPoint::Generation(_) => true,
@@ -287,33 +292,33 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         (Verb::Get, OwnPoint::Logs) => read(move || Ok(config.logs())).await,
         (Verb::Get, OwnPoint::Caches) => {
             let plan = r.plan().clone();
-            read(move || Ok(state::caches(&plan))).await
+            read(move || Ok(state::list_caches(&plan))).await
         }
         (Verb::Delete, OwnPoint::Cache(name)) => {
             let (plan, name, key) = (r.plan().clone(), name.to_string(), ask.key.take());
-            on_thread(move || state::purge(&plan, &name, key.as_deref())).await.map_err(|_| busy())?
+            on_thread(move || state::purge_cache(&plan, &name, key.as_deref())).await.map_err(|_| busy())?
         }
         (Verb::Get, OwnPoint::Certificates) => {
             let (plan, files) = (r.plan().clone(), own.files.clone());
-            read(move || Ok(state::certificates(&plan, &files))).await
+            read(move || Ok(state::list_certificates(&plan, &files))).await
         }
         (Verb::Post, OwnPoint::Certificates) => {
             let body =
                 body_store::read_small(r).await.map_err(|status| body_error(status, "client_body_buffer_size"))?;
-            let (plan, name) = (r.plan().clone(), state::renewal(&body)?);
-            on_thread(move || state::renew(&plan, &name)).await.map_err(|_| busy())?
+            let (plan, name) = (r.plan().clone(), state::parse_renewal(&body)?);
+            on_thread(move || state::renew_certificates(&plan, &name)).await.map_err(|_| busy())?
         }
-        (Verb::Get, OwnPoint::Stores) => Ok(ApiResponse::json(&state::stores())),
+        (Verb::Get, OwnPoint::Stores) => Ok(ApiResponse::json(&state::list_stores())),
         (Verb::Get, OwnPoint::Generations) => asked(r, &config, ConfigRequest::List, false).await,
         (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, ConfigRequest::Show(number), false).await,
         (Verb::Put, OwnPoint::Upstreams) => {
             ask.body = long_body(r).await?;
-            on_thread(move || groups::replace(&ask)).await.map_err(|_| busy())?
+            on_thread(move || groups::replace_groups(&ask)).await.map_err(|_| busy())?
         }
         (Verb::Post | Verb::Put, OwnPoint::Config) => {
             ask.body = long_body(r).await?;
             let terms = terms(&ask);
-            let what = slowly(move || sent(&ask.body, terms)).await??;
+            let what = slowly(move || config_request(&ask.body, terms)).await??;
             asked(r, &config, what, true).await
         }
         (Verb::Post, OwnPoint::Generation(number)) => {
@@ -322,7 +327,7 @@ pub async fn answer(r: &mut Request, mut ask: Ask, path: &str, own: &OwnAccess) 
         (Verb::Patch | Verb::Put, OwnPoint::Logs) => {
             let body =
                 body_store::read_small(r).await.map_err(|status| body_error(status, "client_body_buffer_size"))?;
-            let level = level(&body)?;
+            let level = parse_level(&body)?;
             asked(r, &config, ConfigRequest::Level(level), true).await?;
             read(move || Ok(config.logs())).await
         }
@@ -361,7 +366,7 @@ async fn slowly<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> 
     }
 }
 
-async fn read(work: impl FnOnce() -> Result<Value, Refusal> + Send + 'static) -> Result<ApiResponse, ApiError> {
+async fn read(work: impl FnOnce() -> Result<Value, ConfigRefusal> + Send + 'static) -> Result<ApiResponse, ApiError> {
     Ok(shown(slowly(work).await??))
 }
 
@@ -390,7 +395,7 @@ async fn asked(
     }
     if changes && let Some(generation) = value.get("generation").filter(|_| value.get("previous").is_some()) {
         let by = r.connection().peer_text();
-        r.log(Level::Notice, format_args!("api: configuration {generation} is in force, sent from {by}"));
+        r.log(Severity::Notice, format_args!("api: configuration {generation} is in force, sent from {by}"));
     }
     Ok(shown(value))
 }
@@ -413,7 +418,7 @@ mod tests {
             ("/1/upstreams", OwnPoint::Upstreams),
             ("/1/stores", OwnPoint::Stores),
         ] {
-            assert_eq!(parse(path), Ok(want), "{path}");
+            assert_eq!(parse_point(path), Ok(want), "{path}");
         }
         for (path, want) in [
             ("/2/config", "UnknownVersion"),
@@ -423,18 +428,19 @@ mod tests {
             ("/1/config/generations/99999999999999999999", "ConfigNotFound"),
             ("/1/config//tree", "PathNotFound"),
         ] {
-            assert_eq!(parse(path).map_err(|refused| refused.code), Err(want), "{path}");
+            assert_eq!(parse_point(path).map_err(|refused| refused.code), Err(want), "{path}");
         }
         assert_eq!(
-            (below("/tidegate/1"), below("tidegate"), below("/tidegates"), below("/9")),
+            (path_below("/tidegate/1"), path_below("tidegate"), path_below("/tidegates"), path_below("/9")),
             (Some("/1"), Some(""), None, None)
         );
     }
 
     #[test]
     fn bodies_are_a_main_file_or_an_object_of_files() {
-        let sent =
-            |text: &str| sent(text.as_bytes(), Terms::default()).map_err(|refused| (refused.status, refused.code));
+        let sent = |text: &str| {
+            config_request(text.as_bytes(), Terms::default()).map_err(|refused| (refused.status, refused.code))
+        };
         assert_eq!(sent("events {}"), Ok(ConfigRequest::Main(b"events {}".to_vec(), Terms::default())));
         let files = BTreeMap::from([("a".to_string(), b"x;".to_vec())]);
         for text in [r#"{"a": "x;"}"#, r#" {"files": {"a": "x;"}, "generation": 3}"#] {
@@ -464,10 +470,10 @@ mod tests {
 
     #[test]
     fn levels_have_names() {
-        assert_eq!(level(br#"{"level": "debug"}"#).ok(), Some(Some(Level::Debug as u8)));
-        assert_eq!(level(br#"{"level": null}"#).ok(), Some(None));
+        assert_eq!(parse_level(br#"{"level": "debug"}"#).ok(), Some(Some(Severity::Debug as u8)));
+        assert_eq!(parse_level(br#"{"level": null}"#).ok(), Some(None));
         for wrong in [r#"{"level": "loud"}"#, "{}", "[]", r#"{"level": 3}"#, r#"{"level": "info", "x": 1}"#, "x"] {
-            assert!(level(wrong.as_bytes()).is_err(), "{wrong}");
+            assert!(parse_level(wrong.as_bytes()).is_err(), "{wrong}");
         }
     }
 }

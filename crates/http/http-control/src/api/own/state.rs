@@ -3,7 +3,7 @@
 use super::super::answer::{ApiError, ApiResponse};
 use super::super::certificates;
 use crate::shared::acme_state::AcmeRenewals;
-use crate::shared::status_tree::time;
+use crate::shared::status_tree::iso_time;
 use http_engine::HttpPlan;
 use http_upstream::caching::paths::CachePaths;
 use http_upstream::caching::session::purge_key;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// Bytes of a key of a purge; the limit of `*_cache_purge` applies to requests.
 const KEY_BYTES_MAX: usize = 65_536;
 
-pub fn caches(plan: &HttpPlan) -> Value {
+pub fn list_caches(plan: &HttpPlan) -> Value {
     let all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
     let one = |path: &std::sync::Arc<http_upstream::caching::paths::CachePath>| {
         let zone = &path.zone;
@@ -31,12 +31,12 @@ pub fn caches(plan: &HttpPlan) -> Value {
 }
 
 /// Lists the stores of `shared_store`: one, and another one while a reload replaces it.
-pub fn stores() -> Value {
+pub fn list_stores() -> Value {
     let one = |(address, state): (String, StoreState)| {
         json!({
             "address": address,
             "connected": state.is_connected,
-            "since": if state.since == 0 { Value::Null } else { json!(time(state.since)) },
+            "since": if state.since == 0 { Value::Null } else { json!(iso_time(state.since)) },
             "last_failure": state.last_failure,
             "failures": state.failures,
             "nodes": state.nodes,
@@ -59,7 +59,7 @@ pub fn stores() -> Value {
 ///
 /// # Errors
 /// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `InternalError`.
-pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiResponse, ApiError> {
+pub fn purge_cache(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiResponse, ApiError> {
     let mut all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
     let Some(path) = all.find(|path| path.zone.name == name) else {
         return Err(ApiError::new(404, "CacheNotFound", "cache not found"));
@@ -71,21 +71,21 @@ pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiRespon
     match purge_key(path, key.as_bytes()) {
         Ok(true) => Ok(ApiResponse::done()),
         Ok(false) => Err(ApiError::new(404, "CacheKeyNotFound", "there is no entry of this key")),
-        Err(e) => Err(ApiError::internal(format!("the purge could not be noted {}", observe::os(&e)))),
+        Err(e) => Err(ApiError::internal(format!("the purge could not be noted {}", observe::os_error(&e)))),
     }
 }
 
-pub fn certificates(plan: &HttpPlan, files: &[PathBuf]) -> Value {
+pub fn list_certificates(plan: &HttpPlan, files: &[PathBuf]) -> Value {
     base::clock::update();
     let now = i64::try_from(base::clock::unix_millis() / 1000).unwrap_or(0);
-    certificates::all(plan, files).iter().map(|one| one.json(now)).collect()
+    certificates::list_certificates(plan, files).iter().map(|one| one.json(now)).collect()
 }
 
 /// Parses `{"renew": "NAME"}`.
 ///
 /// # Errors
 /// `JsonError`, `CertificateFormatError`.
-pub fn renewal(body: &[u8]) -> Result<String, ApiError> {
+pub fn parse_renewal(body: &[u8]) -> Result<String, ApiError> {
     let value: Value =
         serde_json::from_slice(body).map_err(|e| ApiError::new(415, "JsonError", format!("json error: {e}")))?;
     let name = value.as_object().filter(|all| all.len() == 1).and_then(|all| all.get("renew")?.as_str());
@@ -99,7 +99,7 @@ pub fn renewal(body: &[u8]) -> Result<String, ApiError> {
 ///
 /// # Errors
 /// `CertificateNotFound`, `InternalError`.
-pub fn renew(plan: &HttpPlan, name: &str) -> Result<ApiResponse, ApiError> {
+pub fn renew_certificates(plan: &HttpPlan, name: &str) -> Result<ApiResponse, ApiError> {
     let asked = plan.ext::<AcmeRenewals>().map(|renewals| (renewals.0)(plan, name)).unwrap_or_default();
     if asked.is_empty() {
         let words = format!("no certificate with the name \"{name}\" is ordered by ACME");
@@ -107,7 +107,8 @@ pub fn renew(plan: &HttpPlan, name: &str) -> Result<ApiResponse, ApiError> {
     }
     let mut names = Vec::new();
     for (identifiers, result) in asked {
-        result.map_err(|e| ApiError::internal(format!("the order could not be requested {}", observe::os(&e))))?;
+        result
+            .map_err(|e| ApiError::internal(format!("the order could not be requested {}", observe::os_error(&e))))?;
         names.push(identifiers);
     }
     Ok(ApiResponse::of(202, &json!({ "renew": names })))

@@ -1,21 +1,21 @@
 //! Groups and their servers.
 
-use super::zones::responses;
-use super::{Side, time};
+use super::zones::responses_object;
+use super::{Side, iso_time};
 use metrics::{BOUNDS_MICROS, Reading, Times, peer as row};
 use serde_json::{Map, Value, json};
-use session_engine::inventory::{AreaInventory, Listed};
+use session_engine::inventory::{AreaInventory, ListedGroup};
 use std::sync::Arc;
-use upstream::{Checked, Peer, Source, Timed};
+use upstream::{CheckState, Peer, ServerSource, TimedRecord};
 
 /// With a zone, by name.
-pub fn all(area: &AreaInventory, side: Side, version: u32) -> Map<String, Value> {
+pub fn all_groups(area: &AreaInventory, side: Side, version: u32) -> Map<String, Value> {
     let groups = area.groups();
     let zoned = groups.iter().filter(|listed| listed.zone.is_some());
-    zoned.map(|listed| (listed.group.name.clone(), shown(listed, side, version))).collect()
+    zoned.map(|listed| (listed.group.name.clone(), show_group(listed, side, version))).collect()
 }
 
-pub fn shown(listed: &Listed, side: Side, version: u32) -> Value {
+pub fn show_group(listed: &ListedGroup, side: Side, version: u32) -> Value {
     let group = &listed.group;
     let mut peers: Vec<Arc<Peer>> = group.members().all().cloned().collect();
     peers.sort_by_key(|peer| peer.number);
@@ -41,14 +41,14 @@ fn state(peer: &Peer) -> &'static str {
     match peer.checks_say() {
         _ if peer.spec.down => "down",
         _ if peer.spec.drain => "draining",
-        Checked::Unhealthy => "unhealthy",
-        Checked::Unknown => "checking",
-        Checked::Healthy if peer.is_ejected(now) || peer.failing(now) => "unavail",
-        Checked::Healthy => "up",
+        CheckState::Unhealthy => "unhealthy",
+        CheckState::Unknown => "checking",
+        CheckState::Healthy if peer.is_ejected(now) || peer.failing(now) => "unavail",
+        CheckState::Healthy => "up",
     }
 }
 
-fn server(listed: &Listed, peer: &Peer, side: Side, version: u32) -> Value {
+fn server(listed: &ListedGroup, peer: &Peer, side: Side, version: u32) -> Value {
     let (spec, history) = (&peer.spec, peer.history());
     let outages = history.outages();
     let lasting = if outages.lasts { base::clock::unix_millis().saturating_sub(outages.start) } else { 0 };
@@ -66,7 +66,7 @@ fn server(listed: &Listed, peer: &Peer, side: Side, version: u32) -> Value {
     }
     let lines = listed.group.lines();
     let line = lines.iter().find(|entry| entry.number == peer.line);
-    if let Some(Source::Resolved { service: Some(service), .. }) = line.map(|entry| &entry.line.source) {
+    if let Some(ServerSource::Resolved { service: Some(service), .. }) = line.map(|entry| &entry.line.source) {
         put("service", json!(service));
     }
     if let Some(zone) = peer.zone() {
@@ -79,10 +79,10 @@ fn server(listed: &Listed, peer: &Peer, side: Side, version: u32) -> Value {
     put("unavail", json!(outages.count));
     put("downtime", json!(outages.ended_ms + lasting));
     if outages.start > 0 {
-        put("downstart", json!(time(outages.start)));
+        put("downstart", json!(iso_time(outages.start)));
     }
     if let Some(at) = history.selected() {
-        put("selected", json!(time(at)));
+        put("selected", json!(iso_time(at)));
     }
     let checks = history.checks();
     let mut health = Map::new();
@@ -93,12 +93,12 @@ fn server(listed: &Listed, peer: &Peer, side: Side, version: u32) -> Value {
         health.insert("last_passed".into(), json!(passed));
     }
     put("health_checks", Value::Object(health));
-    let times: &[(&str, Timed)] = match side {
-        Side::Http => &[("header_time", Timed::Header), ("response_time", Timed::Response)],
+    let times: &[(&str, TimedRecord)] = match side {
+        Side::Http => &[("header_time", TimedRecord::Header), ("response_time", TimedRecord::Response)],
         Side::Stream => &[
-            ("connect_time", Timed::Connect),
-            ("first_byte_time", Timed::FirstByte),
-            ("response_time", Timed::Response),
+            ("connect_time", TimedRecord::Connect),
+            ("first_byte_time", TimedRecord::FirstByte),
+            ("response_time", TimedRecord::Response),
         ],
     };
     for (name, what) in times {
@@ -113,7 +113,7 @@ fn counts(zone: &Reading<row::Of>, side: Side, version: u32, put: &mut dyn FnMut
     match side {
         Side::Http => {
             put("requests", json!(zone.count(row::REQUESTS)));
-            put("responses", responses(zone, row::RESPONSES, version));
+            put("responses", responses_object(zone, row::RESPONSES, version));
             if version >= 9 {
                 put("response_time_hist", histogram(&zone.times(row::RESPONSE)));
             }

@@ -23,7 +23,7 @@ impl Side {
 }
 
 /// ISO 8601, UTC, with milliseconds; from milliseconds since 1970.
-pub fn time(ms: u64) -> String {
+pub fn iso_time(ms: u64) -> String {
     let text = observe::clock::iso8601(i64::try_from(ms / 1000).unwrap_or(0), 0);
     let text = String::from_utf8_lossy(&text);
     format!("{}.{:03}Z", text.get(..19).unwrap_or_default(), ms % 1000)
@@ -35,6 +35,6 @@ mod tests {
 
     #[test]
     fn times_have_milliseconds() {
-        assert_eq!(time(1_656_415_544_067), "2022-06-28T11:25:44.067Z");
+        assert_eq!(iso_time(1_656_415_544_067), "2022-06-28T11:25:44.067Z");
     }
 }

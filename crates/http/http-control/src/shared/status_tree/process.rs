@@ -1,6 +1,6 @@
 //! The process: version, connections, requests, handshakes.
 
-use super::time;
+use super::iso_time;
 use metrics::{Lifecycle, TlsFailure, VerifyFailure, process};
 use serde_json::{Map, Value, json};
 use session_engine::NGINX_VERSION;
@@ -9,7 +9,7 @@ use session_engine::NGINX_VERSION;
 const BUILD: &str = concat!("tidegate-r36 (", env!("CARGO_PKG_VERSION"), ")");
 
 /// `local`: the address that accepted the connection.
-pub fn nginx(local: &str) -> Value {
+pub fn nginx_object(local: &str) -> Value {
     let life = Lifecycle::now();
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     // (The colon of a port stays with the address, as in nginx: only the address is told.)
@@ -22,18 +22,18 @@ pub fn nginx(local: &str) -> Value {
         "build": BUILD,
         "address": address,
         "generation": life.loads,
-        "load_timestamp": time(life.loaded_at),
-        "timestamp": time(base::clock::unix_millis()),
+        "load_timestamp": iso_time(life.loaded_at),
+        "timestamp": iso_time(base::clock::unix_millis()),
         "pid": std::process::id(),
         "ppid": parent,
     })
 }
 
-pub fn processes() -> Value {
+pub fn processes_object() -> Value {
     json!({ "respawned": Lifecycle::now().respawned })
 }
 
-pub fn connections() -> Value {
+pub fn connections_object() -> Value {
     let accepted = process::CONNECTIONS_ACCEPTED.since_reset();
     let sessions = process::STREAM_SESSIONS.sum() + process::MAIL_SESSIONS.sum();
     let (reading, writing) = (process::CONNECTIONS_READING.sum(), process::CONNECTIONS_WRITING.sum());
@@ -46,14 +46,14 @@ pub fn connections() -> Value {
     })
 }
 
-pub fn requests() -> Value {
+pub fn requests_object() -> Value {
     let ended = process::HTTP_RESPONSES.sum() + process::HTTP_DISCARDED.sum();
     let current = process::HTTP_REQUESTS.sum().saturating_sub(ended);
     json!({ "total": process::HTTP_REQUESTS.since_reset(), "current": current })
 }
 
 /// Handshakes of a server or of the process: `failures` and `verify` count by reason.
-pub fn handshakes(
+pub fn handshakes_object(
     version: u32,
     (done, reused): (u64, u64),
     failures: impl Fn(TlsFailure) -> u64,
@@ -86,9 +86,9 @@ pub fn handshakes(
     Value::Object(all)
 }
 
-pub fn ssl(version: u32) -> Value {
+pub fn ssl_object(version: u32) -> Value {
     let counts = (process::TLS_HANDSHAKES.since_reset(), process::TLS_SESSION_REUSES.since_reset());
     let failures = |reason: TlsFailure| process::TLS_FAILURES.since_reset_at(reason as usize);
     let verify = |reason: VerifyFailure| process::TLS_VERIFY_FAILURES.since_reset_at(reason as usize);
-    handshakes(version, counts, failures, verify)
+    handshakes_object(version, counts, failures, verify)
 }

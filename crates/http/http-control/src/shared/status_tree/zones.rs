@@ -1,30 +1,30 @@
 //! Zones: servers, locations, caches, limits, resolvers, memory.
 
-use super::process::handshakes;
-use metrics::{Counter, Reading, Tabled};
+use super::process::handshakes_object;
+use metrics::{Counter, MetricTable, Reading};
 use metrics::{cache, limit_conn, limit_req, location_zone, resolver, server_zone, stream_zone};
 use serde_json::{Map, Value, json};
 use session_engine::inventory::Inventory;
 use std::collections::BTreeMap;
 
 /// Returns the zones of a set whose name is accepted, by name.
-pub fn all<S: Tabled>(
+pub fn all_zones<S: MetricTable>(
     show: fn(&Reading<S>, u32) -> Value,
     version: u32,
     has: impl Fn(&str) -> bool,
 ) -> Map<String, Value> {
     let named = |zone: Reading<S>| (zone.labels.first().cloned().unwrap_or_default(), show(&zone, version));
-    metrics::readings::<S>().into_iter().map(named).filter(|(name, _)| has(name)).collect()
+    metrics::zone_readings::<S>().into_iter().map(named).filter(|(name, _)| has(name)).collect()
 }
 
 /// Returns a counter's counts by the names of its label values.
-fn by_name<S: Tabled>(zone: &Reading<S>, counter: Counter<S>, names: &[&str]) -> Map<String, Value> {
+fn by_name<S: MetricTable>(zone: &Reading<S>, counter: Counter<S>, names: &[&str]) -> Map<String, Value> {
     let count = |(index, name): (usize, &&str)| ((*name).to_string(), json!(zone.count_at(counter, index)));
     names.iter().enumerate().map(count).collect()
 }
 
 /// Returns the responses by class and by code, and their total.
-pub fn responses<S: Tabled>(zone: &Reading<S>, counter: Counter<S>, version: u32) -> Value {
+pub fn responses_object<S: MetricTable>(zone: &Reading<S>, counter: Counter<S>, version: u32) -> Value {
     let mut all = by_name(zone, counter, &["1xx", "2xx", "3xx", "4xx", "5xx"]);
     if version >= 7 {
         let codes: &BTreeMap<u16, u64> = zone.codes();
@@ -35,11 +35,11 @@ pub fn responses<S: Tabled>(zone: &Reading<S>, counter: Counter<S>, version: u32
     Value::Object(all)
 }
 
-pub fn server(zone: &Reading<server_zone::Of>, version: u32) -> Value {
+pub fn server_object(zone: &Reading<server_zone::Of>, version: u32) -> Value {
     let mut value = json!({
         "processing": zone.level(server_zone::PROCESSING),
         "requests": zone.count(server_zone::REQUESTS),
-        "responses": responses(zone, server_zone::RESPONSES, version),
+        "responses": responses_object(zone, server_zone::RESPONSES, version),
         "discarded": zone.count(server_zone::DISCARDED),
         "received": zone.count(server_zone::RECEIVED),
         "sent": zone.count(server_zone::SENT),
@@ -48,15 +48,15 @@ pub fn server(zone: &Reading<server_zone::Of>, version: u32) -> Value {
         let counts = (zone.count(server_zone::TLS_HANDSHAKES), zone.count(server_zone::TLS_REUSES));
         let failures = |reason| zone.count_at(server_zone::TLS_FAILURES, reason as usize);
         let verify = |reason| zone.count_at(server_zone::TLS_VERIFY_FAILURES, reason as usize);
-        all.insert("ssl".into(), handshakes(version, counts, failures, verify));
+        all.insert("ssl".into(), handshakes_object(version, counts, failures, verify));
     }
     value
 }
 
-pub fn location(zone: &Reading<location_zone::Of>, version: u32) -> Value {
+pub fn location_object(zone: &Reading<location_zone::Of>, version: u32) -> Value {
     json!({
         "requests": zone.count(location_zone::REQUESTS),
-        "responses": responses(zone, location_zone::RESPONSES, version),
+        "responses": responses_object(zone, location_zone::RESPONSES, version),
         "discarded": zone.count(location_zone::DISCARDED),
         "received": zone.count(location_zone::RECEIVED),
         "sent": zone.count(location_zone::SENT),
@@ -81,12 +81,12 @@ pub fn stream_server(zone: &Reading<stream_zone::Of>, version: u32) -> Value {
         let counts = (zone.count(stream_zone::TLS_HANDSHAKES), zone.count(stream_zone::TLS_REUSES));
         let failures = |reason| zone.count_at(stream_zone::TLS_FAILURES, reason as usize);
         let verify = |reason| zone.count_at(stream_zone::TLS_VERIFY_FAILURES, reason as usize);
-        all.insert("ssl".into(), handshakes(version, counts, failures, verify));
+        all.insert("ssl".into(), handshakes_object(version, counts, failures, verify));
     }
     value
 }
 
-pub fn cache(zone: &Reading<cache::Of>, _: u32) -> Value {
+pub fn cache_object(zone: &Reading<cache::Of>, _: u32) -> Value {
     let names = ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
     let mut all = Map::new();
     all.insert("size".into(), json!(zone.level(cache::SIZE)));
@@ -109,7 +109,7 @@ pub fn limit_conns(zone: &Reading<limit_conn::Of>, _: u32) -> Value {
     Value::Object(by_name(zone, limit_conn::REQUESTS, &["passed", "rejected", "rejected_dry_run"]))
 }
 
-pub fn resolver(zone: &Reading<resolver::Of>, _: u32) -> Value {
+pub fn resolver_object(zone: &Reading<resolver::Of>, _: u32) -> Value {
     let codes = ["noerror", "formerr", "servfail", "nxdomain", "notimp", "refused", "timedout", "unknown"];
     json!({
         "requests": by_name(zone, resolver::REQUESTS, &["name", "srv", "addr"]),
@@ -118,7 +118,7 @@ pub fn resolver(zone: &Reading<resolver::Of>, _: u32) -> Value {
 }
 
 /// Zones with an account of their memory. It is not divided into slots.
-pub fn slabs(inventory: &Inventory) -> Map<String, Value> {
+pub fn slabs_object(inventory: &Inventory) -> Map<String, Value> {
     const PAGE: u64 = 4096;
     let zones = [&inventory.http, &inventory.stream].into_iter().flat_map(|area| area.keyvals());
     let shown = zones.map(|keyval| {

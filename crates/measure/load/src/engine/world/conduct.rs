@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
-use super::{AGAIN_MAX, BACKOFF, Due, Flight, MADE_AT_ONCE, World};
-use crate::engine::failure::Failure;
+use super::{AGAIN_MAX, BACKOFF, Due, Flight, LoadWorld, MADE_AT_ONCE};
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
-use crate::engine::request::{Fnv, Prepared};
-use crate::engine::transport::{Slot, Transport};
-use crate::protocol::{Encoded, Protocol, ResponseSummary};
+use crate::engine::request::{Fnv, PreparedRequest};
+use crate::engine::transport::{Transport, TransportSlot};
+use crate::protocol::{ClientProtocol, EncodedRequest, ResponseSummary};
 
-impl<T: Transport, P: Protocol> World<T, P> {
+impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Open loop: gives a due request to an idle connection, a new one, or the queue.
     #[inline]
     pub(super) fn serve(&mut self, due: Due, now: u64) {
@@ -51,7 +51,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// A connecting multiplexed connection with room: a burst needs connections for its streams, not one per request.
-    fn opening(&self) -> Option<Slot> {
+    fn opening(&self) -> Option<TransportSlot> {
         if !P::MULTIPLEXED || matches!(self.job.model, Model::Connections { .. }) {
             return None;
         }
@@ -71,7 +71,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Open loop: a free connection takes the longest waiting request, even one that waits for a connecting connection;
     /// else it is listed.
-    pub(super) fn take_waiting(&mut self, slot: Slot, now: u64) {
+    pub(super) fn take_waiting(&mut self, slot: TransportSlot, now: u64) {
         if let Some(due) = self.steal() {
             return self.send(slot, due, now);
         }
@@ -91,7 +91,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         None
     }
 
-    fn waits_at(&self, (slot, epoch): &(Slot, u32)) -> bool {
+    fn waits_at(&self, (slot, epoch): &(TransportSlot, u32)) -> bool {
         self.connections.get(*slot).is_some_and(|c| c.epoch == *epoch && !c.waiting.is_empty())
     }
 
@@ -106,7 +106,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    pub(super) fn fill(&mut self, slot: Slot, planned: u64, now: u64) {
+    pub(super) fn fill(&mut self, slot: TransportSlot, planned: u64, now: u64) {
         if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
             self.connect(slot, now);
         }
@@ -145,11 +145,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn next_request(&mut self, slot: Slot) -> u32 {
+    fn next_request(&mut self, slot: TransportSlot) -> u32 {
         if self.job.session { self.connections[slot].step } else { self.chooser.choose(&mut self.rng) }
     }
 
-    pub(super) fn call_again(&mut self, slot: Slot, planned: u64, now: u64) {
+    pub(super) fn call_again(&mut self, slot: TransportSlot, planned: u64, now: u64) {
         if now >= self.to || !self.connections[slot].is_idle() {
             return;
         }
@@ -160,7 +160,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    pub(super) fn send(&mut self, slot: Slot, due: Due, now: u64) {
+    pub(super) fn send(&mut self, slot: TransportSlot, due: Due, now: u64) {
         let requests = self.requests.clone();
         let request = &requests[due.request as usize % requests.len()];
         let mut output = Vec::new();
@@ -173,14 +173,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let sequence = self.sequence;
         self.sequence += self.place.1 as u64;
         match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
-            Encoded::Ready(bytes) => self.write(slot, bytes),
-            Encoded::Written => self.write(slot, &output),
-            Encoded::Kept => self.soil(slot),
+            EncodedRequest::Ready(bytes) => self.write(slot, bytes),
+            EncodedRequest::Written => self.write(slot, &output),
+            EncodedRequest::Kept => self.soil(slot),
         }
     }
 
     #[inline]
-    pub(super) fn answered(&mut self, slot: Slot, answer: ResponseSummary, now: u64) {
+    pub(super) fn answered(&mut self, slot: TransportSlot, answer: ResponseSummary, now: u64) {
         let connection = &mut self.connections[slot];
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
@@ -232,16 +232,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Closes a used-up connection. The server does not process pipelined requests behind a response with
     /// `Connection: close` (RFC 9112, 9.6): the next connection sends them.
-    fn give_up_connection(&mut self, slot: Slot, now: u64) {
+    fn give_up_connection(&mut self, slot: TransportSlot, now: u64) {
         let left: Vec<Flight> = self.connections[slot].flights.drain(..).collect();
         self.in_flight -= left.len();
         self.close(slot);
-        left.into_iter().for_each(|flight| self.repeat(slot, flight, Failure::ClosedEarly, now));
+        left.into_iter().for_each(|flight| self.repeat(slot, flight, LoadFailure::ClosedEarly, now));
         self.after_close(slot, now);
     }
 
     #[inline]
-    fn go_on(&mut self, slot: Slot, now: u64) {
+    fn go_on(&mut self, slot: TransportSlot, now: u64) {
         if P::MULTIPLEXED {
             self.send_waiting(slot, now);
         }
@@ -268,7 +268,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    fn list(&mut self, slot: Slot) {
+    fn list(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         let can = if P::MULTIPLEXED { connection.is_open() } else { connection.is_idle() };
         if can && connection.has_room(self.job.calls) && !std::mem::replace(&mut connection.listed, true) {
@@ -276,7 +276,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn send_waiting(&mut self, slot: Slot, now: u64) {
+    fn send_waiting(&mut self, slot: TransportSlot, now: u64) {
         while self.connections[slot].is_open()
             && self.connections[slot].has_room(self.job.calls)
             && let Some(due) = self.connections[slot].waiting.pop_front()
@@ -286,7 +286,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    pub(super) fn room(&mut self, slot: Slot, now: u64) {
+    pub(super) fn room(&mut self, slot: TransportSlot, now: u64) {
         if !self.connections[slot].is_open() {
             return;
         }
@@ -316,7 +316,14 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Fails one stream; its connection continues.
-    pub(super) fn stream_failed(&mut self, slot: Slot, lane: usize, class: Failure, code: Option<u16>, now: u64) {
+    pub(super) fn stream_failed(
+        &mut self,
+        slot: TransportSlot,
+        lane: usize,
+        class: LoadFailure,
+        code: Option<u16>,
+        now: u64,
+    ) {
         let connection = &mut self.connections[slot];
         let Some(flight) = connection.flights.remove(lane) else { return };
         self.in_flight -= 1;
@@ -331,15 +338,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.after_stream(slot, now);
     }
 
-    pub(super) fn unprocessed(&mut self, slot: Slot, lane: usize, now: u64) {
+    pub(super) fn unprocessed(&mut self, slot: TransportSlot, lane: usize, now: u64) {
         let Some(flight) = self.connections[slot].flights.remove(lane) else { return };
         self.in_flight -= 1;
-        self.repeat(slot, flight, Failure::Refused, now);
+        self.repeat(slot, flight, LoadFailure::Refused, now);
         self.after_stream(slot, now);
     }
 
     /// Queues an unprocessed request again, up to a limit, beyond which it fails with `class`; its wait continues.
-    fn repeat(&mut self, slot: Slot, flight: Flight, class: Failure, now: u64) {
+    fn repeat(&mut self, slot: TransportSlot, flight: Flight, class: LoadFailure, now: u64) {
         let mut due = flight.due;
         due.again += 1;
         if due.again > AGAIN_MAX || now >= self.to {
@@ -355,7 +362,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn after_stream(&mut self, slot: Slot, now: u64) {
+    fn after_stream(&mut self, slot: TransportSlot, now: u64) {
         let connection = &self.connections[slot];
         let used_up = self.job.calls > 0 && connection.calls >= self.job.calls;
         if (used_up || connection.protocol.is_going()) && connection.is_idle() {
@@ -376,12 +383,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Continues a slot after an orderly close.
-    pub(super) fn after_close(&mut self, slot: Slot, now: u64) {
+    pub(super) fn after_close(&mut self, slot: TransportSlot, now: u64) {
         if now >= self.to {
             // No other connection follows for these requests.
             while let Some(due) = self.connections[slot].waiting.pop_front() {
                 self.waiting -= 1;
-                self.fail(due, None, Failure::Unsent, now);
+                self.fail(due, None, LoadFailure::Unsent, now);
             }
             return;
         }
@@ -401,7 +408,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn pause(&mut self, slot: Slot, now: u64) {
+    fn pause(&mut self, slot: TransportSlot, now: u64) {
         let (Model::Closed { think } | Model::Connections { think, .. }) = self.job.model else { return };
         let own = self.connections[slot].think;
         let mean = if own > 0.0 { own } else { think.mean } * 1e9;
@@ -410,13 +417,16 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Counts an unanswered request. A timeout is recorded with its wait: leaving it out would cut the tail.
-    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: Failure, until: u64) {
+    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: LoadFailure, until: u64) {
         if !due.counted {
             return;
         }
         self.record.failures.add(class);
         self.kinds.failed(due.request);
-        if matches!(class, Failure::Timeout | Failure::Unfinished | Failure::Unsent | Failure::ConnectTimeout) {
+        if matches!(
+            class,
+            LoadFailure::Timeout | LoadFailure::Unfinished | LoadFailure::Unsent | LoadFailure::ConnectTimeout
+        ) {
             let waited = until.saturating_sub(due.planned);
             match sent {
                 Some(sent) => self.record.apart(waited, until.saturating_sub(sent)),
@@ -428,11 +438,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
 }
 
 /// Extracts values for later requests of the session and advances it.
-fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, steps: usize) -> Option<Failure> {
+fn proceed<P: ClientProtocol>(
+    request: &PreparedRequest,
+    connection: &mut Connection<P>,
+    steps: usize,
+) -> Option<LoadFailure> {
     for (name, from) in &request.extract {
         match from.extract(connection.protocol.head(), &connection.body) {
             Some(value) => connection.variables.set(name, value),
-            None => return Some(Failure::Extract),
+            None => return Some(LoadFailure::Extract),
         }
     }
     connection.step += 1;
@@ -443,13 +457,13 @@ fn proceed<P: Protocol>(request: &Prepared, connection: &mut Connection<P>, step
 }
 
 #[inline]
-fn judge(request: &Prepared, answer: &ResponseSummary, body: &[u8]) -> Option<Failure> {
+fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
     let expect = &request.expect;
     if !expect.allows(answer.status) {
-        return Some(Failure::Status);
+        return Some(LoadFailure::Status);
     }
     if expect.length.is_some_and(|l| l != answer.body) {
-        return Some(Failure::Body);
+        return Some(LoadFailure::Body);
     }
     if !expect.wants_body() {
         return None;
@@ -461,5 +475,5 @@ fn judge(request: &Prepared, answer: &ResponseSummary, body: &[u8]) -> Option<Fa
         fnv.0 == wanted
     });
     let right = hash && expect.contains.as_ref().is_none_or(holds);
-    if right { None } else { Some(Failure::Body) }
+    if right { None } else { Some(LoadFailure::Body) }
 }

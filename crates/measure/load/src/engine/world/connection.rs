@@ -5,12 +5,12 @@ use std::io::{Read as _, Write as _};
 
 use rustls::ClientConnection;
 
-use super::{BACKOFF, Due, Flight, World};
-use crate::engine::failure::Failure;
-use crate::engine::session::Variables;
-use crate::engine::tls::explain;
-use crate::engine::transport::{Io, Ready, Slot, Transport};
-use crate::protocol::{Event, Protocol};
+use super::{BACKOFF, Due, Flight, LoadWorld};
+use crate::engine::failure::LoadFailure;
+use crate::engine::session::SessionVariables;
+use crate::engine::tls::explain_error;
+use crate::engine::transport::{Io, Ready, Transport, TransportSlot};
+use crate::protocol::{ClientProtocol, Event};
 use std::cmp::Reverse;
 
 /// Kept bytes of inspected bodies at most.
@@ -43,7 +43,7 @@ pub(super) struct Connection<P> {
     /// Next step of the session, and its values.
     pub(super) step: u32,
     pub(super) think: f64,
-    pub(super) variables: Variables,
+    pub(super) variables: SessionVariables,
     /// Membership in the world's lists of connections with output, and with room.
     dirty: bool,
     pub(super) listed: bool,
@@ -51,7 +51,7 @@ pub(super) struct Connection<P> {
     pub(super) timer: u64,
 }
 
-impl<P: Protocol> Connection<P> {
+impl<P: ClientProtocol> Connection<P> {
     pub(super) fn new(shared: &P::Shared) -> Self {
         Connection {
             state: ConnectionState::Closed,
@@ -68,7 +68,7 @@ impl<P: Protocol> Connection<P> {
             body: Vec::new(),
             step: 0,
             think: 0.0,
-            variables: Variables::default(),
+            variables: SessionVariables::default(),
             dirty: false,
             listed: false,
             timer: 0,
@@ -100,9 +100,9 @@ impl<P: Protocol> Connection<P> {
     }
 }
 
-impl<T: Transport, P: Protocol> World<T, P> {
+impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Opens a connection in a closed slot; waiting requests follow once it is established.
-    pub(super) fn connect(&mut self, slot: Slot, now: u64) {
+    pub(super) fn connect(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
         connection.protocol = P::new(&self.shared);
         connection.listed = false;
@@ -150,9 +150,9 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.flush_output();
     }
 
-    /// Marks output of the core, which [`World::flush_output`] sends together.
+    /// Marks output of the core, which [`LoadWorld::flush_output`] sends together.
     #[inline]
-    pub(super) fn soil(&mut self, slot: Slot) {
+    pub(super) fn soil(&mut self, slot: TransportSlot) {
         if P::MULTIPLEXED && !std::mem::replace(&mut self.connections[slot].dirty, true) {
             self.dirty.push(slot);
         }
@@ -166,7 +166,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn flush_connection(&mut self, slot: Slot) {
+    fn flush_connection(&mut self, slot: TransportSlot) {
         if P::DATAGRAMS {
             return self.flush_datagrams(slot);
         }
@@ -196,7 +196,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn established(&mut self, slot: Slot, now: u64) {
+    fn established(&mut self, slot: TransportSlot, now: u64) {
         if P::DATAGRAMS {
             return self.begin(slot, now);
         }
@@ -216,11 +216,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 connection.tls = Some(Box::new(tls));
                 self.push_tls(slot);
             }
-            Err(_) => self.break_off(slot, Failure::Tls, now),
+            Err(_) => self.break_off(slot, LoadFailure::Tls, now),
         }
     }
 
-    pub(super) fn opened(&mut self, slot: Slot, now: u64) {
+    pub(super) fn opened(&mut self, slot: TransportSlot, now: u64) {
         self.open += 1;
         self.making -= 1;
         if !std::mem::replace(&mut self.established, true) {
@@ -249,7 +249,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    pub(super) fn write(&mut self, slot: Slot, bytes: &[u8]) {
+    pub(super) fn write(&mut self, slot: TransportSlot, bytes: &[u8]) {
         let connection = &mut self.connections[slot];
         if let Some(tls) = &mut connection.tls {
             let _ = tls.writer().write_all(bytes);
@@ -270,7 +270,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    fn push_tls(&mut self, slot: Slot) {
+    fn push_tls(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         if let Some(tls) = &mut connection.tls {
             while tls.wants_write() {
@@ -282,7 +282,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.push(slot);
     }
 
-    fn push(&mut self, slot: Slot) {
+    fn push(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         while !connection.output.is_empty() {
             match self.net.send(slot, &connection.output) {
@@ -297,7 +297,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Reads until the socket is empty.
-    fn pull(&mut self, slot: Slot, ended: bool) {
+    fn pull(&mut self, slot: TransportSlot, ended: bool) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let epoch = self.connections[slot].epoch;
         loop {
@@ -344,7 +344,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.buffer = buffer;
     }
 
-    fn decrypt(&mut self, slot: Slot, mut bytes: &[u8], now: u64) {
+    fn decrypt(&mut self, slot: TransportSlot, mut bytes: &[u8], now: u64) {
         let mut plain = std::mem::take(&mut self.plain);
         let epoch = self.connections[slot].epoch;
         while !bytes.is_empty() {
@@ -355,15 +355,15 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let Some(tls) = &mut connection.tls else { break };
             let read = tls.read_tls(&mut bytes).map_err(|e| e.to_string());
             if let Err(why) = read.and_then(|_| tls.process_new_packets().map_err(|e| e.to_string())) {
-                self.tls_error.get_or_insert_with(|| explain(&why));
-                self.break_off(slot, Failure::Tls, now);
+                self.tls_error.get_or_insert_with(|| explain_error(&why));
+                self.break_off(slot, LoadFailure::Tls, now);
                 break;
             }
             let shaken = connection.state == ConnectionState::Handshaking && !tls.is_handshaking();
             if shaken && P::MULTIPLEXED && tls.alpn_protocol() != Some(P::NAME) {
                 let name = String::from_utf8_lossy(P::NAME);
                 self.tls_error.get_or_insert(format!("the server did not choose {name} (ALPN)"));
-                self.break_off(slot, Failure::Tls, now);
+                self.break_off(slot, LoadFailure::Tls, now);
                 break;
             }
             plain.clear();
@@ -386,7 +386,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     #[inline]
-    pub(super) fn feed(&mut self, slot: Slot, bytes: &[u8], now: u64) {
+    pub(super) fn feed(&mut self, slot: TransportSlot, bytes: &[u8], now: u64) {
         let epoch = self.connections[slot].epoch;
         let mut at = 0;
         loop {
@@ -429,17 +429,17 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     }
                 }
                 // A connection over QUIC ends as an event, not with the end of input.
-                Err(Failure::ClosedEarly) => return self.failed(slot, Failure::ClosedEarly, now),
+                Err(LoadFailure::ClosedEarly) => return self.failed(slot, LoadFailure::ClosedEarly, now),
                 Err(class) => return self.break_off(slot, class, now),
             }
         }
     }
 
-    fn ended(&mut self, slot: Slot, now: u64) {
+    fn ended(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
         if connection.state == ConnectionState::Handshaking {
             self.tls_error.get_or_insert_with(|| "the server closed the connection during the handshake".into());
-            return self.break_off(slot, Failure::Tls, now);
+            return self.break_off(slot, LoadFailure::Tls, now);
         }
         match connection.protocol.end_of_input() {
             Ok(Some(answer)) => self.answered(slot, answer, now),
@@ -449,30 +449,30 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Handles a failed read; harmless on an idle connection.
-    fn failed(&mut self, slot: Slot, class: Failure, now: u64) {
+    fn failed(&mut self, slot: TransportSlot, class: LoadFailure, now: u64) {
         if self.connections[slot].is_idle() { self.lost_idle(slot, now) } else { self.break_off(slot, class, now) }
     }
 
-    fn lost_idle(&mut self, slot: Slot, now: u64) {
+    fn lost_idle(&mut self, slot: TransportSlot, now: u64) {
         self.record.idle_closed += u64::from(now >= self.from && now < self.to);
         self.close(slot);
         self.after_close(slot, now);
     }
 
     /// Fails a connection with all its requests.
-    pub(super) fn break_off(&mut self, slot: Slot, class: Failure, now: u64) {
+    pub(super) fn break_off(&mut self, slot: TransportSlot, class: LoadFailure, now: u64) {
         self.break_off_at(slot, class, now, now);
     }
 
-    /// [`World::break_off`] as of `until`: timeouts are checked in steps.
-    fn break_off_at(&mut self, slot: Slot, class: Failure, now: u64, until: u64) {
+    /// [`LoadWorld::break_off`] as of `until`: timeouts are checked in steps.
+    fn break_off_at(&mut self, slot: TransportSlot, class: LoadFailure, now: u64, until: u64) {
         if !self.established {
             self.refuse(class);
         }
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
         if let Some(why) = connection.protocol.complaint() {
-            self.tls_error.get_or_insert_with(|| explain(&why));
+            self.tls_error.get_or_insert_with(|| explain_error(&why));
         }
         connection.restart();
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
@@ -485,7 +485,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let limit = (self.job.timeout * 1e9) as u64;
         for f in flights {
             // Later streams have later limits.
-            let until = if P::MULTIPLEXED && class == Failure::Timeout { f.sent + limit } else { until };
+            let until = if P::MULTIPLEXED && class == LoadFailure::Timeout { f.sent + limit } else { until };
             self.fail(f.due, Some(f.sent), class, until);
         }
         waiting.into_iter().for_each(|d| self.fail(d, None, class, until));
@@ -496,7 +496,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
     }
 
-    pub(super) fn close(&mut self, slot: Slot) {
+    pub(super) fn close(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         if connection.state == ConnectionState::Closed {
             return;
@@ -520,8 +520,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let connection = &self.connections[slot];
             match connection.state {
                 ConnectionState::Connecting | ConnectionState::Handshaking if now - connection.started >= connect => {
-                    let class =
-                        if connection.tls.is_some() || P::DATAGRAMS { Failure::Tls } else { Failure::ConnectTimeout };
+                    let class = if connection.tls.is_some() || P::DATAGRAMS {
+                        LoadFailure::Tls
+                    } else {
+                        LoadFailure::ConnectTimeout
+                    };
                     let until = connection.started + connect;
                     self.break_off_at(slot, class, now, until);
                 }
@@ -531,7 +534,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     // Gives up one stream alone; the connection only when all streams are late.
                     let all = connection.flights.back().is_some_and(|last| late(&last));
                     if all || !P::MULTIPLEXED {
-                        self.break_off_at(slot, Failure::Timeout, now, sent + timeout);
+                        self.break_off_at(slot, LoadFailure::Timeout, now, sent + timeout);
                         continue;
                     }
                     let number = connection.flights.iter().take_while(late).count();
@@ -547,12 +550,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Gives up the oldest request; the connection stays.
-    fn give_up_stream(&mut self, slot: Slot, timeout: u64) {
+    fn give_up_stream(&mut self, slot: TransportSlot, timeout: u64) {
         let connection = &mut self.connections[slot];
         let Some(flight) = connection.flights.pop_front() else { return };
         connection.protocol.cancel(0);
         self.in_flight -= 1;
         self.soil(slot);
-        self.fail(flight.due, Some(flight.sent), Failure::Timeout, flight.sent + timeout);
+        self.fail(flight.due, Some(flight.sent), LoadFailure::Timeout, flight.sent + timeout);
     }
 }

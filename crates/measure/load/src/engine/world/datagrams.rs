@@ -2,15 +2,15 @@
 
 use std::cmp::Reverse;
 
-use super::World;
+use super::LoadWorld;
 use super::connection::ConnectionState;
-use crate::engine::failure::Failure;
-use crate::engine::transport::{Io, Slot, Transport};
-use crate::protocol::Protocol;
+use crate::engine::failure::LoadFailure;
+use crate::engine::transport::{Io, Transport, TransportSlot};
+use crate::protocol::ClientProtocol;
 
-impl<T: Transport, P: Protocol> World<T, P> {
+impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Starts the handshake; requests follow once it allows them.
-    pub(super) fn begin(&mut self, slot: Slot, now: u64) {
+    pub(super) fn begin(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
         connection.started = now;
         connection.state = ConnectionState::Handshaking;
@@ -21,7 +21,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         self.look_at_handshake(slot, now);
     }
 
-    fn look_at_handshake(&mut self, slot: Slot, now: u64) {
+    fn look_at_handshake(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
         if connection.state == ConnectionState::Handshaking && connection.protocol.is_established() {
             connection.state = ConnectionState::Open;
@@ -31,7 +31,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Reads until the socket is empty.
-    pub(super) fn pull_datagrams(&mut self, slot: Slot) {
+    pub(super) fn pull_datagrams(&mut self, slot: TransportSlot) {
         let epoch = self.connections[slot].epoch;
         loop {
             let now = self.net.now();
@@ -52,7 +52,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Reports events of datagrams and timers.
-    fn report(&mut self, slot: Slot, now: u64) {
+    fn report(&mut self, slot: TransportSlot, now: u64) {
         let epoch = self.connections[slot].epoch;
         self.feed(slot, &[], now);
         if self.connections[slot].epoch == epoch {
@@ -60,19 +60,19 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         // Refused early data leaves a live connection.
         if let Some(why) = self.connections[slot].protocol.complaint() {
-            self.tls_error.get_or_insert_with(|| crate::engine::tls::explain(&why));
+            self.tls_error.get_or_insert_with(|| crate::engine::tls::explain_error(&why));
         }
         self.soil(slot);
     }
 
-    pub(super) fn flush_datagrams(&mut self, slot: Slot) {
+    pub(super) fn flush_datagrams(&mut self, slot: TransportSlot) {
         let now = self.net.now();
         if let Err(class) = self.send_datagrams(slot, now) {
             self.break_off(slot, class, now);
         }
     }
 
-    fn send_datagrams(&mut self, slot: Slot, now: u64) -> Result<(), Failure> {
+    fn send_datagrams(&mut self, slot: TransportSlot, now: u64) -> Result<(), LoadFailure> {
         let connection = &mut self.connections[slot];
         if !connection.is_live() {
             return Ok(());
@@ -126,7 +126,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Sends the closing of a datagram protocol: the server would wait for its idle timeout.
-    pub(super) fn say_goodbye(&mut self, slot: Slot) {
+    pub(super) fn say_goodbye(&mut self, slot: TransportSlot) {
         if P::DATAGRAMS {
             let now = self.net.now();
             self.connections[slot].protocol.close(now);

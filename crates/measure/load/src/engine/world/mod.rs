@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use figures::rng::Rng;
 
 use self::connection::Connection;
-use super::failure::Failure;
+use super::failure::LoadFailure;
 use super::job::{Job, Model};
 use super::profile::{Profile, Schedule, Stage};
-use super::record::{Interval, Record};
-use super::request::{Chooser, Prepared};
+use super::record::{Interval, LoadRecord};
+use super::request::{Chooser, PreparedRequest};
 use super::timeline::{Kinds, Timeline};
 use super::tls;
-use super::transport::{Slot, Transport};
-use crate::protocol::Protocol;
+use super::transport::{Transport, TransportSlot};
+use crate::protocol::ClientProtocol;
 
 /// Waiting requests of all worlds on this machine. Beyond, due requests stay in the schedule, which costs nothing,
 /// until there is room.
@@ -56,7 +56,7 @@ struct Flight {
     first: u64,
 }
 
-enum Source {
+enum WorldSource {
     Answers,
     Schedule(Schedule),
     /// (time in ns, request), ascending.
@@ -67,7 +67,7 @@ enum Source {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Done {
+pub struct WorldResult {
     /// Nanoseconds of the measured part (shorter when a budget ran out), and this thread's CPU time in it.
     pub measured: u64,
     pub cpu: u64,
@@ -94,25 +94,25 @@ pub struct First {
     refused: Arc<AtomicBool>,
 }
 
-pub struct World<T: Transport, P: Protocol> {
+pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     net: T,
     job: Arc<Job>,
-    requests: Arc<[Prepared]>,
+    requests: Arc<[PreparedRequest]>,
     chooser: Chooser,
     shared: P::Shared,
     tls: Option<tls::ClientTls>,
     connections: Vec<Connection<P>>,
     /// Idle connections, longest first; stale epochs are skipped.
-    idle: VecDeque<(Slot, u32)>,
-    free: Vec<Slot>,
+    idle: VecDeque<(TransportSlot, u32)>,
+    free: Vec<TransportSlot>,
     pending: VecDeque<Due>,
     /// This world's part of [`PENDING_MAX`].
     pending_max: usize,
     /// When `pending` was last seen full: later requests were not taken up.
     full_at: u64,
-    source: Source,
+    source: WorldSource,
     /// Pausing users and sessions by time, with their connection's epoch.
-    wake: BinaryHeap<Reverse<(u64, Slot, u32)>>,
+    wake: BinaryHeap<Reverse<(u64, TransportSlot, u32)>>,
     profile: Profile,
     place: (usize, usize),
     users: usize,
@@ -125,7 +125,7 @@ pub struct World<T: Transport, P: Protocol> {
     origin: u64,
     from: u64,
     to: u64,
-    record: Record,
+    record: LoadRecord,
     timeline: Timeline,
     kinds: Kinds,
     interval: u64,
@@ -135,13 +135,13 @@ pub struct World<T: Transport, P: Protocol> {
     buffer: Vec<u8>,
     plain: Vec<u8>,
     /// Connections with output in their cores.
-    dirty: Vec<Slot>,
+    dirty: Vec<TransportSlot>,
     /// Timers of datagram protocols, with their connection's epoch.
-    timers: BinaryHeap<Reverse<(u64, Slot, u32)>>,
+    timers: BinaryHeap<Reverse<(u64, TransportSlot, u32)>>,
     /// Latest connection of an open loop, with its epoch.
-    opening: (Slot, u32),
+    opening: (TransportSlot, u32),
     /// Connections made for requests of an open loop, which any free connection may take (HTTP/1).
-    openings: VecDeque<(Slot, u32)>,
+    openings: VecDeque<(TransportSlot, u32)>,
     open: usize,
     making: usize,
     tls_error: Option<String>,
@@ -149,16 +149,16 @@ pub struct World<T: Transport, P: Protocol> {
     /// An own connection was established.
     established: bool,
     /// Class and reason of the refusal that ended the run.
-    refused: Option<(Failure, String)>,
+    refused: Option<(LoadFailure, String)>,
 }
 
-impl<T: Transport, P: Protocol> World<T, P> {
+impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// World `world` of the job's threads on this machine; intervals go to `sink`. Fails on unusable requests or TLS
     /// settings.
     pub fn new(
         net: T,
         job: Arc<Job>,
-        requests: Arc<[Prepared]>,
+        requests: Arc<[PreparedRequest]>,
         world: usize,
         sink: Box<dyn FnMut(Interval) + Send>,
         stop: Arc<AtomicBool>,
@@ -171,13 +171,13 @@ impl<T: Transport, P: Protocol> World<T, P> {
         }
         let seed = job.seed.wrapping_add(number as u64);
         let source = match &job.model {
-            Model::Closed { .. } => Source::Answers,
+            Model::Closed { .. } => WorldSource::Answers,
             Model::Open { arrivals } | Model::Connections { arrivals, .. } => {
-                Source::Schedule(Schedule::new(profile.clone(), *arrivals, number, of, job.seed))
+                WorldSource::Schedule(Schedule::new(profile.clone(), *arrivals, number, of, job.seed))
             }
             Model::Replay { at } => {
                 let mine = at.iter().skip(number).step_by(of);
-                Source::List { at: mine.map(|(t, r)| (((t + job.warmup) * 1e9) as u64, *r)).collect(), next: 0 }
+                WorldSource::List { at: mine.map(|(t, r)| (((t + job.warmup) * 1e9) as u64, *r)).collect(), next: 0 }
             }
         };
         let budget = |b: u64| b.min(usize::MAX as u64) as usize;
@@ -189,11 +189,11 @@ impl<T: Transport, P: Protocol> World<T, P> {
             _ => (part(job.connections_max, number, of).max(1), job.budget.map(|b| part(budget(b), number, of))),
         };
         let tls = match &job.target.tls {
-            Some(spec) if !P::DATAGRAMS => Some(tls::client(spec, &job.target.host, &[P::NAME])?),
+            Some(spec) if !P::DATAGRAMS => Some(tls::client_config(spec, &job.target.host, &[P::NAME])?),
             _ => None,
         };
         let shared = P::shared(&job, &requests)?;
-        Ok(World {
+        Ok(LoadWorld {
             net,
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
             requests,
@@ -219,7 +219,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             origin: 0,
             from: 0,
             to: 0,
-            record: Record::default(),
+            record: LoadRecord::default(),
             timeline: Timeline::default(),
             kinds: Kinds::new(job.requests.len()),
             interval: (job.interval.max(0.001) * 1e9) as u64,
@@ -252,8 +252,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Ends the run at a refusal of its first connection.
-    fn refuse(&mut self, class: Failure) {
-        let matters = self.job.end_if_refused && matches!(class, Failure::ConnectRefused | Failure::Connect);
+    fn refuse(&mut self, class: LoadFailure) {
+        let matters = self.job.end_if_refused && matches!(class, LoadFailure::ConnectRefused | LoadFailure::Connect);
         if !matters || self.first.established.load(Ordering::Relaxed) {
             return;
         }
@@ -266,7 +266,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// Connects the users of a closed loop before the measurement. Failed connects are retried, and counted, in the
     /// run.
     pub fn prepare(&mut self) {
-        if !matches!(self.source, Source::Answers) || self.job.calls == 1 {
+        if !matches!(self.source, WorldSource::Answers) || self.job.calls == 1 {
             return;
         }
         let users = part(self.profile.value(0.0).round() as usize, self.place.0, self.place.1);
@@ -295,12 +295,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
     }
 
     /// Runs warm-up and measured part, then waits for requests in flight.
-    pub fn run(mut self) -> Done {
+    pub fn run(mut self) -> WorldResult {
         self.origin = self.net.now();
         self.from = self.origin + (self.job.warmup * 1e9) as u64;
         self.to = self.origin + (self.profile.seconds() * 1e9) as u64;
         let tick = ((self.job.timeout.min(self.job.connect_timeout) * 1e8) as u64).clamp(1_000_000, 50_000_000);
-        let ramping = matches!(self.source, Source::Answers);
+        let ramping = matches!(self.source, WorldSource::Answers);
         let (mut next_tick, mut warm) = (self.origin, self.from == self.origin);
         let (mut cpu, mut spun, mut waited) = (self.net.cpu(), self.net.spun(), self.net.waited());
         let mut ready = Vec::with_capacity(256);
@@ -341,7 +341,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             self.take_up(self.net.now());
         }
         let ended = self.net.now().min(self.to);
-        let mut done = Done {
+        let mut done = WorldResult {
             measured: ended.saturating_sub(self.from),
             cpu: self.net.cpu() - cpu,
             spun: self.net.spun() - spun,
@@ -396,19 +396,19 @@ impl<T: Transport, P: Protocol> World<T, P> {
             let connection = &mut self.connections[slot];
             let flights: Vec<Flight> = connection.flights.drain(..).collect();
             let waiting: Vec<Due> = connection.waiting.drain(..).collect();
-            flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), Failure::Unfinished, now));
-            waiting.into_iter().for_each(|d| self.fail(d, None, Failure::Unsent, now));
+            flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), LoadFailure::Unfinished, now));
+            waiting.into_iter().for_each(|d| self.fail(d, None, LoadFailure::Unsent, now));
             if self.connections[slot].is_live() {
                 self.say_goodbye(slot);
                 self.net.close(slot, self.job.reset);
             }
         }
         for due in std::mem::take(&mut self.pending) {
-            self.fail(due, None, Failure::Unsent, now);
+            self.fail(due, None, LoadFailure::Unsent, now);
         }
         // Due requests that were not even taken up: the first of them with their wait.
         for _ in 0..self.pending_max {
-            let Source::Schedule(schedule) = &mut self.source else { break };
+            let WorldSource::Schedule(schedule) = &mut self.source else { break };
             let Some(planned) = schedule.peek().map(|t| self.origin + t).filter(|t| *t < self.to) else { break };
             let counted = planned >= self.from;
             if counted && self.budget == 0 {
@@ -421,12 +421,12 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 self.record.due += 1;
                 self.last_due = planned - self.from;
             }
-            self.fail(Due { planned, request, counted, again: 0 }, None, Failure::Unsent, now);
+            self.fail(Due { planned, request, counted, again: 0 }, None, LoadFailure::Unsent, now);
         }
-        if let (Source::Schedule(schedule), true) = (&self.source, self.budget > 0) {
+        if let (WorldSource::Schedule(schedule), true) = (&self.source, self.budget > 0) {
             let left = schedule.left(self.from - self.origin, self.to - self.origin).min(self.budget);
             self.record.due += left;
-            self.record.failures.add_many(Failure::Unsent, left);
+            self.record.failures.add_many(LoadFailure::Unsent, left);
         }
         // The refusal is the result, even before the measured part.
         if let Some((class, _)) = &self.refused
@@ -453,7 +453,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
             }
             self.wake.pop();
             match self.source {
-                Source::Answers => self.fill(slot, at, now),
+                WorldSource::Answers => self.fill(slot, at, now),
                 _ if self.connections[slot].epoch == epoch => self.call_again(slot, at, now),
                 // The server closed the connection in the pause: ends the session.
                 _ => {}
@@ -466,8 +466,8 @@ impl<T: Transport, P: Protocol> World<T, P> {
                 return;
             }
             let (planned, request) = match &mut self.source {
-                Source::Answers => return,
-                Source::Schedule(s) => match s.peek() {
+                WorldSource::Answers => return,
+                WorldSource::Schedule(s) => match s.peek() {
                     Some(t) if self.origin + t <= now => {
                         s.take();
                         // A session starts with its first step.
@@ -476,7 +476,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
                     }
                     _ => return,
                 },
-                Source::List { at, next } => match at.get(*next) {
+                WorldSource::List { at, next } => match at.get(*next) {
                     Some((t, request)) if self.origin + t <= now => {
                         *next += 1;
                         (self.origin + t, *request)
@@ -503,7 +503,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
     /// Tells whether due requests must stay in the schedule. Those of a list are few.
     #[inline]
     fn is_full(&self) -> bool {
-        self.pending.len() >= self.pending_max && matches!(self.source, Source::Schedule(_))
+        self.pending.len() >= self.pending_max && matches!(self.source, WorldSource::Schedule(_))
     }
 
     #[inline]
@@ -518,10 +518,10 @@ impl<T: Transport, P: Protocol> World<T, P> {
     fn next_time(&self) -> u64 {
         let planned = match &self.source {
             _ if self.budget == 0 => None,
-            Source::Answers => None,
-            Source::Schedule(_) if self.is_full() => None,
-            Source::Schedule(s) => s.peek(),
-            Source::List { at, next } => at.get(*next).map(|x| x.0),
+            WorldSource::Answers => None,
+            WorldSource::Schedule(_) if self.is_full() => None,
+            WorldSource::Schedule(s) => s.peek(),
+            WorldSource::List { at, next } => at.get(*next).map(|x| x.0),
         };
         let planned = planned.map_or(u64::MAX, |t| self.origin + t);
         self.wake.peek().map_or(planned, |w| planned.min(w.0.0))
@@ -529,7 +529,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
 
     /// Closed loop: starts or stops users to match the profile.
     fn admit_users(&mut self, now: u64) {
-        if !matches!(self.source, Source::Answers) {
+        if !matches!(self.source, WorldSource::Answers) {
             return;
         }
         let value = self.profile.value((now - self.origin) as f64 * 1e-9);
@@ -567,7 +567,7 @@ impl<T: Transport, P: Protocol> World<T, P> {
         let mut record = std::mem::take(&mut self.record);
         record.connect_cost = self.net.connect_cost();
         let left = match &self.source {
-            Source::Schedule(schedule) if self.is_full() => {
+            WorldSource::Schedule(schedule) if self.is_full() => {
                 let now = self.net.now().min(self.to);
                 schedule.left(0, now - self.origin) as usize
             }

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::fake_http::{Body, Outage, body, serve_tcp};
+use super::fake_http::{FakeBody, Outage, body, serve_tcp};
 
 /// Token that each request must have.
 pub const TOKEN: &str = "2f1e0f3c-token";
@@ -49,7 +49,7 @@ impl FakeConsul {
         let handler = Arc::new(move |request: Request<Incoming>| {
             let (shared, noted) = (shared.clone(), noted.clone());
             let answer = async move { answer(&shared, &noted, &request).await };
-            Box::pin(answer) as futures::future::BoxFuture<'static, Response<Body>>
+            Box::pin(answer) as futures::future::BoxFuture<'static, Response<FakeBody>>
         });
         let port = serve_tcp(outage.clone(), handler).await;
         FakeConsul { state, changed, outage, port }
@@ -82,7 +82,7 @@ impl FakeConsul {
     }
 }
 
-async fn answer(state: &Mutex<State>, changed: &Notify, request: &Request<Incoming>) -> Response<Body> {
+async fn answer(state: &Mutex<State>, changed: &Notify, request: &Request<Incoming>) -> Response<FakeBody> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     state.lock().unwrap().requests.push(format!("{path}?{query}"));

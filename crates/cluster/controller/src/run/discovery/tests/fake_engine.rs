@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::fake_http::{Body, Folder, Outage, body, serve_unix, socket_path};
+use super::fake_http::{FakeBody, Outage, TempFolder, body, serve_unix, socket_path};
 
 #[derive(Default)]
 struct State {
@@ -28,7 +28,7 @@ pub struct FakeEngine {
     state: Arc<Mutex<State>>,
     pub outage: Outage,
     path: PathBuf,
-    _folder: Folder,
+    _folder: TempFolder,
 }
 
 /// Returns a container with the host's network, which serves `a.test` at a port.
@@ -56,7 +56,7 @@ impl FakeEngine {
         let shared = state.clone();
         let handler = Arc::new(move |request: Request<Incoming>| {
             let response = answer(&mut shared.lock().unwrap(), request.uri().path());
-            Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<Body>>
+            Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<FakeBody>>
         });
         serve_unix(&path, outage.clone(), handler);
         FakeEngine { state, outage, path, _folder: folder }
@@ -120,7 +120,7 @@ impl FakeEngine {
     }
 }
 
-fn answer(state: &mut State, path: &str) -> Response<Body> {
+fn answer(state: &mut State, path: &str) -> Response<FakeBody> {
     let words: Vec<&str> = path.trim_matches('/').split('/').collect();
     match words.as_slice() {
         ["events"] => {
@@ -142,6 +142,6 @@ fn answer(state: &mut State, path: &str) -> Response<Body> {
     }
 }
 
-fn status(code: u16) -> Response<Body> {
+fn status(code: u16) -> Response<FakeBody> {
     Response::builder().status(code).body(body("{\"message\":\"no such container\"}".into())).unwrap()
 }

@@ -18,10 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 
-pub type Body = BoxBody<Bytes, Infallible>;
+pub type FakeBody = BoxBody<Bytes, Infallible>;
 
 /// Returns the response to a request.
-pub type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+pub type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<FakeBody>> + Send + Sync>;
 
 /// Switch that ends all connections, and refuses others while it is down.
 #[derive(Clone, Default)]
@@ -45,23 +45,23 @@ impl Outage {
     }
 }
 
-pub fn body(text: String) -> Body {
+pub fn body(text: String) -> FakeBody {
     Full::new(Bytes::from(text)).boxed()
 }
 
 /// Returns the path of a new socket, in a folder that ends with the guard.
-pub fn socket_path() -> (PathBuf, Folder) {
+pub fn socket_path() -> (PathBuf, TempFolder) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let name = format!("tidegate-discovery-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::temp_dir().join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    (folder.join("source.sock"), Folder(folder))
+    (folder.join("source.sock"), TempFolder(folder))
 }
 
 /// Folder that is removed with the value.
-pub struct Folder(pub PathBuf);
+pub struct TempFolder(pub PathBuf);
 
-impl Drop for Folder {
+impl Drop for TempFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -16,11 +16,11 @@ use clap::Parser as _;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::super::tests::load::backends::Client;
+use super::super::tests::load::backends::KeepaliveClient;
 use super::super::tests::load::process::{self, ServerProcess, server_program};
-use super::Parts;
+use super::DiscoveryParts;
 use super::inventory::Inventory;
-use crate::arguments::{Arguments, Command};
+use crate::arguments::{ControllerArguments, ControllerCommand};
 
 /// A wait that takes longer has failed.
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -35,17 +35,17 @@ fn program() -> Option<std::path::PathBuf> {
 }
 
 /// A controller and a server process.
-struct World {
+struct DiscoveryWorld {
     server: ServerProcess,
     inventory: Arc<Inventory>,
-    parts: Parts,
+    parts: DiscoveryParts,
     _tasks: JoinSet<()>,
     port: u16,
 }
 
-impl World {
+impl DiscoveryWorld {
     /// Starts both, with these arguments of the controller.
-    fn start(program: std::path::PathBuf, arguments: &[&str]) -> World {
+    fn start(program: std::path::PathBuf, arguments: &[&str]) -> DiscoveryWorld {
         let port = process::free_port();
         let server = ServerProcess::start(program);
         let api = format!("unix:{}", server.socket().display());
@@ -53,17 +53,19 @@ impl World {
         let own =
             ["tidegate-controller", "run", "--api", &api, "--listen-address", "127.0.0.1", "--http-port", &port_text];
         let words = [&own, arguments].concat();
-        let Ok(Arguments { command: Command::Run(options) }) = Arguments::try_parse_from(words) else {
+        let Ok(ControllerArguments { command: ControllerCommand::Run(options) }) =
+            ControllerArguments::try_parse_from(words)
+        else {
             panic!("arguments")
         };
         assert_eq!(options.misplaced(), None);
-        let parts = Parts::new(&options).unwrap();
+        let parts = DiscoveryParts::new(&options).unwrap();
         let tasks = parts.spawn();
-        World { server, inventory: parts.inventory.clone(), parts, _tasks: tasks, port }
+        DiscoveryWorld { server, inventory: parts.inventory.clone(), parts, _tasks: tasks, port }
     }
 
     fn get(&self, host: &str) -> Result<(u16, String), String> {
-        Client::new(self.port).get(host).map(|answer| (answer.status, answer.body))
+        KeepaliveClient::new(self.port).get(host).map(|answer| (answer.status, answer.body))
     }
 
     /// Waits until a request of a host has this status.

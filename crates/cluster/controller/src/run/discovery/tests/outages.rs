@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::super::probes::SourceState as _;
 use super::super::super::tests::load::backends::Backend;
 use super::fake_engine::{FakeEngine, container};
-use super::{World, program};
+use super::{DiscoveryWorld, program};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_goes_away_changes_nothing_and_is_listed_on_return() {
@@ -13,7 +13,7 @@ async fn an_engine_that_goes_away_changes_nothing_and_is_listed_on_return() {
     let backends = [Backend::start(), Backend::start()];
     let engine = FakeEngine::start();
     engine.run(container(1, backends[0].port));
-    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     assert_eq!(world.inventory.outage(), None);
     engine.outage.begin();
@@ -40,7 +40,7 @@ async fn a_server_waits_for_the_first_list() {
     let engine = FakeEngine::start();
     engine.outage.begin();
     engine.run(container(1, backend.port));
-    let world = World::start(program, &["--provider", "podman", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "podman", "--engine", &engine.address()]);
     world.until("the outage is noted", || world.inventory.missing().is_some_and(|words| words.contains('('))).await;
     assert!(world.get("a.test").is_err(), "nothing listens");
     engine.outage.end();

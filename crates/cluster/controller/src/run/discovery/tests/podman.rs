@@ -9,8 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use super::super::super::tests::load::process::free_port;
-use super::fake_http::{Folder, socket_path};
-use super::{World, program};
+use super::fake_http::{TempFolder, socket_path};
+use super::{DiscoveryWorld, program};
 
 /// Program of the containers: answers with its port.
 const PROGRAM: &str = r#"
@@ -31,7 +31,7 @@ fn main() {
 struct Podman {
     folder: PathBuf,
     service: Child,
-    _guard: Folder,
+    _guard: TempFolder,
 }
 
 impl Drop for Podman {
@@ -152,7 +152,7 @@ async fn containers_of_real_podman_are_served() {
     let (first, second) = (free_port(), free_port());
     let label = |port: u16| format!("tidegate.port={port}");
     podman.run("one", first, &["tidegate.host=a.test", &label(first)]).unwrap();
-    let world = World::start(program, &["--provider", "podman", "--engine", &podman.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "podman", "--engine", &podman.address()]);
     world.answers("a.test", 200).await;
     assert_eq!(world.get("a.test").unwrap().1, first.to_string());
     podman.run("two", second, &["tidegate.host=a.test", &label(second)]).unwrap();

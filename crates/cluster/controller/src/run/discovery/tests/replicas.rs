@@ -7,9 +7,9 @@ use serde_json::json;
 use testkit::Random;
 
 use super::super::super::tests::load::backends::Backend;
-use super::super::super::tests::load::{Load, Permitted};
+use super::super::super::tests::load::{Load, LoadPermit};
 use super::fake_engine::{FakeEngine, container};
-use super::{World, program};
+use super::{DiscoveryWorld, program};
 
 const GROUP: &str = "docker_a.test";
 
@@ -21,7 +21,7 @@ async fn containers_that_come_and_go_lose_no_request() {
     for (number, backend) in (1..).zip(&backends) {
         engine.run(container(number, backend.port));
     }
-    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     let ports = |bits: u64| -> BTreeSet<u16> {
         let named = |(index, backend): (usize, &Backend)| (bits >> index & 1 == 1).then_some(backend.port);
@@ -30,7 +30,7 @@ async fn containers_that_come_and_go_lose_no_request() {
     let mut current = ports(15);
     world.group_has(GROUP, &current).await;
     let generation = world.generation();
-    let permitted = Arc::new(Permitted::default());
+    let permitted = Arc::new(LoadPermit::default());
     permitted.push(current.clone());
     let load = Load::start(world.port, &permitted);
     let mut random = Random::new(7);
@@ -67,7 +67,7 @@ async fn a_stopped_container_keeps_its_host_until_it_is_removed() {
     let mut second = container(2, other.port);
     second["Config"]["Labels"] = json!({"tidegate.host": "b.test", "tidegate.port": other.port.to_string()});
     engine.run(second);
-    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     world.answers("b.test", 200).await;
     engine.die(1);
@@ -92,7 +92,7 @@ async fn other_signals_and_survived_stops_take_no_container_out() {
     let mut reloads = container(1, backend.port);
     reloads["Config"]["StopTimeout"] = json!(0);
     engine.run(reloads);
-    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     engine.signal(1, 1);
     // The next event arrives behind it.
@@ -115,7 +115,7 @@ async fn a_restarted_container_is_back_before_its_stop_timeout() {
     let mut slow = container(1, backend.port);
     slow["Config"]["StopTimeout"] = json!(3_600);
     engine.run(slow);
-    let world = World::start(program, &["--provider", "docker", "--engine", &engine.address()]);
+    let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     engine.signal(1, 3);
     world.answers("a.test", 503).await;
@@ -140,7 +140,8 @@ async fn a_snippet_that_the_server_refuses_takes_its_own_container_out_only() {
         }
         engine.run(bad);
     }
-    let world = World::start(program, &["--provider", "docker", "--allow-snippets", "--engine", &engine.address()]);
+    let world =
+        DiscoveryWorld::start(program, &["--provider", "docker", "--allow-snippets", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     world.answers("c.test", 200).await;
     assert_eq!(world.get("b.test").unwrap().0, 404);

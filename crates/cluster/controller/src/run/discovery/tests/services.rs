@@ -7,21 +7,21 @@ use serde_json::json;
 
 use super::super::super::probes::SourceState as _;
 use super::super::super::tests::load::backends::Backend;
-use super::super::super::tests::load::{Load, Permitted};
+use super::super::super::tests::load::{Load, LoadPermit};
 use super::fake_consul::{FakeConsul, TOKEN, instance};
-use super::fake_http::{Folder, socket_path};
-use super::{World, program};
+use super::fake_http::{TempFolder, socket_path};
+use super::{DiscoveryWorld, program};
 
 const GROUP: &str = "consul_a.test";
 
-fn start(program: std::path::PathBuf, consul: &FakeConsul) -> (World, Folder) {
+fn start(program: std::path::PathBuf, consul: &FakeConsul) -> (DiscoveryWorld, TempFolder) {
     let (path, folder) = socket_path();
     let token = path.with_file_name("token");
     std::fs::write(&token, format!("{TOKEN}\n")).unwrap();
     let (address, token) = (format!("http://127.0.0.1:{}", consul.port), token.display().to_string());
     let words =
         ["--provider", "consul", "--consul", &address, "--consul-token-file", &token, "--consul-datacenter", "dc1"];
-    (World::start(program, &words), folder)
+    (DiscoveryWorld::start(program, &words), folder)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -43,7 +43,7 @@ async fn instances_that_come_and_go_lose_no_request() {
     let (world, _folder) = start(program, &consul);
     world.answers("a.test", 200).await;
     world.group_has(GROUP, &ports(7)).await;
-    let permitted = Arc::new(Permitted::default());
+    let permitted = Arc::new(LoadPermit::default());
     permitted.push(ports(7));
     let load = Load::start(world.port, &permitted);
     let mut current = 7;

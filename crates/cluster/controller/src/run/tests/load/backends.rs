@@ -37,25 +37,25 @@ fn answer(stream: TcpStream, port: u16) -> Option<()> {
 }
 
 #[derive(Debug)]
-pub struct Answer {
+pub struct BackendAnswer {
     pub status: u16,
     pub head: String,
     pub body: String,
 }
 
 /// A client that keeps its connection, if it can.
-pub struct Client {
+pub struct KeepaliveClient {
     port: u16,
     connection: Option<BufReader<TcpStream>>,
 }
 
-impl Client {
-    pub fn new(port: u16) -> Client {
-        Client { port, connection: None }
+impl KeepaliveClient {
+    pub fn new(port: u16) -> KeepaliveClient {
+        KeepaliveClient { port, connection: None }
     }
 
     /// Sends a request and reads its response.
-    pub fn get(&mut self, host: &str) -> Result<Answer, String> {
+    pub fn get(&mut self, host: &str) -> Result<BackendAnswer, String> {
         let error = |error: std::io::Error| format!("{host}: {error}");
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
@@ -83,6 +83,6 @@ impl Client {
             self.connection = Some(connection);
         }
         let status = head.split(' ').nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
-        Ok(Answer { status, body: String::from_utf8_lossy(&body).into_owned(), head })
+        Ok(BackendAnswer { status, body: String::from_utf8_lossy(&body).into_owned(), head })
     }
 }

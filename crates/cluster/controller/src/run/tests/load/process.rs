@@ -54,7 +54,7 @@ impl ServerProcess {
             run_folder: folder.display().to_string(),
             ..cluster_render::Settings::default()
         };
-        fs::write(folder.join("nginx.conf"), cluster_render::render(&Model::default(), &settings).main).unwrap();
+        fs::write(folder.join("nginx.conf"), cluster_render::render_model(&Model::default(), &settings).main).unwrap();
         let child = spawn(&program, &folder, None);
         ServerProcess { program, folder, child, is_running: true }
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::super::{route, service};
-use super::World;
+use super::LoadWorld;
 use super::backends::Backend;
 use super::process::server_program;
 
@@ -58,13 +58,13 @@ struct CpuTimes {
 }
 
 impl CpuTimes {
-    fn begin(world: &World) -> CpuTimes {
+    fn begin(world: &LoadWorld) -> CpuTimes {
         let server = world.server.processes();
         let all = server.iter().copied().chain([std::process::id()]);
         CpuTimes { begun: all.map(ticks).collect(), server, translations: world.metrics.translations_and_time() }
     }
 
-    fn per_change(self, world: &World, changes: usize) -> String {
+    fn per_change(self, world: &LoadWorld, changes: usize) -> String {
         let all = self.server.into_iter().chain([std::process::id()]);
         let spent = all.zip(self.begun).map(|(pid, begun)| 10.0 * (ticks(pid) - begun) as f64 / changes as f64);
         let spent: Vec<String> = spent.map(|ms| format!("{ms:.1}")).collect();
@@ -101,7 +101,7 @@ async fn many_routes_and_endpoints_are_served() {
     }
     let backend = Backend::start();
     let began = Instant::now();
-    let world = World::start(program, &[&backend], objects).await;
+    let world = LoadWorld::start(program, &[&backend], objects).await;
     world.serves("a.test").await;
     println!("{routes} routes, {} endpoints: served after {:.1?}", routes * ENDPOINTS, began.elapsed());
     let mut durations = Vec::new();

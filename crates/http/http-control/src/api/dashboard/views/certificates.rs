@@ -2,9 +2,11 @@
 
 use super::super::data::Data;
 use super::super::format;
-use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, small, words};
+use super::super::html::{
+    Cell, Column, HtmlTable, Markup, TableRow, Tone, number_column, small_text, state_badge, words_column,
+};
 use super::{Section, place};
-use crate::api::certificates::{self, DAY, Shown};
+use crate::api::certificates::{self, CertificateEntry, DAY};
 use tls::x509::{name, time};
 
 /// Days of validity below which a certificate ends soon, if a third of its lifetime is longer.
@@ -12,18 +14,24 @@ const DAYS_SOON_MAX: i64 = 30;
 /// Seconds that a due order by ACME may take before its certificate is a warning.
 const ORDER_TIME: i64 = 3600;
 
-const COLUMNS: &[Column] =
-    &[words("Names"), number("Days left"), words("Valid until"), words("Issuer"), words("ACME"), words("Configured")];
+const COLUMNS: &[Column] = &[
+    words_column("Names"),
+    number_column("Days left"),
+    words_column("Valid until"),
+    words_column("Issuer"),
+    words_column("ACME"),
+    words_column("Configured"),
+];
 
-pub fn section(data: &mut Data<'_>) -> Option<Section> {
+pub fn certificates_section(data: &mut Data<'_>) -> Option<Section> {
     let now = i64::try_from(data.now / 1000).unwrap_or(0);
-    let mut all = certificates::all(data.plan, data.files);
+    let mut all = certificates::list_certificates(data.plan, data.files);
     if all.is_empty() {
         return None;
     }
     all.sort_by_key(|shown| shown.leaf.as_ref().map_or(i64::MIN, |leaf| leaf.not_after));
     let rows = all.iter().enumerate().map(|(index, shown)| row(data, shown, now, index)).collect();
-    let table = Table { id: "certificates".into(), caption: Markup::of("Certificates"), columns: COLUMNS, rows };
+    let table = HtmlTable { id: "certificates".into(), caption: Markup::of("Certificates"), columns: COLUMNS, rows };
     Some(Section { id: "certificates", title: "Certificates", body: table.show() })
 }
 
@@ -49,7 +57,7 @@ fn tone_of((from, until): (i64, i64), renewal: Option<Renewal>, now: i64) -> Ton
     }
 }
 
-fn row(data: &mut Data<'_>, shown: &Shown, now: i64, index: usize) -> Row {
+fn row(data: &mut Data<'_>, shown: &CertificateEntry, now: i64, index: usize) -> TableRow {
     let names = if shown.names.is_empty() { "(no name)".into() } else { shown.names.join(", ") };
     let days = shown.leaf.as_ref().map(|leaf| (leaf.not_after - now).div_euclid(DAY));
     let renewal = shown.acme.as_ref().map(|state| Renewal {
@@ -63,37 +71,37 @@ fn row(data: &mut Data<'_>, shown: &Shown, now: i64, index: usize) -> Row {
         (_, None) => data.alert(tone, "certificates", format!("There is no certificate for {short} yet")),
         (Tone::Bad, _) => data.alert(tone, "certificates", format!("The certificate for {short} has expired")),
         (Tone::Warn, Some((_, until))) => {
-            let left = format::duration((until - now).unsigned_abs());
+            let left = format::format_duration((until - now).unsigned_abs());
             data.alert(tone, "certificates", format!("The certificate for {short} ends in {left}"));
         }
         _ => {}
     }
     let left = match (tone, days) {
         (_, None) => Cell::none(),
-        (Tone::Bad, _) => Cell::of(badge(tone, "expired")),
-        (Tone::Warn, Some(days)) => Cell::of(badge(tone, days)),
-        (_, Some(days)) => Cell::number(days as f64, format::count(days.unsigned_abs())),
+        (Tone::Bad, _) => Cell::of(state_badge(tone, "expired")),
+        (Tone::Warn, Some(days)) => Cell::of(state_badge(tone, days)),
+        (_, Some(days)) => Cell::number(days as f64, format::format_count(days.unsigned_abs())),
     };
-    let until = shown.leaf.as_ref().map_or_else(Cell::none, |leaf| Cell::text(time::print(leaf.not_after)));
-    let issuer = shown.leaf.as_ref().map_or_else(Cell::none, |leaf| Cell::text(name::rfc2253(leaf.issuer())));
+    let until = shown.leaf.as_ref().map_or_else(Cell::none, |leaf| Cell::text(time::print_time(leaf.not_after)));
+    let issuer = shown.leaf.as_ref().map_or_else(Cell::none, |leaf| Cell::text(name::format_rfc2253(leaf.issuer())));
     let acme = match &shown.acme {
         None => Cell::none(),
         Some(state) => {
             let head = Markup::of(&state.issuer).raw(", ").text(state.challenge).raw(": ").text(&state.state);
             let next = state.next_order.map_or_else(Markup::new, |at| {
-                Markup::new().raw("<br>").add(small(format_args!("next order {}", time::print(at))))
+                Markup::new().raw("<br>").add(small_text(format_args!("next order {}", time::print_time(at))))
             });
             let error = match &state.last_error {
                 Some(why) => {
                     data.alert(Tone::Warn, "certificates", format!("The last order for {short} failed: {why}"));
-                    Markup::new().raw("<br>").add(badge(Tone::Warn, why))
+                    Markup::new().raw("<br>").add(state_badge(Tone::Warn, why))
                 }
                 None => Markup::new(),
             };
             Cell::of(head.add(next).add(error))
         }
     };
-    Row {
+    TableRow {
         key: format!("{index} {short}"),
         tone,
         cells: vec![Cell::text(names), left, until, issuer, acme, place(&shown.places.join(", "))],

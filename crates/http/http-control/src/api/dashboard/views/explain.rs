@@ -1,24 +1,24 @@
 //! Explains a URL: the steps of `tidegate explain URL`, of the configuration that serves.
 
-use super::super::data::text;
-use super::super::html::{Markup, Tone, badge, small};
+use super::super::data::text_at;
+use super::super::html::{Markup, Tone, small_text, state_badge};
 use serde_json::Value;
 
 /// The form and, if a URL was given, its explanation or why there is none.
-pub fn body(url: &str, told: Option<&Result<Value, String>>) -> Markup {
+pub fn explain_body(url: &str, told: Option<&Result<Value, String>>) -> Markup {
     let form = Markup::new().raw("<form method=\"get\" action=\"./#explain\" class=\"explain\"><label>URL or path <input type=\"text\" name=\"explain\" required maxlength=\"2048\" autocomplete=\"off\"");
     let form = form.attribute("value", url).raw("></label><button>Explain</button></form>");
     match told {
         None => form.raw("<p class=\"note\">Shows what the server does with a GET request, without passing it on. A path is one of this host.</p>"),
-        Some(Err(why)) => form.raw("<p role=\"alert\">").add(badge(Tone::Bad, why)).raw("</p>"),
+        Some(Err(why)) => form.raw("<p role=\"alert\">").add(state_badge(Tone::Bad, why)).raw("</p>"),
         Some(Ok(told)) => form.add(explained(told)),
     }
 }
 
 fn place(step: &Value) -> Markup {
-    match (text(step, "file"), step.get("line").and_then(Value::as_u64)) {
+    match (text_at(step, "file"), step.get("line").and_then(Value::as_u64)) {
         ("", _) | (_, None) => Markup::new(),
-        (file, Some(line)) => Markup::new().raw(" ").add(small(format_args!("{file}:{line}"))),
+        (file, Some(line)) => Markup::new().raw(" ").add(small_text(format_args!("{file}:{line}"))),
     }
 }
 
@@ -27,20 +27,20 @@ fn list<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 fn explained(told: &Value) -> Markup {
-    let open = Markup::new().raw("<h3>").text(text(told, "request")).raw("</h3><ol class=\"steps\">");
+    let open = Markup::new().raw("<h3>").text(text_at(told, "request")).raw("</h3><ol class=\"steps\">");
     let steps = open.each(list(told, "steps"), |step| {
         let head = Markup::new()
             .raw("<li><b>")
-            .text(text(step, "kind"))
+            .text(text_at(step, "kind"))
             .raw("</b> ")
-            .text(text(step, "text"))
+            .text(text_at(step, "text"))
             .add(place(step));
         let lines: Vec<&Value> = list(step, "directives").collect();
         if lines.is_empty() {
             return head.raw("</li>");
         }
         let inner = head.raw("<ul>").each(lines, |line| {
-            Markup::new().raw("<li><code>").text(text(line, "text")).raw("</code>").add(place(line)).raw("</li>")
+            Markup::new().raw("<li><code>").text(text_at(line, "text")).raw("</code>").add(place(line)).raw("</li>")
         });
         inner.raw("</ul></li>")
     });
@@ -48,7 +48,7 @@ fn explained(told: &Value) -> Markup {
     {
         (Some(passes), _) => Markup::new()
             .raw("<li><b>proxied to</b> <code>")
-            .text(text(passes, "text"))
+            .text(text_at(passes, "text"))
             .raw("</code>")
             .add(place(passes))
             .raw("</li>"),
@@ -72,7 +72,7 @@ fn explained(told: &Value) -> Markup {
         return all;
     }
     let list = all.raw("<h3>Effective directives</h3><ul class=\"plain\">").each(lines, |line| {
-        Markup::new().raw("<li><code>").text(text(line, "text")).raw("</code>").add(place(line)).raw("</li>")
+        Markup::new().raw("<li><code>").text(text_at(line, "text")).raw("</code>").add(place(line)).raw("</li>")
     });
     list.raw("</ul>")
 }

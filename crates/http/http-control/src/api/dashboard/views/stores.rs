@@ -2,48 +2,48 @@
 
 use super::super::data::Data;
 use super::super::format;
-use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, words};
+use super::super::html::{Cell, Column, HtmlTable, Markup, TableRow, Tone, number_column, state_badge, words_column};
 use super::{Section, rate};
 use session_engine::shared_store::{StoreState, store_states};
 
 const ID: &str = "stores";
 const STORES: &[Column] = &[
-    words("Store"),
-    words("State"),
-    words("Since"),
-    number("Servers"),
-    number("Waiting"),
-    number("Sent"),
-    number("Sent/s"),
-    number("Received"),
-    number("No room"),
-    number("Permits"),
-    number("Refused"),
-    number("Failures"),
-    words("Last failure"),
+    words_column("Store"),
+    words_column("State"),
+    words_column("Since"),
+    number_column("Servers"),
+    number_column("Waiting"),
+    number_column("Sent"),
+    number_column("Sent/s"),
+    number_column("Received"),
+    number_column("No room"),
+    number_column("Permits"),
+    number_column("Refused"),
+    number_column("Failures"),
+    words_column("Last failure"),
 ];
 
 /// Shows the store of `shared_store`: one, and another one while a reload replaces it.
-pub fn section(data: &mut Data<'_>) -> Option<Section> {
-    let rows: Vec<Row> = store_states().into_iter().map(|(address, state)| row(data, address, state)).collect();
+pub fn stores_section(data: &mut Data<'_>) -> Option<Section> {
+    let rows: Vec<TableRow> = store_states().into_iter().map(|(address, state)| row(data, address, state)).collect();
     if rows.is_empty() {
         return None;
     }
-    let table = Table { id: ID.into(), caption: Markup::new().raw("Shared store"), columns: STORES, rows };
+    let table = HtmlTable { id: ID.into(), caption: Markup::new().raw("Shared store"), columns: STORES, rows };
     Some(Section { id: ID, title: "Shared store", body: table.show() })
 }
 
-fn row(data: &mut Data<'_>, address: String, state: StoreState) -> Row {
+fn row(data: &mut Data<'_>, address: String, state: StoreState) -> TableRow {
     let (tone, word) = if state.is_connected { (Tone::Good, "connected") } else { (Tone::Bad, "lost") };
     if !state.is_connected {
         let reason = state.last_failure.clone().unwrap_or_else(|| "no connection yet".to_owned());
         data.alert(Tone::Bad, ID, format!("The shared store \"{address}\" is not there: {reason}"));
     }
     let sent_rate = data.rates.rate(format!("store {address}"), state.records_sent);
-    let since = (state.since > 0).then(|| format::time(state.since));
+    let since = (state.since > 0).then(|| format::format_time(state.since));
     let cells = vec![
         Cell::text(&address),
-        Cell::of(badge(tone, word)),
+        Cell::of(state_badge(tone, word)),
         since.map_or_else(Cell::none, Cell::text),
         Cell::count(state.nodes),
         Cell::count(state.records_pending),
@@ -56,5 +56,5 @@ fn row(data: &mut Data<'_>, address: String, state: StoreState) -> Row {
         Cell::count(state.failures),
         state.last_failure.map_or_else(Cell::none, Cell::text),
     ];
-    Row { key: address, tone: if state.is_connected { Tone::Plain } else { Tone::Bad }, cells }
+    TableRow { key: address, tone: if state.is_connected { Tone::Plain } else { Tone::Bad }, cells }
 }

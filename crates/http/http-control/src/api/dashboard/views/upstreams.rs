@@ -1,15 +1,17 @@
 //! Groups of servers: state with its reason, requests, times, checks; forms that change them.
 
-use super::super::data::{Data, count, text};
+use super::super::data::{Data, count_at, text_at};
 use super::super::format;
-use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, small, words};
+use super::super::html::{
+    Cell, Column, HtmlTable, Markup, TableRow, Tone, number_column, small_text, state_badge, words_column,
+};
 use super::{Section, rate};
 use crate::shared::status_tree::Side;
-use crate::shared::status_tree::groups::shown;
+use crate::shared::status_tree::groups::show_group;
 use serde_json::Value;
-use session_engine::inventory::Listed;
+use session_engine::inventory::ListedGroup;
 use std::sync::Arc;
-use upstream::{Checked, Peer};
+use upstream::{CheckState, Peer};
 
 /// Version of the API whose fields are shown.
 const VERSION: u32 = 9;
@@ -17,44 +19,44 @@ const VERSION: u32 = 9;
 const GROUPS_MAX: usize = 100;
 
 const COLUMNS: &[Column] = &[
-    words("Server"),
-    words("State"),
-    number("Active"),
-    number("5xx"),
-    number("4xx"),
-    number("Requests"),
-    number("Requests/s"),
-    number("Fails"),
-    number("Head, mean"),
-    number("Response, mean"),
-    number("Response, p95"),
-    words("Last check"),
-    number("Down for"),
-    number("Weight"),
-    number("Sent"),
-    number("Received"),
+    words_column("Server"),
+    words_column("State"),
+    number_column("Active"),
+    number_column("5xx"),
+    number_column("4xx"),
+    number_column("Requests"),
+    number_column("Requests/s"),
+    number_column("Fails"),
+    number_column("Head, mean"),
+    number_column("Response, mean"),
+    number_column("Response, p95"),
+    words_column("Last check"),
+    number_column("Down for"),
+    number_column("Weight"),
+    number_column("Sent"),
+    number_column("Received"),
 ];
 
 const SESSIONS: &[Column] = &[
-    words("Server"),
-    words("State"),
-    number("Active"),
-    number("Sessions"),
-    number("Sessions/s"),
-    number("Fails"),
-    number("Connect, mean"),
-    number("First byte, mean"),
-    number("Session, mean"),
-    words("Last check"),
-    number("Down for"),
-    number("Weight"),
-    number("Sent"),
-    number("Received"),
+    words_column("Server"),
+    words_column("State"),
+    number_column("Active"),
+    number_column("Sessions"),
+    number_column("Sessions/s"),
+    number_column("Fails"),
+    number_column("Connect, mean"),
+    number_column("First byte, mean"),
+    number_column("Session, mean"),
+    words_column("Last check"),
+    number_column("Down for"),
+    number_column("Weight"),
+    number_column("Sent"),
+    number_column("Received"),
 ];
 
-pub fn section(data: &mut Data<'_>) -> Option<Section> {
+pub fn upstreams_section(data: &mut Data<'_>) -> Option<Section> {
     let inventory = data.inventory.clone();
-    let of = |side, groups: Vec<Listed>| groups.into_iter().map(move |group| (side, group));
+    let of = |side, groups: Vec<ListedGroup>| groups.into_iter().map(move |group| (side, group));
     let all = of(Side::Http, inventory.http.groups()).chain(of(Side::Stream, inventory.stream.groups()));
     let mut shown: Vec<(Tone, Markup)> = all.map(|(side, listed)| group(data, side, &listed)).collect();
     if shown.is_empty() {
@@ -67,7 +69,7 @@ pub fn section(data: &mut Data<'_>) -> Option<Section> {
         0 => body,
         more => body
             .raw("<p class=\"note\">Not shown: ")
-            .text(format::counted(more as u64, "more group", "more groups"))
+            .text(format::format_counted(more as u64, "more group", "more groups"))
             .raw(".</p>"),
     };
     Some(Section { id: "upstreams", title: "Upstreams", body })
@@ -79,8 +81,8 @@ fn reason(peer: &Peer, state: &str) -> String {
         "unavail" if peer.is_ejected(now) => "ejected: fails more often than the others".into(),
         "unavail" => {
             let (fails, ms) = (peer.spec.max_fails, peer.spec.fail_timeout_ms);
-            let fails = format::counted(u64::from(fails), "failure", "failures");
-            format!("{fails} within {}", format::duration(ms / 1000))
+            let fails = format::format_counted(u64::from(fails), "failure", "failures");
+            format!("{fails} within {}", format::format_duration(ms / 1000))
         }
         "unhealthy" => match peer.history().last_probe() {
             Some((_, Some(why))) => why,
@@ -105,28 +107,32 @@ fn tone(state: &str) -> Tone {
 fn check(peer: &Peer, now: u64) -> Cell {
     let checks = peer.history().checks();
     let Some((at, failure)) = peer.history().last_probe() else { return Cell::none() };
-    let fails = small(format_args!("{} of {} failed", format::count(checks.fails), format::count(checks.checks)));
+    let fails = small_text(format_args!(
+        "{} of {} failed",
+        format::format_count(checks.fails),
+        format::format_count(checks.checks)
+    ));
     let mark = match &failure {
-        None => badge(Tone::Good, format_args!("passed {}", format::ago(at, now))),
-        Some(_) => badge(Tone::Bad, format_args!("failed {}", format::ago(at, now))),
+        None => state_badge(Tone::Good, format_args!("passed {}", format::format_ago(at, now))),
+        Some(_) => state_badge(Tone::Bad, format_args!("failed {}", format::format_ago(at, now))),
     };
     let why = failure
-        .filter(|_| peer.checks_say() == Checked::Healthy)
-        .map_or_else(Markup::new, |why| Markup::new().raw("<br>").add(small(why)));
+        .filter(|_| peer.checks_say() == CheckState::Healthy)
+        .map_or_else(Markup::new, |why| Markup::new().raw("<br>").add(small_text(why)));
     Cell::of(mark.add(why).raw("<br>").add(fails))
 }
 
-fn group(data: &mut Data<'_>, side: Side, listed: &Listed) -> (Tone, Markup) {
+fn group(data: &mut Data<'_>, side: Side, listed: &ListedGroup) -> (Tone, Markup) {
     let group = &listed.group;
-    let value = shown(listed, side, VERSION);
+    let value = show_group(listed, side, VERSION);
     let mut peers: Vec<Arc<Peer>> = group.members().all().cloned().collect();
     peers.sort_by_key(|peer| peer.number);
     let area = if side == Side::Http { "http" } else { "stream" };
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<TableRow> = Vec::new();
     let mut period = None;
     let described: Vec<&Value> = value.get("peers").and_then(Value::as_array).into_iter().flatten().collect();
     for peer in &peers {
-        let known = described.iter().find(|server| count(server, "/id") == peer.number);
+        let known = described.iter().find(|server| count_at(server, "/id") == peer.number);
         if let Some(server) = known {
             rows.push(row(data, (side, area), listed, peer, server, &mut period));
         }
@@ -135,15 +141,15 @@ fn group(data: &mut Data<'_>, side: Side, listed: &Listed) -> (Tone, Markup) {
         rows.iter().map(|row| row.tone).filter(|tone| matches!(tone, Tone::Bad | Tone::Warn)).min().unwrap_or_default();
     let out = described
         .iter()
-        .filter(|server| matches!(text(server, "state"), "unavail" | "unhealthy" | "down" | "draining" | "checking"))
+        .filter(|server| matches!(text_at(server, "state"), "unavail" | "unhealthy" | "down" | "draining" | "checking"))
         .count();
     if worst == Tone::Bad && out == rows.len() {
         data.alert(Tone::Bad, "upstreams", format!("No server of upstream \"{}\" is available", group.name));
     }
     rows.sort_by_key(|row| row.tone);
-    let caption = Markup::of(&group.name).raw(" ").add(small(facts(&value, area, listed, period)));
+    let caption = Markup::of(&group.name).raw(" ").add(small_text(facts(&value, area, listed, period)));
     let columns = if side == Side::Http { COLUMNS } else { SESSIONS };
-    let table = Table { id: format!("upstream-{area}-{}", identifier(&group.name)), caption, columns, rows };
+    let table = HtmlTable { id: format!("upstream-{area}-{}", identifier(&group.name)), caption, columns, rows };
     let forms = if data.writes { forms(data, (side, area), listed) } else { Markup::new() };
     (worst, table.show().add(forms))
 }
@@ -155,23 +161,23 @@ fn identifier(name: &str) -> String {
         .collect()
 }
 
-fn facts(value: &Value, area: &str, listed: &Listed, period: Option<&str>) -> String {
+fn facts(value: &Value, area: &str, listed: &ListedGroup, period: Option<&str>) -> String {
     let mut facts = vec![area.to_string()];
     match &listed.zone {
         Some(zone) => facts.push(format!("zone {zone}")),
         None => facts.push("no zone: requests are not counted".into()),
     }
     if let Some(kept) = value.get("keepalive").and_then(Value::as_u64) {
-        facts.push(format::counted(kept, "idle connection", "idle connections"));
+        facts.push(format::format_counted(kept, "idle connection", "idle connections"));
     }
-    if count(value, "/zombies") > 0 {
-        let removed = format::counted(count(value, "/zombies"), "removed server", "removed servers");
+    if count_at(value, "/zombies") > 0 {
+        let removed = format::format_counted(count_at(value, "/zombies"), "removed server", "removed servers");
         facts.push(format!("{removed} with requests in progress"));
     }
     if value.get("queue").is_some() {
         let (size, max, lost) =
-            (count(value, "/queue/size"), count(value, "/queue/max_size"), count(value, "/queue/overflows"));
-        facts.push(format!("queue {size} of {max}, {}", format::counted(lost, "overflow", "overflows")));
+            (count_at(value, "/queue/size"), count_at(value, "/queue/max_size"), count_at(value, "/queue/overflows"));
+        facts.push(format!("queue {size} of {max}, {}", format::format_counted(lost, "overflow", "overflows")));
     }
     if listed.state.is_some() {
         facts.push("kept in a state file".into());
@@ -184,39 +190,41 @@ fn facts(value: &Value, area: &str, listed: &Listed, period: Option<&str>) -> St
 fn row(
     data: &mut Data<'_>,
     (side, area): (Side, &str),
-    listed: &Listed,
+    listed: &ListedGroup,
     peer: &Peer,
     server: &Value,
     period: &mut Option<&'static str>,
-) -> Row {
-    let state = text(server, "state");
+) -> TableRow {
+    let state = text_at(server, "state");
     let why = reason(peer, state);
     let name = &listed.group.name;
     if tone(state) == Tone::Bad {
         data.alert(Tone::Warn, "upstreams", format!("{} of upstream \"{name}\" is {state}: {why}", peer.text));
     }
     let title = Markup::of(&peer.text);
-    let title = if peer.spec.name == *peer.text { title } else { title.raw("<br>").add(small(&peer.spec.name)) };
-    let title = if peer.spec.backup { title.raw(" ").add(small("backup")) } else { title };
-    let mark = badge(tone(state), state);
-    let mark = if why.is_empty() { mark } else { mark.raw("<br>").add(small(why)) };
+    let title = if peer.spec.name == *peer.text { title } else { title.raw("<br>").add(small_text(&peer.spec.name)) };
+    let title = if peer.spec.backup { title.raw(" ").add(small_text("backup")) } else { title };
+    let mark = state_badge(tone(state), state);
+    let mark = if why.is_empty() { mark } else { mark.raw("<br>").add(small_text(why)) };
     let number = |name: &str| server.get(name).and_then(Value::as_u64);
     let active = match number("max_conns") {
-        Some(most) => Cell::number(peer.active() as f64, format_args!("{} of {most}", format::count(peer.active()))),
+        Some(most) => {
+            Cell::number(peer.active() as f64, format_args!("{} of {most}", format::format_count(peer.active())))
+        }
         None => Cell::count(peer.active()),
     };
     let ms = |name: &str| match number(name) {
         None => Cell::none(),
         Some(0) => Cell::number(0.0, "<1\u{a0}ms"),
-        Some(ms) => Cell::number(ms as f64, format::millis(ms as f64)),
+        Some(ms) => Cell::number(ms as f64, format::format_millis(ms as f64)),
     };
     let counter = if side == Side::Http { "requests" } else { "connections" };
     let all = number(counter);
     let per_second = all.and_then(|all| data.rates.rate(format!("peer {area} {name} {}", peer.number), all));
     let mut cells = vec![Cell::of(title), Cell::of(mark), active];
     if side == Side::Http {
-        cells.push(Cell::maybe(all.map(|_| count(server, "/responses/5xx"))).alarming(Tone::Bad));
-        cells.push(Cell::maybe(all.map(|_| count(server, "/responses/4xx"))));
+        cells.push(Cell::maybe(all.map(|_| count_at(server, "/responses/5xx"))).alarming(Tone::Bad));
+        cells.push(Cell::maybe(all.map(|_| count_at(server, "/responses/4xx"))));
     }
     cells.extend([Cell::maybe(all), rate(per_second), Cell::maybe(number("fails")).alarming(Tone::Warn)]);
     if side == Side::Http {
@@ -225,12 +233,12 @@ fn row(
         cells.extend([ms("connect_time"), ms("first_byte_time"), ms("response_time")]);
     }
     cells.push(check(peer, data.now));
-    let down = count(server, "/downtime") / 1000;
-    cells.push(Cell::number(down as f64, if down > 0 { format::duration(down) } else { "–".into() }));
-    cells.push(Cell::count(count(server, "/weight")));
+    let down = count_at(server, "/downtime") / 1000;
+    cells.push(Cell::number(down as f64, if down > 0 { format::format_duration(down) } else { "–".into() }));
+    cells.push(Cell::count(count_at(server, "/weight")));
     let bytes = |name: &str| number(name).map_or_else(Cell::none, Cell::bytes);
     cells.extend([bytes("sent"), bytes("received")]);
-    Row { key: peer.number.to_string(), tone: tone(state), cells }
+    TableRow { key: peer.number.to_string(), tone: tone(state), cells }
 }
 
 /// Returns the cells of the mean times until the head and the end of responses, and of the 95th percentile of the latter,
@@ -254,13 +262,13 @@ fn times(
     let cell = |ms: Option<f64>| match ms {
         None => Cell::none(),
         Some(ms) if ms < 1.0 => Cell::number(ms, "<1\u{a0}ms"),
-        Some(ms) => Cell::number(ms, format::millis(ms)),
+        Some(ms) => Cell::number(ms, format::format_millis(ms)),
     };
     [cell(heads.mean()), cell(responses.mean()), cell(responses.quantile(0.95))]
 }
 
 /// Forms for the lines of a group, if it can change. The API's paths cannot name groups with a slash.
-fn forms(data: &Data<'_>, (side, area): (Side, &'static str), listed: &Listed) -> Markup {
+fn forms(data: &Data<'_>, (side, area): (Side, &'static str), listed: &ListedGroup) -> Markup {
     let (Some(_), Some(roster)) = (&listed.zone, &listed.group.extras.roster) else { return Markup::new() };
     if listed.group.name.contains('/') {
         return Markup::new();
@@ -279,20 +287,21 @@ fn forms(data: &Data<'_>, (side, area): (Side, &'static str), listed: &Listed) -
     let open = open.raw("><summary>Change servers of ").text(&listed.group.name).raw("</summary>");
     let lines = servers.as_array().into_iter().flatten().filter(|server| server.get("parent").is_none());
     let body = open.each(lines, |server| {
-        let id = count(server, "/id");
-        let name = text(server, "server");
+        let id = count_at(server, "/id");
+        let name = text_at(server, "server");
         let form =
             Markup::new().raw("<form method=\"post\" action=\"./\" class=\"change\"><fieldset><legend>").text(name);
         let form = form.raw("</legend>").add(hidden("change", Some(id)));
-        let form = form.add(field("Weight", "weight", "number", &count(server, "/weight").to_string()));
+        let form = form.add(field("Weight", "weight", "number", &count_at(server, "/weight").to_string()));
         let form = form.add(field(
             "Connections at most (0: any)",
             "max_conns",
             "number",
-            &count(server, "/max_conns").to_string(),
+            &count_at(server, "/max_conns").to_string(),
         ));
-        let form = form.add(field("Failures at most", "max_fails", "number", &count(server, "/max_fails").to_string()));
-        let form = form.add(field("within", "fail_timeout", "text", text(server, "fail_timeout")));
+        let form =
+            form.add(field("Failures at most", "max_fails", "number", &count_at(server, "/max_fails").to_string()));
+        let form = form.add(field("within", "fail_timeout", "text", text_at(server, "fail_timeout")));
         let is = |name: &str| server.get(name).and_then(Value::as_bool).unwrap_or(false);
         let state = if is("down") {
             "down"

@@ -1,8 +1,8 @@
 //! Caches, limits, servers of the stream block, resolvers, key-value zones.
 
-use super::super::data::{Data, count};
+use super::super::data::{Data, count_at};
 use super::super::format;
-use super::super::html::{Cell, Column, Markup, Row, Table, Tone, badge, number, words};
+use super::super::html::{Cell, Column, HtmlTable, Markup, TableRow, Tone, number_column, state_badge, words_column};
 use super::{Section, rate};
 use metrics::cache;
 use serde_json::Value;
@@ -11,31 +11,31 @@ use serde_json::Value;
 const FULL_SHARE: f64 = 0.9;
 
 fn total(value: &Value, names: &[&str], below: &str) -> u64 {
-    names.iter().map(|name| count(value, &format!("/{name}{below}"))).sum()
+    names.iter().map(|name| count_at(value, &format!("/{name}{below}"))).sum()
 }
 
 const CACHES: &[Column] = &[
-    words("Cache"),
-    number("Hit ratio"),
-    number("Hit"),
-    number("Miss"),
-    number("Expired"),
-    number("Stale"),
-    number("Updating"),
-    number("Revalidated"),
-    number("Bypass"),
-    number("Lookups/s"),
-    number("Entries"),
-    number("In memory"),
-    number("Size"),
-    number("Limit"),
-    words("State"),
+    words_column("Cache"),
+    number_column("Hit ratio"),
+    number_column("Hit"),
+    number_column("Miss"),
+    number_column("Expired"),
+    number_column("Stale"),
+    number_column("Updating"),
+    number_column("Revalidated"),
+    number_column("Bypass"),
+    number_column("Lookups/s"),
+    number_column("Entries"),
+    number_column("In memory"),
+    number_column("Size"),
+    number_column("Limit"),
+    words_column("State"),
 ];
 
-pub fn caches(data: &mut Data<'_>) -> Option<Section> {
+pub fn caches_section(data: &mut Data<'_>) -> Option<Section> {
     let all = data.collection("/http/caches");
-    let readings = metrics::readings::<cache::Of>();
-    let rows: Vec<Row> = all
+    let readings = metrics::zone_readings::<cache::Of>();
+    let rows: Vec<TableRow> = all
         .iter()
         .map(|(name, zone)| {
             let hits = total(zone, &["hit", "stale", "updating", "revalidated"], "/responses");
@@ -46,43 +46,47 @@ pub fn caches(data: &mut Data<'_>) -> Option<Section> {
                 let reading = readings.iter().find(|reading| reading.labels.first() == Some(name));
                 reading.map_or(0, |reading| reading.level(gauge))
             };
-            let (size, max) = (count(zone, "/size"), count(zone, "/max_size"));
+            let (size, max) = (count_at(zone, "/size"), count_at(zone, "/max_size"));
             let is_cold = zone.get("cold").and_then(Value::as_bool).unwrap_or(false);
             let mut cells = vec![Cell::text(name)];
-            cells.push(if lookups > 0 { Cell::number(ratio, format::percent(ratio)) } else { Cell::none() });
+            cells.push(if lookups > 0 { Cell::number(ratio, format::format_percent(ratio)) } else { Cell::none() });
             let names = ["hit", "miss", "expired", "stale", "updating", "revalidated", "bypass"];
-            cells.extend(names.map(|name| Cell::count(count(zone, &format!("/{name}/responses")))));
+            cells.extend(names.map(|name| Cell::count(count_at(zone, &format!("/{name}/responses")))));
             cells.extend([rate(per_second), Cell::count(level(cache::ENTRIES)), Cell::bytes(level(cache::MEMORY))]);
             cells.push(Cell::bytes(size));
             cells.push(if max > 0 { Cell::bytes(max) } else { Cell::none() });
-            cells.push(Cell::of(if is_cold { badge(Tone::Warn, "loading") } else { badge(Tone::Good, "ready") }));
-            Row { key: name.clone(), tone: Tone::Plain, cells }
+            cells.push(Cell::of(if is_cold {
+                state_badge(Tone::Warn, "loading")
+            } else {
+                state_badge(Tone::Good, "ready")
+            }));
+            TableRow { key: name.clone(), tone: Tone::Plain, cells }
         })
         .collect();
     section("caches", "Caches", CACHES, rows)
 }
 
-fn section(id: &'static str, title: &'static str, columns: &'static [Column], rows: Vec<Row>) -> Option<Section> {
+fn section(id: &'static str, title: &'static str, columns: &'static [Column], rows: Vec<TableRow>) -> Option<Section> {
     if rows.is_empty() {
         return None;
     }
-    let table = Table { id: id.into(), caption: Markup::new().raw(title), columns, rows };
+    let table = HtmlTable { id: id.into(), caption: Markup::new().raw(title), columns, rows };
     Some(Section { id, title, body: table.show() })
 }
 
 const LIMITS: &[Column] = &[
-    words("Zone"),
-    words("Limits"),
-    number("Rejected"),
-    number("Rejected/s"),
-    number("Delayed"),
-    number("Passed"),
-    number("Passed/s"),
-    number("Would reject (dry run)"),
-    number("Would delay (dry run)"),
+    words_column("Zone"),
+    words_column("Limits"),
+    number_column("Rejected"),
+    number_column("Rejected/s"),
+    number_column("Delayed"),
+    number_column("Passed"),
+    number_column("Passed/s"),
+    number_column("Would reject (dry run)"),
+    number_column("Would delay (dry run)"),
 ];
 
-pub fn limits(data: &mut Data<'_>) -> Option<Section> {
+pub fn limits_section(data: &mut Data<'_>) -> Option<Section> {
     let kinds = [
         ("/http/limit_reqs", "requests"),
         ("/http/limit_conns", "connections, http"),
@@ -91,9 +95,9 @@ pub fn limits(data: &mut Data<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     for (path, kind) in kinds {
         for (name, zone) in data.collection(path) {
-            let (passed, rejected) = (count(&zone, "/passed"), count(&zone, "/rejected"));
+            let (passed, rejected) = (count_at(&zone, "/passed"), count_at(&zone, "/rejected"));
             let has_delays = zone.get("delayed").is_some();
-            let delay = |name: &str| if has_delays { Cell::count(count(&zone, name)) } else { Cell::none() };
+            let delay = |name: &str| if has_delays { Cell::count(count_at(&zone, name)) } else { Cell::none() };
             let rejected_rate = data.rates.rate(format!("{path} {name} rejected"), rejected);
             let passed_rate = data.rates.rate(format!("{path} {name} passed"), passed);
             let cells = vec![
@@ -104,10 +108,10 @@ pub fn limits(data: &mut Data<'_>) -> Option<Section> {
                 delay("/delayed"),
                 Cell::count(passed),
                 rate(passed_rate),
-                Cell::count(count(&zone, "/rejected_dry_run")),
+                Cell::count(count_at(&zone, "/rejected_dry_run")),
                 delay("/delayed_dry_run"),
             ];
-            rows.push((rejected, Row { key: format!("{kind} {name}"), tone: Tone::Plain, cells }));
+            rows.push((rejected, TableRow { key: format!("{kind} {name}"), tone: Tone::Plain, cells }));
         }
     }
     rows.sort_by_key(|(rejected, _)| std::cmp::Reverse(*rejected));
@@ -115,62 +119,62 @@ pub fn limits(data: &mut Data<'_>) -> Option<Section> {
 }
 
 const STREAMS: &[Column] = &[
-    words("Zone"),
-    number("Sessions"),
-    number("Active"),
-    number("5xx"),
-    number("4xx"),
-    number("2xx"),
-    number("Sessions/s"),
-    number("Discarded"),
-    number("TLS failed"),
-    number("Received"),
-    number("Sent"),
+    words_column("Zone"),
+    number_column("Sessions"),
+    number_column("Active"),
+    number_column("5xx"),
+    number_column("4xx"),
+    number_column("2xx"),
+    number_column("Sessions/s"),
+    number_column("Discarded"),
+    number_column("TLS failed"),
+    number_column("Received"),
+    number_column("Sent"),
 ];
 
-pub fn streams(data: &mut Data<'_>) -> Option<Section> {
+pub fn streams_section(data: &mut Data<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     for (name, zone) in data.collection("/stream/server_zones") {
-        let all = count(&zone, "/connections");
+        let all = count_at(&zone, "/connections");
         let per_second = data.rates.rate(format!("stream {name}"), all);
         let cells = vec![
             Cell::text(&name),
             Cell::count(all),
-            Cell::count(count(&zone, "/processing")),
-            Cell::count(count(&zone, "/sessions/5xx")).alarming(Tone::Bad),
-            Cell::count(count(&zone, "/sessions/4xx")),
-            Cell::count(count(&zone, "/sessions/2xx")),
+            Cell::count(count_at(&zone, "/processing")),
+            Cell::count(count_at(&zone, "/sessions/5xx")).alarming(Tone::Bad),
+            Cell::count(count_at(&zone, "/sessions/4xx")),
+            Cell::count(count_at(&zone, "/sessions/2xx")),
             rate(per_second),
-            Cell::count(count(&zone, "/discarded")),
-            Cell::count(count(&zone, "/ssl/handshakes_failed")),
-            Cell::bytes(count(&zone, "/received")),
-            Cell::bytes(count(&zone, "/sent")),
+            Cell::count(count_at(&zone, "/discarded")),
+            Cell::count(count_at(&zone, "/ssl/handshakes_failed")),
+            Cell::bytes(count_at(&zone, "/received")),
+            Cell::bytes(count_at(&zone, "/sent")),
         ];
-        rows.push(Row { key: name, tone: Tone::Plain, cells });
+        rows.push(TableRow { key: name, tone: Tone::Plain, cells });
     }
     section("streams", "TCP and UDP", STREAMS, rows)
 }
 
 const RESOLVERS: &[Column] = &[
-    words("Resolver"),
-    number("Names"),
-    number("SRV"),
-    number("Addresses"),
-    number("Queries/s"),
-    number("Answered"),
-    number("No such name"),
-    number("Server failure"),
-    number("Refused"),
-    number("Timed out"),
-    number("Other errors"),
+    words_column("Resolver"),
+    number_column("Names"),
+    number_column("SRV"),
+    number_column("Addresses"),
+    number_column("Queries/s"),
+    number_column("Answered"),
+    number_column("No such name"),
+    number_column("Server failure"),
+    number_column("Refused"),
+    number_column("Timed out"),
+    number_column("Other errors"),
 ];
 
-pub fn resolvers(data: &mut Data<'_>) -> Option<Section> {
+pub fn resolvers_section(data: &mut Data<'_>) -> Option<Section> {
     let mut rows = Vec::new();
     for (name, zone) in data.collection("/resolvers") {
-        let queries = ["/requests/name", "/requests/srv", "/requests/addr"].map(|path| count(&zone, path));
+        let queries = ["/requests/name", "/requests/srv", "/requests/addr"].map(|path| count_at(&zone, path));
         let per_second = data.rates.rate(format!("resolver {name}"), queries.iter().sum());
-        let answers = |code: &str| count(&zone, &format!("/responses/{code}"));
+        let answers = |code: &str| count_at(&zone, &format!("/responses/{code}"));
         let mut cells = vec![Cell::text(&name)];
         cells.extend(queries.map(Cell::count));
         cells.extend([
@@ -182,15 +186,21 @@ pub fn resolvers(data: &mut Data<'_>) -> Option<Section> {
             Cell::count(answers("timedout")).alarming(Tone::Warn),
             Cell::count(answers("formerr") + answers("notimp") + answers("unknown")),
         ]);
-        rows.push(Row { key: name, tone: Tone::Plain, cells });
+        rows.push(TableRow { key: name, tone: Tone::Plain, cells });
     }
     section("resolvers", "Resolvers", RESOLVERS, rows)
 }
 
-const KEYVALS: &[Column] =
-    &[words("Zone"), words("Area"), number("Pairs"), number("Used"), number("Size"), number("Used part")];
+const KEYVALS: &[Column] = &[
+    words_column("Zone"),
+    words_column("Area"),
+    number_column("Pairs"),
+    number_column("Used"),
+    number_column("Size"),
+    number_column("Used part"),
+];
 
-pub fn keyvals(data: &mut Data<'_>) -> Option<Section> {
+pub fn keyvals_section(data: &mut Data<'_>) -> Option<Section> {
     let inventory = data.inventory.clone();
     let mut rows = Vec::new();
     for (area, zones) in [("http", inventory.http.keyvals()), ("stream", inventory.stream.keyvals())] {
@@ -199,7 +209,7 @@ pub fn keyvals(data: &mut Data<'_>) -> Option<Section> {
             let share = used as f64 / size.max(1) as f64;
             let is_full = share > FULL_SHARE;
             if is_full {
-                let part = format::percent(share);
+                let part = format::format_percent(share);
                 data.alert(Tone::Warn, "keyvals", format!("Key-value zone \"{}\" is {part} full", keyval.name));
             }
             let cells = vec![
@@ -208,10 +218,10 @@ pub fn keyvals(data: &mut Data<'_>) -> Option<Section> {
                 Cell::count(pairs as u64),
                 Cell::bytes(used),
                 Cell::bytes(size),
-                Cell::number(share, format::percent(share)),
+                Cell::number(share, format::format_percent(share)),
             ];
             let tone = if is_full { Tone::Warn } else { Tone::Plain };
-            rows.push(Row { key: format!("{area} {}", keyval.name), tone, cells });
+            rows.push(TableRow { key: format!("{area} {}", keyval.name), tone, cells });
         }
     }
     section("keyvals", "Key-value zones", KEYVALS, rows)
