@@ -7,7 +7,7 @@ use crate::talk;
 use base::clock;
 use metrics::process;
 use observe::Severity;
-use runtime::time::{timeout, timeout_at};
+use runtime::time::{timeout_at, with_timeout};
 use session_engine::Session;
 use session_engine::first_bytes::{self, write_out};
 use session_engine::forwarded;
@@ -104,7 +104,7 @@ async fn session(s: &mut MailSession, stream: &mut Stream) -> Result<(), Session
 pub async fn send_bytes(s: &MailSession, stream: &Stream, bytes: &[u8]) -> Result<(), SessionClosed> {
     // Boxed: the session's future is as large as its largest part, and `timeout` takes an argument's memory four times.
     let writing = Box::pin(write_out(stream, bytes));
-    match timeout(s.srv().timeout, writing).await {
+    match with_timeout(s.srv().timeout, writing).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(e)) => {
             s.log(Severity::Info, format_args!("{}", call_failed("send", &e)));
@@ -121,7 +121,7 @@ pub fn timed_out(s: &MailSession) -> SessionClosed {
 
 async fn proxy_header(s: &mut MailSession, stream: &Stream) -> Result<(), SessionClosed> {
     s.doing = "reading PROXY protocol";
-    let Ok(header) = timeout(s.srv().timeout, first_bytes::proxy_header(stream)).await else {
+    let Ok(header) = with_timeout(s.srv().timeout, first_bytes::proxy_header(stream)).await else {
         return Err(timed_out(s));
     };
     match header {

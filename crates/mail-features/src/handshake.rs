@@ -31,7 +31,7 @@ pub async fn make_handshake(s: &mut MailSession, stream: &mut Stream) -> Result<
             },
         },
     };
-    match runtime::time::timeout(server.timeout, stream.accept(choose)).await {
+    match runtime::time::with_timeout(server.timeout, stream.accept(choose)).await {
         Ok(Ok(())) => {}
         Ok(Err(why)) => {
             metrics::count_handshake(metrics::Area::Mail, Err(metrics::TlsFailure::Other));

@@ -9,7 +9,7 @@ use crate::protocol::{Dialogue, DialogueContext, DialogueStep, MailReply, Next, 
 use crate::session::MailSession;
 use base::clock::Instant;
 use observe::Severity;
-use runtime::time::{sleep, timeout_at};
+use runtime::time::{sleep_for, timeout_at};
 use session_engine::Session;
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -135,7 +135,7 @@ async fn authenticate(
                 s.log(Severity::Info, format_args!("client login failed: \"{}\"", shown_text(&refusal.message)));
                 let answer = dialogue.refused(&refusal);
                 if !wait.is_zero() {
-                    sleep(wait.min(WAIT_MAX)).await;
+                    sleep_for(wait.min(WAIT_MAX)).await;
                 }
                 send_bytes(s, stream, &answer).await?;
                 return if wait.is_zero() { Err(SessionClosed) } else { Ok(()) };
@@ -143,7 +143,7 @@ async fn authenticate(
             Ok(AuthResult::AskAgain { wait, user, password }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));
                 s.login.password = password.or(s.login.password.take());
-                sleep(wait.min(WAIT_MAX)).await;
+                sleep_for(wait.min(WAIT_MAX)).await;
             }
             Ok(AuthResult::Pass { to, name, user, password }) => {
                 s.login.user = user.unwrap_or(std::mem::take(&mut s.login.user));

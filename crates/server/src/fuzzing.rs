@@ -3,7 +3,7 @@
 
 mod reloads;
 
-pub use reloads::reloads;
+pub use reloads::run_reloads;
 
 use crate::conf::{self, Invocation};
 use conf_schema::TextStore;

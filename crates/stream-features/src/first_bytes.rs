@@ -5,7 +5,7 @@ use crate::client::SessionClient;
 use crate::plan::{FirstMessage, Flow, LookedUp, Preread, ReplacedHandler};
 use crate::session::StreamSession;
 use observe::Severity;
-use runtime::time::{sleep, timeout};
+use runtime::time::{sleep_for, with_timeout};
 use session_engine::Session;
 use session_engine::first_bytes::{self, HeaderFault};
 use std::future::{Future, poll_fn};
@@ -18,7 +18,7 @@ use upstream::Stream;
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {
     s.doing = "reading PROXY protocol";
     let idle_timer = s.srv().proxy_protocol_timeout;
-    let Ok(header) = timeout(idle_timer, first_bytes::proxy_header(stream)).await else {
+    let Ok(header) = with_timeout(idle_timer, first_bytes::proxy_header(stream)).await else {
         s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
         return Err(200);
     };
@@ -67,7 +67,7 @@ pub async fn preread_bytes(s: &mut StreamSession, client: &SessionClient) -> Res
             (LookedUp::More, SessionClient::Datagrams(_)) => Flow::Declined,
             (LookedUp::More, SessionClient::Stream(stream)) => {
                 s.doing = "prereading client data";
-                let mut time = pin!(sleep(server.preread_timeout));
+                let mut time = pin!(sleep_for(server.preread_timeout));
                 let mut waits = pin!(wait_for(s, stream, &**who, server.preread_bytes));
                 poll_fn(|cx| match waits.as_mut().poll(cx) {
                     Poll::Ready(flow) => Poll::Ready(flow),
@@ -121,7 +121,7 @@ pub async fn first_message(
             }
         }
     };
-    let read = timeout(limit, reading).await;
+    let read = with_timeout(limit, reading).await;
     read.unwrap_or_else(|_| {
         s.log(Severity::Info, format_args!("client timed out (110: Connection timed out)"));
         Err(200)

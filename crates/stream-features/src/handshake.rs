@@ -31,7 +31,7 @@ pub async fn make_handshake(s: &mut StreamSession, stream: &mut Stream) -> Resul
         }
         None => choose(s, hello),
     };
-    let done = runtime::time::timeout(idle_timer, stream.accept(choose)).await;
+    let done = runtime::time::with_timeout(idle_timer, stream.accept(choose)).await;
     let (words, failure) = match done {
         Ok(Ok(())) => {
             s.tls = stream.facts();

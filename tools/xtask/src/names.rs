@@ -32,8 +32,8 @@ const IRREGULAR: &[&str] = &[
 ];
 /// Nouns that end as participles do.
 const NOUNS: &[&str] = &[
-    "Binding", "Coding", "Encoding", "Finding", "Heading", "Listing", "Packing", "Reading", "Ring", "Routing", "Seed", "Setting", "Speed", "String", "Timing",
-    "Warning",
+    "Binding", "Coding", "Encoding", "Finding", "Heading", "Listing", "Packing", "Reading", "Ring", "Routing", "Seed",
+    "Setting", "Speed", "String", "Timing", "Warning",
 ];
 
 /// Names of the tree, each with its file.

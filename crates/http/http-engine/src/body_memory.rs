@@ -301,7 +301,7 @@ pub fn await_reservation(r: &Request, bytes: u64) -> impl Future<Output = Result
             Some(Poll::Ready(())) => Poll::Ready(None),
             _ => wait.poll(limits, cx).map(Some),
         });
-        let granted = runtime::time::timeout(patience, granted).await;
+        let granted = runtime::time::with_timeout(patience, granted).await;
         match granted {
             Ok(Some(reservation)) => Ok(reservation),
             Ok(None) => Err(NoMemory::ClientLeft),

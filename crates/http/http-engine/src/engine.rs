@@ -537,7 +537,7 @@ fn delay_refusal(mut r: Box<Request>, status: u16) -> LocalFuture<(Box<Request>,
         let gone =
             std::future::poll_fn(|cx| watch.as_ref().map_or(std::task::Poll::Pending, |watch| watch.poll_gone(cx)));
         // A client that has left is logged at once.
-        let has_left = runtime::time::timeout(delay, gone).await.is_ok();
+        let has_left = runtime::time::with_timeout(delay, gone).await.is_ok();
         base::clock::update();
         if has_left {
             r.log(Severity::Info, format_args!("client prematurely closed connection"));

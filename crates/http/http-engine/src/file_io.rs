@@ -2,7 +2,7 @@
 
 use crate::request::Request;
 pub use crate::values::{Aio, Directio, PoolsAsked};
-use net::pool::{DEFAULT, Pool, named};
+use net::pool::{DEFAULT, Pool, find_pool};
 use observe::Severity;
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use std::sync::Arc;
 pub fn file_pool(r: &mut Request) -> Option<Arc<Pool>> {
     let name = match &r.loc().core.conf.aio {
         Aio::Off => return None,
-        Aio::Direct => return named(DEFAULT),
+        Aio::Direct => return find_pool(DEFAULT),
         Aio::Threads(name) => name.clone(),
     };
     let name = name.eval(r);
     let name = String::from_utf8_lossy(&name);
-    let found = named(&name);
+    let found = find_pool(&name);
     if found.is_none() {
         r.log(Severity::Error, format_args!("thread pool \"{name}\" not found"));
     }

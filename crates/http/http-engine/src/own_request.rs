@@ -11,7 +11,7 @@ use crate::request::Request;
 use crate::subrequest;
 use http_types::{Method, Version};
 use net::Address;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ pub async fn run_request(mut r: Box<Request>, location: usize, limit: Duration) 
         subrequest::log_subrequest(child);
         Ok(status)
     };
-    let done = timeout(limit, work).await;
+    let done = with_timeout(limit, work).await;
     base::clock::update();
     done.unwrap_or(Err(OwnFailure::TimedOut))
 }

@@ -11,7 +11,7 @@ use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables_tracing, is_sam
 use crate::span::{DIGITS, TraceContext, TraceIds, UnsampledTrace, hex_digits};
 use crate::template::HttpTemplate;
 use crate::variable::{HttpSource, VarId};
-use session_engine::split_clients::{Prefix, Split, murmur2};
+use session_engine::split_clients::{Prefix, Split, hash_murmur2};
 use session_engine::template::Part;
 use std::cell::OnceCell;
 
@@ -94,7 +94,7 @@ impl Sampler {
     }
     #[cold]
     fn decided(&self, r: &Request) -> bool {
-        r.trace_ids().is_some_and(|ids| is_sampled(&self.shares, murmur2(&hex_digits::<16, 32>(&ids.trace))))
+        r.trace_ids().is_some_and(|ids| is_sampled(&self.shares, hash_murmur2(&hex_digits::<16, 32>(&ids.trace))))
     }
     #[cold]
     fn begin(&self, r: &mut Request) {
@@ -177,7 +177,11 @@ mod tests {
             for sampled in [true, false] {
                 for _ in 0..50 {
                     let ids = ids(shares, sampled);
-                    assert_eq!(is_sampled(shares, murmur2(&hex_digits::<16, 32>(&ids.trace))), sampled, "{shares:?}");
+                    assert_eq!(
+                        is_sampled(shares, hash_murmur2(&hex_digits::<16, 32>(&ids.trace))),
+                        sampled,
+                        "{shares:?}"
+                    );
                 }
             }
         }

@@ -86,7 +86,7 @@ pub fn bound_server(group: &Group, r: &Request) -> Option<Vec<u8>> {
 /// Forgets clients that have gone, while any are bound.
 async fn sweep() {
     loop {
-        runtime::time::sleep(SWEEP).await;
+        runtime::time::sleep_for(SWEEP).await;
         let left = CLIENTS.with_borrow_mut(|clients| {
             clients.retain(|key, _| net::outbound::tcp_info(*key).is_some());
             clients.len()

@@ -19,7 +19,7 @@ const RESPONSE_MAX: usize = 16 * 1024;
 impl Authenticate for AuthHttp {
     fn ask<'a>(&'a self, s: &'a MailSession) -> Pin<Box<dyn Future<Output = Result<AuthResult, AuthFault>> + 'a>> {
         Box::pin(async move {
-            let asked = runtime::time::timeout(self.timeout, self.exchange(&auth_request(self, s))).await;
+            let asked = runtime::time::with_timeout(self.timeout, self.exchange(&auth_request(self, s))).await;
             let response = asked.map_err(|_| {
                 AuthFault(Some(format!("auth http server {} timed out (110: Connection timed out)", self.name)))
             })??;

@@ -2,7 +2,7 @@
 //! Drift of the machine hits both halves of a pair, so the ratio within a pair scatters less than either figure. Ratios
 //! are compared as logarithms, where "twice" and "half" are equally far from 1.
 
-use crate::stats::{Interval, mean_interval, median};
+use crate::stats::{Interval, mean_interval, sample_median};
 
 /// Conclusion about `b` over `a`, from the interval of their ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn hodges_lehmann(values: &[f64]) -> f64 {
     for (i, a) in values.iter().enumerate() {
         means.extend(values[i..].iter().map(|b| (a + b) / 2.0));
     }
-    median(&means)
+    sample_median(&means)
 }
 
 /// Pairs needed to see a relative difference `delta` at 95 % confidence and 80 % power, when log ratios deviate by

@@ -30,7 +30,7 @@ impl Interval {
     }
 }
 
-pub fn mean(values: &[f64]) -> f64 {
+pub fn sample_mean(values: &[f64]) -> f64 {
     if values.is_empty() { f64::NAN } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
@@ -39,18 +39,18 @@ pub fn deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
     }
-    let m = mean(values);
+    let m = sample_mean(values);
     (values.iter().map(|v| (v - m) * (v - m)).sum::<f64>() / (values.len() - 1) as f64).sqrt()
 }
 
 /// Quantile `q` in 0..=1, interpolated between order statistics (type 7, as in R and NumPy); NaN for no values.
-pub fn quantile(values: &[f64], q: f64) -> f64 {
+pub fn sample_quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     quantile_sorted(&sorted, q)
 }
 
-/// [`quantile`] of values in ascending order.
+/// [`sample_quantile`] of values in ascending order.
 pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return f64::NAN };
     let at = q.clamp(0.0, 1.0) * last as f64;
@@ -59,13 +59,13 @@ pub fn quantile_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[lower] + (sorted[upper] - sorted[lower]) * part
 }
 
-pub fn median(values: &[f64]) -> f64 {
-    quantile(values, 0.5)
+pub fn sample_median(values: &[f64]) -> f64 {
+    sample_quantile(values, 0.5)
 }
 
 /// Mean with Student's t interval at `confidence` (0.95 for 95 %). A single run gives an interval without width.
 pub fn mean_interval(values: &[f64], confidence: f64) -> Interval {
-    let mid = mean(values);
+    let mid = sample_mean(values);
     if values.len() < 2 {
         return Interval::exact(mid);
     }
@@ -205,10 +205,10 @@ mod tests {
     #[test]
     fn quantiles_as_numpy() {
         let v = [3.0, 1.0, 2.0, 4.0];
-        assert_eq!(median(&v), 2.5);
-        assert_eq!(quantile(&v, 0.25), 1.75);
-        assert_eq!(quantile(&v, 1.0), 4.0);
-        assert!(quantile(&[], 0.5).is_nan());
+        assert_eq!(sample_median(&v), 2.5);
+        assert_eq!(sample_quantile(&v, 0.25), 1.75);
+        assert_eq!(sample_quantile(&v, 1.0), 4.0);
+        assert!(sample_quantile(&[], 0.5).is_nan());
         assert!((deviation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) - 2.138_089_935).abs() < 1e-9);
     }
 
@@ -258,7 +258,7 @@ mod tests {
         let covered = (0..400)
             .filter(|i| {
                 let runs: Vec<f64> = (0..30).map(|_| 3.0 + rng.normal()).collect();
-                let b = bootstrap(&runs, 0.95, 400, *i, mean);
+                let b = bootstrap(&runs, 0.95, 400, *i, sample_mean);
                 b.low <= 3.0 && 3.0 <= b.high
             })
             .count();

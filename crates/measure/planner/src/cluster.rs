@@ -3,7 +3,7 @@
 use figures::stats::Interval;
 
 use crate::capacity::PricedMachine;
-use crate::queueing::stretch;
+use crate::queueing::response_stretch;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizingRule {
@@ -120,7 +120,7 @@ pub fn cheapest_offer(machine: &PricedMachine, load: f64, rule: &SizingRule, ext
         per_user: if extras.user_cycle > 0.0 { per_hour / (load * extras.user_cycle) } else { f64::NAN },
         utilisation: machine.rps.map(|rps| load / (f64::from(nodes) * rps)),
         after_loss,
-        stretch_after_loss: stretch(after_loss, machine.vcpu.max(1)),
+        stretch_after_loss: response_stretch(after_loss, machine.vcpu.max(1)),
         spare,
         confidence,
     })

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use figures::page::{HtmlPage, Tone};
 use figures::plot::{Axis, Mark, Plot, Point, Series};
-use figures::stats::{Interval, mean, mean_interval};
+use figures::stats::{Interval, mean_interval, sample_mean};
 use figures::table::TextTable;
 use figures::units::{Unit, format_count, format_significant};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub fn read_report(text: &str) -> Result<(Vec<UslLevel>, String), String> {
 fn level_table(levels: &[UslLevel], fit: &Fit) -> TextTable {
     let mut table = TextTable::new(&["N", "measured", "± 95 %", "curve", "off by"]);
     for level in levels {
-        let (m, x) = (mean(&level.runs), fit.usl.throughput(level.n));
+        let (m, x) = (sample_mean(&level.runs), fit.usl.throughput(level.n));
         let interval = mean_interval(&level.runs, 0.95);
         let spread =
             if level.runs.len() > 1 { Unit::Share.write(interval.relative_half_width()) } else { "one run".into() };

@@ -1,7 +1,7 @@
 //! Formulas of queueing theory: waiting at a utilisation, knees, Little's law, bounds.
 
 /// Response time over service time of an M/M/m queue at utilisation `rho`; 1 when idle, infinite from 1 on.
-pub fn stretch(rho: f64, m: u32) -> f64 {
+pub fn response_stretch(rho: f64, m: u32) -> f64 {
     if rho <= 0.0 {
         return 1.0;
     }
@@ -50,10 +50,10 @@ mod tests {
     #[test]
     fn a_queue_at_99_percent() {
         // M/M/2 answers 50 times slower than idle, M/M/16 seven times.
-        assert!((stretch(0.99, 2) - 50.25).abs() < 0.05, "{}", stretch(0.99, 2));
-        assert!((stretch(0.99, 16) - 7.0).abs() < 0.2, "{}", stretch(0.99, 16));
-        assert!(stretch(1.0, 4).is_infinite());
-        assert_eq!(stretch(0.0, 4), 1.0);
+        assert!((response_stretch(0.99, 2) - 50.25).abs() < 0.05, "{}", response_stretch(0.99, 2));
+        assert!((response_stretch(0.99, 16) - 7.0).abs() < 0.2, "{}", response_stretch(0.99, 16));
+        assert!(response_stretch(1.0, 4).is_infinite());
+        assert_eq!(response_stretch(0.0, 4), 1.0);
     }
 
     #[test]

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use figures::rng::Rng;
-use figures::stats::quantile;
+use figures::stats::sample_quantile;
 use serde::Deserialize;
 
-use crate::queueing::stretch;
+use crate::queueing::response_stretch;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -256,8 +256,8 @@ pub fn simulate_regions(s: &Scenario) -> RegionsOutcome {
         groups: (0..groups)
             .map(|g| GroupResult {
                 name: s.groups[g].name.clone(),
-                median: quantile(&latencies[g], 0.5),
-                p95: quantile(&latencies[g], 0.95),
+                median: sample_quantile(&latencies[g], 0.5),
+                p95: sample_quantile(&latencies[g], 0.95),
                 failed: failed[g] / sent[g].max(1e-9),
                 failed_worst: worst[g],
                 nearest: s.regions[by_distance(s, g, &all_up)[0]].name.clone(),
@@ -266,7 +266,7 @@ pub fn simulate_regions(s: &Scenario) -> RegionsOutcome {
         regions: (0..regions)
             .map(|r| RegionResult {
                 name: s.regions[r].name.clone(),
-                utilisation_usual: quantile(&utilisations[r], 0.5),
+                utilisation_usual: sample_quantile(&utilisations[r], 0.5),
                 utilisation_worst: utilisations[r].iter().copied().fold(0.0, f64::max),
                 per_hour: f64::from(s.regions[r].nodes) * s.regions[r].price,
             })
@@ -320,7 +320,7 @@ fn latency(s: &Scenario, group: usize, region: usize, utilisation: f64, rng: &mu
     let (g, r) = (&s.groups[group], &s.regions[region]);
     let rtt = g.rtt_ms[&r.name] * (1.0 + g.jitter * rng.normal()).max(0.3);
     // A site at its limit sheds the excess; served requests wait as at 99 %.
-    let service = s.service_ms * stretch(utilisation.min(0.99), r.vcpu.max(1)) * rng.exponential();
+    let service = s.service_ms * response_stretch(utilisation.min(0.99), r.vcpu.max(1)) * rng.exponential();
     let lookup = if rng.unit() < s.lookup_share { s.lookup_ms * (0.4 + 1.2 * rng.unit()) } else { 0.0 };
     (rtt * s.round_trips + service + lookup) / 1000.0
 }

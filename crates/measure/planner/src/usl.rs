@@ -3,7 +3,7 @@
 //! Every set of points has a curve; [`Fit::refusals`] lists the reasons not to use it.
 
 use figures::rng::Rng;
-use figures::stats::{Interval, mean, quantile_sorted, t_quantile};
+use figures::stats::{Interval, quantile_sorted, sample_mean, t_quantile};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct UslLevel {
@@ -79,7 +79,7 @@ pub fn fit_law(levels: &[UslLevel], seed: u64) -> Result<Fit, String> {
             return Err(format!("level {}: concurrency and throughputs must be positive numbers", level.n));
         }
     }
-    let means: Vec<(f64, f64)> = levels.iter().map(|l| (l.n, mean(&l.runs))).collect();
+    let means: Vec<(f64, f64)> = levels.iter().map(|l| (l.n, sample_mean(&l.runs))).collect();
     let usl = solve(&means).ok_or("the levels do not determine a curve (are they all the same?)")?;
 
     let mut rng = Rng::new(seed);
@@ -99,7 +99,7 @@ pub fn fit_law(levels: &[UslLevel], seed: u64) -> Result<Fit, String> {
                         let residual = residuals[rng.below(residuals.len() as u64) as usize];
                         return (l.n, (usl.throughput(l.n) * (1.0 + residual)).max(f64::MIN_POSITIVE));
                     }
-                    let (runs, own) = (l.runs.len() as f64, mean(&l.runs));
+                    let (runs, own) = (l.runs.len() as f64, sample_mean(&l.runs));
                     let pick = |_| l.runs[rng.below(l.runs.len() as u64) as usize];
                     let drawn = (0..l.runs.len()).map(pick).sum::<f64>() / runs;
                     // Corrects the spread: means of resamples scatter less than means of runs.

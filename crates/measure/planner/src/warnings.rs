@@ -151,8 +151,8 @@ pub fn failure_warnings(rule: &SizingRule, offers: &[Offer]) -> Vec<Warning> {
                 rule.nodes_min,
                 Unit::Share.write(rule.utilisation),
                 Unit::Share.write((1.0 - after).max(0.0)),
-                crate::queueing::stretch(after.min(0.9999), 2),
-                crate::queueing::stretch(after.min(0.9999), 16)
+                crate::queueing::response_stretch(after.min(0.9999), 2),
+                crate::queueing::response_stretch(after.min(0.9999), 16)
             ),
         });
     }

@@ -29,7 +29,7 @@ pub use lifecycle::{Lifecycle, LoadRecord};
 pub use nginx::exporter_text;
 pub use reading::{Reading, Times, WorkerCounts, reset_workers, reset_zones, worker_counts, zone_readings};
 pub use reference::metrics_reference;
-pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, json, openmetrics, prometheus, write_labels};
+pub use render::{OPENMETRICS_TYPE, PROMETHEUS_TYPE, metrics_json, openmetrics_text, prometheus_text, write_labels};
 pub use table::{BOUNDS_MICROS, Counter, Gauge, Histogram, MetricKind, MetricRow, MetricSet, MetricTable, Unit};
 pub use tables::*;
 pub use workers::worker_zone;

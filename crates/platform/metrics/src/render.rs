@@ -84,7 +84,7 @@ fn instant(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-pub fn prometheus(families: &[MetricFamily]) -> String {
+pub fn prometheus_text(families: &[MetricFamily]) -> String {
     let mut out = String::new();
     for family in families {
         let row = family.row;
@@ -96,7 +96,7 @@ pub fn prometheus(families: &[MetricFamily]) -> String {
 }
 
 /// OpenMetrics 1.0.0: families without `_total`, with units, creation times, exemplars and an end mark.
-pub fn openmetrics(families: &[MetricFamily]) -> String {
+pub fn openmetrics_text(families: &[MetricFamily]) -> String {
     let mut out = String::new();
     for family in families {
         let row = family.row;
@@ -126,7 +126,7 @@ fn json_text(out: &mut String, text: &str) {
 
 /// JSON: an object by metric name, with type, unit, help and samples. Buckets are not cumulative; their names are
 /// bounds in seconds.
-pub fn json(families: &[MetricFamily]) -> String {
+pub fn metrics_json(families: &[MetricFamily]) -> String {
     let mut out = String::from("{");
     for (index, family) in families.iter().enumerate() {
         let row = family.row;

@@ -121,7 +121,7 @@ fn times_fall_into_buckets() {
     let mut expected = vec![0; 15];
     (expected[0], expected[1], expected[13], expected[14]) = (2, 1, 1, 1);
     assert_eq!(mine.value, SampleValue::Times { buckets: expected, sum: 20_010_002, exemplars: Vec::new() });
-    let text = prometheus(&all);
+    let text = prometheus_text(&all);
     let line = |line: &str| text.lines().any(|found| found == line);
     let of = "{upstream=\"group\",peer=\"times\"";
     assert!(line(&format!("tidegate_upstream_peer_header_seconds_bucket{of},le=\"0.005\"}} 2")), "{text}");
@@ -141,15 +141,15 @@ fn zones_without_configuration_are_not_shown() {
 fn names_of_zones_are_escaped() {
     let _zone = MetricZone::<limit_req::Of>::named(&["a\"b\\c\nd"]);
     let families = gather_families();
-    let text = prometheus(&families);
+    let text = prometheus_text(&families);
     assert!(text.contains("{zone=\"a\\\"b\\\\c\\nd\",verdict=\"passed\"} 0\n"), "{text}");
-    let text = json(&families);
+    let text = metrics_json(&families);
     assert!(text.contains("{\"zone\":\"a\\\"b\\\\c\\u000ad\",\"verdict\":\"passed\"}"), "{text}");
 }
 
 #[test]
 fn openmetrics_says_units_and_the_end() {
-    let text = openmetrics(&gather_families());
+    let text = openmetrics_text(&gather_families());
     assert!(text.ends_with("\n# EOF\n"));
     assert!(text.contains("# TYPE tidegate_http_sent_bytes counter\n# UNIT tidegate_http_sent_bytes bytes\n# HELP "));
     assert!(text.contains("\ntidegate_http_sent_bytes_total "));
@@ -160,5 +160,5 @@ fn openmetrics_says_units_and_the_end() {
 fn sources_are_asked_when_metrics_are_told() {
     let zone = MetricZone::<cache::Of>::named(&["asked"]);
     zone.ask(|values| values.set(cache::SIZE, 42));
-    assert!(prometheus(&gather_families()).contains("tidegate_cache_zone_size_bytes{cache=\"asked\"} 42\n"));
+    assert!(prometheus_text(&gather_families()).contains("tidegate_cache_zone_size_bytes{cache=\"asked\"} 42\n"));
 }

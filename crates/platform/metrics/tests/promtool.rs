@@ -1,6 +1,6 @@
 //! All names of the table follow Prometheus' conventions, as its own checker sees them.
 
-use metrics::{MetricZone, SETS, gather_families, prometheus};
+use metrics::{MetricZone, SETS, gather_families, prometheus_text};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
@@ -37,7 +37,7 @@ fn promtool_has_no_complaint_about_any_set() {
         testkit::missing_peer("promtool is not installed");
         return;
     };
-    promtool.stdin.take().expect("piped").write_all(prometheus(&families).as_bytes()).expect("written");
+    promtool.stdin.take().expect("piped").write_all(prometheus_text(&families).as_bytes()).expect("written");
     let output = promtool.wait_with_output().expect("ended");
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{said}");

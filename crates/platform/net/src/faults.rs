@@ -32,7 +32,7 @@ impl Drop for InjectedFault {
 }
 
 /// For this thread.
-pub fn inject(fault: SocketFault) -> InjectedFault {
+pub fn inject_fault(fault: SocketFault) -> InjectedFault {
     FAULT.set(Some(fault));
     CALLS.set(0);
     InjectedFault(())

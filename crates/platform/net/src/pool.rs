@@ -198,7 +198,7 @@ pub fn configure(specs: &[PoolSpec]) {
 }
 
 /// Returns `None` for a pool that is not configured.
-pub fn named(name: &str) -> Option<Arc<Pool>> {
+pub fn find_pool(name: &str) -> Option<Arc<Pool>> {
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(pool) = pools.get(name) {
         return Some(pool.clone());
@@ -303,11 +303,11 @@ mod tests {
     fn configured_pools_stay_while_they_are_the_same() {
         let (a, b) = (PoolSpec { name: "a".into(), ..spec(1, 1) }, PoolSpec { name: "b".into(), ..spec(1, 1) });
         configure(&[a.clone(), b.clone()]);
-        let before = named("a").expect("a");
+        let before = find_pool("a").expect("a");
         configure(&[a, PoolSpec { threads: 2, ..b }]);
-        assert!(Arc::ptr_eq(&before, &named("a").expect("a")));
-        assert_eq!(named("b").expect("b").spec().threads, 2);
-        assert!(named("c").is_none() && named(DEFAULT).is_some());
+        assert!(Arc::ptr_eq(&before, &find_pool("a").expect("a")));
+        assert_eq!(find_pool("b").expect("b").spec().threads, 2);
+        assert!(find_pool("c").is_none() && find_pool(DEFAULT).is_some());
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn single_by_unshare() -> bool {
 }
 
 /// Forks. Fails in a process with several threads.
-pub fn fork() -> io::Result<Fork> {
+pub fn fork_process() -> io::Result<Fork> {
     if !single_threaded() {
         return Err(io::Error::other("fork of a process with several threads"));
     }
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_process_with_threads_is_not_forked() {
         // The test runner has several threads.
-        assert!(fork().is_err());
+        assert!(fork_process().is_err());
         assert!(set_environment(&[]).is_err());
     }
 

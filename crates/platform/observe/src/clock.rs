@@ -34,7 +34,7 @@ pub struct Civil {
     pub weekday: u8,
 }
 
-pub fn civil(seconds: i64) -> Civil {
+pub fn civil_time(seconds: i64) -> Civil {
     let seconds = seconds.clamp(-62_135_596_800, SECONDS_MAX);
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days of a calendar whose years begin in March, so that a leap day ends its year.
@@ -102,7 +102,7 @@ fn name<'a>(names: &[&'a [u8; 3]], index: u8) -> &'a [u8] {
 
 /// `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn http_time(seconds: i64) -> [u8; 29] {
-    let t = civil(seconds);
+    let t = civil_time(seconds);
     let mut out = [0; 29];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.text(name(&WEEK, t.weekday)).text(b", ").two(t.day).text(b" ").text(name(&MONTHS, t.month - 1));
@@ -112,7 +112,7 @@ pub fn http_time(seconds: i64) -> [u8; 29] {
 
 /// `Sun, 06-Nov-94 08:49:37 GMT`, the form in cookies; years after 2037 are written with four digits.
 pub fn cookie_time(seconds: i64) -> ([u8; 31], usize) {
-    let t = civil(seconds);
+    let t = civil_time(seconds);
     let mut out = [0; 31];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.text(name(&WEEK, t.weekday)).text(b", ").two(t.day).text(b"-").text(name(&MONTHS, t.month - 1)).text(b"-");
@@ -128,7 +128,7 @@ pub fn cookie_time(seconds: i64) -> ([u8; 31], usize) {
 
 /// `06/Nov/1994:08:49:37 +0000`, as `$time_local`; `offset` is the local time's distance from UTC in seconds.
 pub fn log_time(seconds: i64, offset: i32) -> [u8; 26] {
-    let t = civil(seconds + i64::from(offset));
+    let t = civil_time(seconds + i64::from(offset));
     let mut out = [0; 26];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.two(t.day).text(b"/").text(name(&MONTHS, t.month - 1)).text(b"/").four(t.year).text(b":").clock(&t);
@@ -138,7 +138,7 @@ pub fn log_time(seconds: i64, offset: i32) -> [u8; 26] {
 
 /// `1994-11-06T08:49:37+00:00`, as `$time_iso8601`.
 pub fn iso8601(seconds: i64, offset: i32) -> [u8; 25] {
-    let t = civil(seconds + i64::from(offset));
+    let t = civil_time(seconds + i64::from(offset));
     let mut out = [0; 25];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.four(t.year).text(b"-").two(t.month).text(b"-").two(t.day).text(b"T").clock(&t).zone(offset, b":");
@@ -147,7 +147,7 @@ pub fn iso8601(seconds: i64, offset: i32) -> [u8; 25] {
 
 /// `1994/11/06 08:49:37`, as in the error log.
 pub fn error_log_time(seconds: i64, offset: i32) -> [u8; 19] {
-    let t = civil(seconds + i64::from(offset));
+    let t = civil_time(seconds + i64::from(offset));
     let mut out = [0; 19];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     pen.four(t.year).text(b"/").two(t.month).text(b"/").two(t.day).text(b" ").clock(&t);
@@ -156,7 +156,7 @@ pub fn error_log_time(seconds: i64, offset: i32) -> [u8; 19] {
 
 /// `Nov  6 08:49:37`, as in syslog messages (RFC 3164, 4.1.2).
 pub fn syslog_time(seconds: i64, offset: i32) -> [u8; 15] {
-    let t = civil(seconds + i64::from(offset));
+    let t = civil_time(seconds + i64::from(offset));
     let mut out = [0; 15];
     let mut pen = DateWriter { out: &mut out, at: 0 };
     let tens = if t.day < 10 { b' ' } else { b'0' + t.day / 10 };

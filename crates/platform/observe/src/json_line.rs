@@ -11,7 +11,7 @@ const VALUE_BYTES_MAX: usize = 1024;
 /// Includes the line break.
 pub(crate) fn line(level: Severity, connection: u64, words: fmt::Arguments<'_>, details: &[Detail<'_>]) -> Vec<u8> {
     let (seconds, millis) = clock::now();
-    let clock::Civil { year, month, day, hour, minute, second, .. } = clock::civil(seconds);
+    let clock::Civil { year, month, day, hour, minute, second, .. } = clock::civil_time(seconds);
     let mut out = String::with_capacity(256);
     let _ = write!(
         out,

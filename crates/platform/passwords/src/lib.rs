@@ -30,7 +30,7 @@ pub enum CheckError {
 /// No comparison took place.
 pub async fn check_on_pool(password: Vec<u8>, stored: Vec<u8>) -> Result<PasswordVerdict, CheckError> {
     let turn = turns().enter().await.ok_or(CheckError::Busy)?;
-    let pool = net::pool::named(net::pool::DEFAULT).ok_or(CheckError::NoPool)?;
+    let pool = net::pool::find_pool(net::pool::DEFAULT).ok_or(CheckError::NoPool)?;
     let work = pool.run(move || check_password(&password, &stored)).map_err(|_| CheckError::NoPool)?;
     let verdict = work.await.map_err(|_| CheckError::NoPool);
     drop(turn);

@@ -183,7 +183,7 @@ mod tests {
                 let held = Held(ended.clone());
                 set.spawn_local(async move {
                     let _held = held;
-                    crate::time::sleep(Duration::from_secs(3600)).await;
+                    crate::time::sleep_for(Duration::from_secs(3600)).await;
                 });
             }
             set.spawn_local(async {});
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn a_ready_future_beats_its_timeout() {
         block_on(async {
-            let both = crate::time::timeout(Duration::ZERO, async { 1 }).await;
+            let both = crate::time::with_timeout(Duration::ZERO, async { 1 }).await;
             assert_eq!(both, Ok(1));
             let never = std::future::pending::<()>();
-            assert!(crate::time::timeout(Duration::from_millis(2), never).await.is_err());
+            assert!(crate::time::with_timeout(Duration::from_millis(2), never).await.is_err());
         });
     }
 }

@@ -124,7 +124,7 @@ impl UdpSocket {
 #[cfg(debug_assertions)]
 mod tests {
     use super::*;
-    use crate::task::{panics, spawn_local, yield_now};
+    use crate::task::{spawn_local, task_panics, yield_now};
     use net::faults::{self, SocketFault};
     use std::future::Future;
     use std::net::Ipv4Addr;
@@ -133,17 +133,17 @@ mod tests {
     fn yields<F: Future<Output = ()> + 'static>(one: impl Fn(UdpSocket) -> F) {
         let errors = [SocketFault::Error(111), SocketFault::Error(12)];
         for fault in [SocketFault::Again, SocketFault::Endless(b'x')].into_iter().chain(errors) {
-            let before = (panics(), faults::runaways());
+            let before = (task_panics(), faults::runaways());
             crate::block_on(async {
                 let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("bound");
-                let _injected = faults::inject(fault);
+                let _injected = faults::inject_fault(fault);
                 let task = spawn_local(one(socket));
                 for _ in 0..8 {
                     yield_now().await;
                 }
                 task.abort();
             });
-            assert_eq!((panics(), faults::runaways()), before, "{fault:?}");
+            assert_eq!((task_panics(), faults::runaways()), before, "{fault:?}");
         }
     }
 

@@ -155,7 +155,7 @@ pub fn any_ready() -> bool {
 }
 
 /// Returns the number of panics of this thread's tasks.
-pub fn panics() -> u64 {
+pub fn task_panics() -> u64 {
     PANICS.get()
 }
 

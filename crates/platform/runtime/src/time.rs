@@ -118,7 +118,7 @@ pub struct Sleep {
     place: Option<(u32, u32)>,
 }
 
-pub fn sleep(duration: Duration) -> Sleep {
+pub fn sleep_for(duration: Duration) -> Sleep {
     sleep_until(after(duration))
 }
 
@@ -166,11 +166,11 @@ impl Drop for Sleep {
 pub struct TimeElapsed;
 
 /// Limits a future to a duration; fails with [`TimeElapsed`]. Simultaneous completion counts.
-pub async fn timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, TimeElapsed> {
+pub async fn with_timeout<F: Future>(duration: Duration, future: F) -> Result<F::Output, TimeElapsed> {
     timeout_at(after(duration), future).await
 }
 
-/// Limits a future by a deadline, as [`timeout`].
+/// Limits a future by a deadline, as [`with_timeout`].
 pub async fn timeout_at<F: Future>(deadline: Instant, future: F) -> Result<F::Output, TimeElapsed> {
     let mut future = pin!(future);
     let mut sleep = pin!(sleep_until(deadline));

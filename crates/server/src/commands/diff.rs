@@ -69,10 +69,10 @@ pub fn run_diff(arguments: &[OsString]) -> i32 {
     let (old, new) = (Scopes::new(&schema, old_files, old_items), Scopes::new(&schema, new_files, new_items));
     let changes = diff::diff_scopes(&old, &new);
     if json {
-        base::outln!("{:#}", diff::json(&changes));
+        base::outln!("{:#}", diff::changes_json(&changes));
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        base::out!("{}", diff::text(&changes, colour));
+        base::out!("{}", diff::changes_text(&changes, colour));
     }
     i32::from(!changes.is_empty())
 }

@@ -93,12 +93,12 @@ pub fn run_lint(arguments: &[OsString]) -> i32 {
     let mut findings = lint::lint_config(&conf::full_schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);
     match asked.format.as_str() {
-        "json" => base::outln!("{:#}", lint::json(&files, &findings)),
-        "sarif" => base::outln!("{:#}", lint::sarif(&files, &findings, env!("CARGO_PKG_VERSION"))),
+        "json" => base::outln!("{:#}", lint::findings_json(&files, &findings)),
+        "sarif" => base::outln!("{:#}", lint::findings_sarif(&files, &findings, env!("CARGO_PKG_VERSION"))),
         _ => {
             let stdout = std::io::stdout();
             let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            base::out!("{}", lint::text(&files, &findings, colour));
+            base::out!("{}", lint::findings_text(&files, &findings, colour));
         }
     }
     i32::from(!findings.is_empty() || !unread.is_empty())

@@ -23,7 +23,7 @@ pub fn run_reference(arguments: &[OsString]) -> i32 {
     match arguments.first().and_then(|a| a.to_str()) {
         None | Some("directives") => base::out!("{}", reference::directive_manual(&schema)),
         Some("compatibility") => base::out!("{}", reference::compatibility_table(&schema)),
-        Some("lint") => base::out!("{}", advisor::lint::manual()),
+        Some("lint") => base::out!("{}", advisor::lint::checks_manual()),
         Some("metrics") => base::out!("{}", metrics::metrics_reference()),
         Some("man") => base::out!("{}", super::man::man_page()),
         Some("json") => base::outln!("{}", reference::reference_json(&schema)),

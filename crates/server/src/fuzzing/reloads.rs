@@ -63,7 +63,7 @@ impl<'a> Input<'a> {
 /// # Panics
 /// The loop does not come to rest or to its end, a task panicked, a connection stays, or a response is missing or not of one plan.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
-pub fn reloads(data: &[u8]) -> usize {
+pub fn run_reloads(data: &[u8]) -> usize {
     thread_local! {
         static SERVINGS: Vec<ServeLoop> = servings();
     }

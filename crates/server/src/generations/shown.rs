@@ -164,7 +164,7 @@ pub fn diff_texts(invocation: Invocation, old: &ConfTexts, new: ConfTexts) -> Bo
         let schema = conf::full_schema();
         let (old, new) = (loaded(&invocation, &old), loaded(&invocation, &new));
         let changes = diff::diff_scopes(&Scopes::new(&schema, &old.0, &old.1), &Scopes::new(&schema, &new.0, &new.1));
-        let mut value = diff::json(&changes);
+        let mut value = diff::changes_json(&changes);
         if let Some(layout) = Layout::of(&invocation.conf_file) {
             name_files(&mut value, &layout);
         }

@@ -7,7 +7,7 @@ use crate::keys::wire::{self, ADMIT, FORGET, KeyResponse, LOAD};
 use crate::{conf::Config, say};
 use conf_schema::store::KeyReader;
 use metrics::Lifecycle;
-use net::process::{Fork, fork};
+use net::process::{Fork, fork_process};
 use observe::os_error;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::collections::BTreeSet;
@@ -268,7 +268,7 @@ impl KeeperState {
         let (control, theirs) = wire::socket_pair()?;
         let Some(door) = &self.door else { return Ok(()) };
         let inside = door.inside.try_clone()?;
-        match fork()? {
+        match fork_process()? {
             Fork::Child => net::process::run_alone([theirs, inside], &self.confinement, process::run_keeper),
             Fork::Parent(pid) => {
                 if self.confinement.is_some() {

@@ -44,7 +44,7 @@ pub async fn prepare_tasks(config: &Config, patience: Duration) {
         all.spawn_local(one.prepare());
     }
     // Unfinished tasks are dropped.
-    let _ = runtime::time::timeout(patience, async { while all.join_next().await.is_some() {} }).await;
+    let _ = runtime::time::with_timeout(patience, async { while all.join_next().await.is_some() {} }).await;
 }
 
 /// For `-t`: runs the initial work, and warns about parts that a start would not finish.

@@ -22,7 +22,7 @@ use crate::{report, say, voice};
 use calls::{AskedReload, ShownConfiguration};
 use changes::PendingChange;
 use judging::Judgement;
-use net::process::{Fork, ReceivedSignal, Signals, fork};
+use net::process::{Fork, ReceivedSignal, Signals, fork_process};
 use observe::{Severity, os_error};
 use replacing::ReplacedWorker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -249,7 +249,7 @@ impl Master {
             None
         });
         self.rules = confinement::worker_rules(&self.config);
-        match fork() {
+        match fork_process() {
             Ok(Fork::Parent(pid)) => {
                 say!(Notice, "start worker process {pid}");
                 let started = Instant::now();

@@ -287,7 +287,7 @@ impl WaitingParent {
 fn go_into_background() -> Result<Background, (&'static str, std::io::Error)> {
     let (reads, writes) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|e| ("pipe()", e.into()))?;
-    if let Fork::Parent(_) = net::process::fork().map_err(|e| ("fork()", e))? {
+    if let Fork::Parent(_) = net::process::fork_process().map_err(|e| ("fork()", e))? {
         drop(writes);
         return Ok(Background::Parent(StartingChild(reads)));
     }

@@ -131,7 +131,7 @@ impl Threads {
         }
         drop(done);
         // The channel closes when the last thread drops its sender.
-        let _ = runtime::time::timeout(FLUSH_PATIENCE, all_done.recv()).await;
+        let _ = runtime::time::with_timeout(FLUSH_PATIENCE, all_done.recv()).await;
     }
 
     /// Waits until every thread has executed its earlier orders.
@@ -141,7 +141,7 @@ impl Threads {
             let _ = thread.commands.send(WorkerCommand::Flush(done.clone()));
         }
         drop(done);
-        let _ = runtime::time::timeout(SETTLE_PATIENCE, all_done.recv()).await;
+        let _ = runtime::time::with_timeout(SETTLE_PATIENCE, all_done.recv()).await;
     }
 
     /// Records the end of a thread. Returns `true` if it was told to end.

@@ -131,7 +131,7 @@ fn findings(text: &str, folder: &Path) -> Vec<String> {
     let (files, items) = conf::load_config(&NoFiles, &invocation).unwrap_or_else(|_| panic!("{text}"));
     let findings = lint::lint_config(&conf::full_schema(), &files, &items, &[]);
     let findings = findings.into_iter().filter(|finding| finding.check.level >= LintLevel::Warning).collect::<Vec<_>>();
-    if findings.is_empty() { Vec::new() } else { vec![lint::text(&files, &findings, false)] }
+    if findings.is_empty() { Vec::new() } else { vec![lint::findings_text(&files, &findings, false)] }
 }
 
 #[test]

@@ -294,7 +294,7 @@ mod tests {
         for (name, want) in [
             ("reference.md", directive_manual(&schema)),
             ("compatibility.md", compatibility_table(&schema)),
-            ("lint.md", advisor::lint::manual()),
+            ("lint.md", advisor::lint::checks_manual()),
             ("metrics.md", metrics::metrics_reference()),
         ] {
             let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));

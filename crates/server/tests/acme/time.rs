@@ -198,7 +198,7 @@ impl Look {
 
 /// Lets everything that needs no time happen: tasks, jobs of the pool, requests.
 async fn settle(idle: usize) {
-    let pool = net::pool::named(net::pool::DEFAULT).expect("the pool");
+    let pool = net::pool::find_pool(net::pool::DEFAULT).expect("the pool");
     let mut quiet = 0;
     while quiet < QUIET_ROUNDS {
         // The only thread of the pool takes this job after all earlier ones.

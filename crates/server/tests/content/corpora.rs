@@ -49,7 +49,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("proxy_header", |data| wire_proxy::fuzzing::header(data)),
     ("quic_first", |data| tls::fuzzing::quic_first(data)),
     ("reloads", |data| {
-        server::fuzzing::reloads(data);
+        server::fuzzing::run_reloads(data);
     }),
     ("tls_certificate", |data| tls::fuzzing::certificate(data)),
     ("tls_ciphers", |data| tls::fuzzing::cipher_string(data)),

@@ -173,7 +173,7 @@ fn reloads_under_requests() {
                 _ => input.extend_from_slice(STEPS[next(STEPS.len())]),
             }
         }
-        let result = std::panic::catch_unwind(|| server::fuzzing::reloads(&input));
+        let result = std::panic::catch_unwind(|| server::fuzzing::run_reloads(&input));
         answered += result.unwrap_or_else(|_| panic!("round {round}: {}", input.escape_ascii()));
     }
     assert!(answered > 1_000, "only {answered} responses");

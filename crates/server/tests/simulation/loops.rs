@@ -133,7 +133,7 @@ fn yields(conf: &str, begin: impl Fn(&mut Bench)) {
         let mut bench = Bench::new(conf);
         begin(&mut bench);
         let before = faults::runaways();
-        let injected = faults::inject(fault);
+        let injected = faults::inject_fault(fault);
         for _ in 0..TURNS {
             bench.sim.turn().expect("a turn");
         }

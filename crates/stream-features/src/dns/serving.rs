@@ -11,7 +11,7 @@ use dns_zone::{
 };
 use metrics::process;
 use observe::Severity;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use session_engine::Session;
 use session_engine::first_bytes::write_out;
 use std::collections::HashMap;
@@ -152,7 +152,7 @@ impl NameServer {
                 return status;
             }
             queries.reserve(QUERY_BYTES_MAX + PREFIX_BYTES - queries.len().min(QUERY_BYTES_MAX));
-            match timeout(self.idle, stream.read_buf(&mut queries)).await {
+            match with_timeout(self.idle, stream.read_buf(&mut queries)).await {
                 Ok(Ok(0)) | Err(_) => return status,
                 Ok(Ok(n)) => s.received += n as u64,
                 Ok(Err(e)) => {
@@ -168,7 +168,7 @@ impl NameServer {
         if responses.is_empty() {
             return true;
         }
-        let sent = timeout(self.idle, write_out(stream, responses)).await;
+        let sent = with_timeout(self.idle, write_out(stream, responses)).await;
         s.sent += responses.len() as u64;
         responses.clear();
         match sent {

@@ -8,7 +8,7 @@ use crate::udp::{self, DATAGRAM_MAX};
 use net::Address;
 use net::outbound::Outbound;
 use observe::os_error;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use session_engine::checks::{Probe, ProbeFailure};
 use std::future::poll_fn;
 use std::io;
@@ -35,7 +35,7 @@ impl Probe for Round {
         if self.check.udp {
             return datagram(&self.check, &address).await;
         }
-        match timeout(limit, self.connection(plan, &address)).await {
+        match with_timeout(limit, self.connection(plan, &address)).await {
             Ok(found) => found,
             Err(_) => Err("timed out".to_string().into()),
         }
@@ -92,7 +92,7 @@ async fn datagram(check: &GroupCheck, address: &Address) -> Result<(), ProbeFail
     let text = matching.and_then(|matching| matching.send.as_deref()).unwrap_or(DATAGRAM);
     socket.try_send(text).map_err(|e| failed("send()", &e))?;
     let expected = matching.and_then(|matching| matching.expect.as_ref());
-    match timeout(check.limit, answer(&socket, expected)).await {
+    match with_timeout(check.limit, answer(&socket, expected)).await {
         Ok(found) => Ok(found?),
         Err(_) if expected.is_none() => Ok(()),
         Err(_) => Err("timed out".to_string().into()),

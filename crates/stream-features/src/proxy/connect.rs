@@ -9,7 +9,7 @@ use crate::session::{StreamSession, Try};
 use base::clock::{self, Instant};
 use net::Address;
 use observe::{Severity, os_error};
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use session_engine::{Session, proxy_header, unopened_failure};
 use std::net::SocketAddr;
 use tls::{TlsError, verify::VerifyVerdict};
@@ -128,7 +128,7 @@ impl<'a> ServerTries<'a> {
         let conf = &self.passing.conf;
         let to = &active.peer().spec.address;
         let idle_timer = conf.proxy_connect_timeout.duration();
-        let mut stream = match timeout(idle_timer, Stream::connect(to, &self.options)).await {
+        let mut stream = match with_timeout(idle_timer, Stream::connect(to, &self.options)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(e)) => return Err(not_connected(s, active, &e)),
             Err(_) => {
@@ -173,7 +173,7 @@ async fn secure(
         wanted.offer(names.filter(|name| (1..=255).contains(&name.len())).collect());
     }
     let handshake = match wanted.stream() {
-        Ok(tls) => timeout(conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await,
+        Ok(tls) => with_timeout(conf.proxy_connect_timeout.duration(), stream.handshake(tls)).await,
         Err(why) => return Err((format!("SSL_do_handshake() failed (SSL: {why})"), ConnectFailure::Next)),
     };
     let words = match handshake {

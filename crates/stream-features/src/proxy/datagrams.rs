@@ -277,9 +277,9 @@ pub(crate) fn course(data: &[u8]) {
             runtime::task::yield_now().await;
             #[cfg(debug_assertions)]
             let _injected = (step % 8 == 5).then(|| {
-                use net::faults::{SocketFault, inject};
+                use net::faults::{SocketFault, inject_fault};
                 is_faulty.set(true);
-                inject(match length % 3 {
+                inject_fault(match length % 3 {
                     0 => SocketFault::Again,
                     1 => SocketFault::Error(libc::ECONNREFUSED),
                     _ => SocketFault::Endless(b'x'),

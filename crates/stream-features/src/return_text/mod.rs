@@ -60,7 +60,7 @@ impl Content for ReturnText {
             if text.is_empty() {
                 return ContentResult::Status(200);
             }
-            match runtime::time::timeout(PATIENCE, client.send_all(&text)).await {
+            match runtime::time::with_timeout(PATIENCE, client.send_all(&text)).await {
                 Ok(Ok(())) => {
                     s.sent += text.len() as u64;
                     ContentResult::Status(200)

@@ -10,7 +10,7 @@ use crate::renewal::{self, RenewalWindow};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http_client::{Client, Request, Response, Url};
-use runtime::time::sleep;
+use runtime::time::sleep_for;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::pin::Pin;
@@ -299,7 +299,7 @@ impl AcmeSession {
                 Err(_) if tries.another() => pause,
                 Err(failure) => return Err(failure.into()),
             };
-            sleep(wait).await;
+            sleep_for(wait).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
     }
@@ -423,7 +423,7 @@ impl AcmeSession {
                 let why = state.error.map_or_else(|| "the order is invalid".into(), |problem| problem.to_string());
                 return Err(Error::Order(why));
             }
-            sleep(pause).await;
+            sleep_for(pause).await;
             let response = self.post(place, "").await?;
             pause = next_pause(&response, pause);
             state = json_of(&response)?;
@@ -471,7 +471,7 @@ impl AcmeSession {
         self.post(challenge, "{}").await?;
         let mut pause = PAUSE;
         for _ in 0..LOOKS_MAX {
-            sleep(pause).await;
+            sleep_for(pause).await;
             let response = self.post(place, "").await?;
             let state: Authorization = json_of(&response)?;
             match state.status.as_str() {
@@ -532,7 +532,7 @@ fn is_issued_by(chain: &str, name: &str) -> bool {
 
 /// Generates a certificate's key without holding up the thread.
 async fn generated(algorithm: Algorithm) -> Result<rcgen::KeyPair, Error> {
-    let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| Error::Local("no thread pool".into()))?;
+    let pool = net::pool::find_pool(net::pool::DEFAULT).ok_or_else(|| Error::Local("no thread pool".into()))?;
     let job = pool.run(move || algorithm.generate()).map_err(|_| Error::Local("the thread pool is full".into()))?;
     job.await.map_err(|_| Error::Local("key generation failed".into()))?.map_err(Error::Local)
 }

@@ -237,7 +237,7 @@ impl ByteCarrier {
     async fn written(&self) -> bool {
         let timeout = self.send_timeout();
         loop {
-            match runtime::time::timeout(timeout, poll_fn(|cx| self.link.poll_writable(cx))).await {
+            match runtime::time::with_timeout(timeout, poll_fn(|cx| self.link.poll_writable(cx))).await {
                 Ok(true) => {}
                 Ok(false) => return false,
                 Err(_) => {

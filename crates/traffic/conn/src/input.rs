@@ -268,7 +268,7 @@ impl BodyReader for Reader {
                 Err(_) => return self.cut(),
             }
             let timeout = self.timeout;
-            let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
+            let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep_for(timeout));
             if Pin::new(sleep).poll(cx).is_ready() {
                 return Poll::Ready(Some(Err(408)));
             }

@@ -105,7 +105,7 @@ impl Sender {
                         meanwhile(cx);
                         self.link.poll_writable(cx)
                     });
-                    match runtime::time::timeout(self.timeout, writable).await {
+                    match runtime::time::with_timeout(self.timeout, writable).await {
                         Ok(true) => {}
                         Ok(false) => return Err(SendError::Gone(None)),
                         Err(_) => return Err(SendError::TimedOut),
@@ -381,7 +381,7 @@ async fn wait(pace: &Pace, sender: &mut Sender) -> Result<u64, SendError> {
         sender.flush().await?;
         tokio::select! {
             biased;
-            () = runtime::time::sleep(pause) => {}
+            () = runtime::time::sleep_for(pause) => {}
             _ = poll_fn(|cx| sender.link.poll_closing(cx)) => return Err(SendError::Gone(None)),
         }
     }

@@ -30,7 +30,9 @@ pub fn rehearse_request(
 ) -> Option<(Box<Request>, Option<ResponseBody>)> {
     let work = rehearse(plan.clone(), client, bytes);
     let done = match patience {
-        Some(patience) => runtime::run_future(async { runtime::time::timeout(patience, work).await.ok().flatten() }),
+        Some(patience) => {
+            runtime::run_future(async { runtime::time::with_timeout(patience, work).await.ok().flatten() })
+        }
         None => runtime::run_future(work),
     };
     done.ok().flatten()

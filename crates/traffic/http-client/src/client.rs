@@ -6,7 +6,7 @@ use crate::{Request, Url};
 use base::clock;
 use http_types::Method;
 use net::Address;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl Client {
     /// # Errors
     /// [`ClientFailure`].
     pub async fn ask(&self, request: &Request) -> Result<Response, ClientFailure> {
-        let asked = timeout(self.settings.total, async {
+        let asked = with_timeout(self.settings.total, async {
             if let Some(stream) = self.reuse(&request.url) {
                 match self.exchange(stream, request).await {
                     Err(failure) if failure.is_stale() => {}
@@ -131,7 +131,7 @@ impl Client {
                 Ok(found.iter().map(|ip| SocketAddr::new(*ip, url.port)).collect())
             }
             None => {
-                let found = timeout(self.settings.connect, runtime::io::lookup_host(&url.host, url.port)).await;
+                let found = with_timeout(self.settings.connect, runtime::io::lookup_host(&url.host, url.port)).await;
                 let found = found.map_err(|_| unresolved("timed out".into()))?;
                 found.map_err(|e| unresolved(e.to_string()))
             }
@@ -140,7 +140,8 @@ impl Client {
 
     async fn connect(&self, address: SocketAddr, url: &Url, alpn: &[u8]) -> Result<Stream, ClientFailure> {
         let connecting =
-            timeout(self.settings.connect, Stream::connect(&Address::Ip(address), &ConnectOptions::default())).await;
+            with_timeout(self.settings.connect, Stream::connect(&Address::Ip(address), &ConnectOptions::default()))
+                .await;
         let connected = connecting.map_err(|_| ClientFailure::TimedOut(ClientStep::Connect))?;
         let mut stream = connected.map_err(|e| ClientFailure::Io(ClientStep::Connect, e))?;
         if url.tls {
@@ -152,7 +153,7 @@ impl Client {
             let name = url.host.clone();
             let target = Target { peer: address.to_string(), name, send_name: true, alpn: vec![alpn.to_vec()] };
             let tls = TlsStream::client(rules, &target, None).map_err(|why| ClientFailure::Tls(why.to_string()))?;
-            let shaken = timeout(self.settings.connect, stream.handshake(tls)).await;
+            let shaken = with_timeout(self.settings.connect, stream.handshake(tls)).await;
             shaken.map_err(|_| ClientFailure::TimedOut(ClientStep::Handshake))?.map_err(ClientFailure::Handshake)?;
         }
         Ok(stream)

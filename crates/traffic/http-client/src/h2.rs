@@ -4,7 +4,7 @@ use crate::client::{Client, Settings};
 use crate::failure::{ClientFailure, ClientStep};
 use crate::{Request, Url};
 use base::clock;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::task::{Context, Poll};
@@ -78,7 +78,7 @@ impl H2Connection {
         // A cancelled stream's frame must leave.
         let out = self.core.output().to_vec();
         self.core.advance(out.len());
-        matches!(timeout(Duration::from_secs(1), self.stream.write_all(&out)).await, Ok(Ok(())))
+        matches!(with_timeout(Duration::from_secs(1), self.stream.write_all(&out)).await, Ok(Ok(())))
     }
 }
 
@@ -107,7 +107,7 @@ impl H2Client {
     /// # Errors
     /// [`ClientFailure`].
     pub async fn ask(&self, request: &Request) -> Result<H2Answer, ClientFailure> {
-        let asked = timeout(self.settings.total, async {
+        let asked = with_timeout(self.settings.total, async {
             if let Some(connection) = self.reuse(&request.url) {
                 match self.exchange(connection, request).await {
                     Err(failure) if failure.is_stale() => {}

@@ -2,7 +2,7 @@
 
 use crate::failure::{ClientFailure, ClientStep};
 use http_types::{BodyLength, Method, ResponseHead};
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use std::time::Duration;
 use upstream::Stream;
 use wire_h1::{ChunkedDecoder, HeadLimits, ParseProgress, ResponseParser, Role};
@@ -65,7 +65,8 @@ impl Response {
 /// # Errors
 /// [`ClientFailure::TimedOut`], [`ClientFailure::Io`].
 pub async fn send_request(stream: &Stream, bytes: &[u8], limit: Duration) -> Result<(), ClientFailure> {
-    let sent = timeout(limit, stream.write_all(bytes)).await.map_err(|_| ClientFailure::TimedOut(ClientStep::Send))?;
+    let sent =
+        with_timeout(limit, stream.write_all(bytes)).await.map_err(|_| ClientFailure::TimedOut(ClientStep::Send))?;
     sent.map_err(|e| ClientFailure::Io(ClientStep::Send, e))
 }
 
@@ -90,7 +91,7 @@ impl<'a> Reader<'a> {
     /// Receives bytes; 0 at the end of the connection.
     async fn more(&mut self) -> Result<usize, ClientFailure> {
         self.buf.reserve(READ_BYTES);
-        let read = timeout(self.limits.idle, self.stream.read_buf(&mut self.buf)).await;
+        let read = with_timeout(self.limits.idle, self.stream.read_buf(&mut self.buf)).await;
         read.map_err(|_| ClientFailure::TimedOut(ClientStep::Receive))?
             .map_err(|e| ClientFailure::Io(ClientStep::Receive, e))
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use metrics::process;
 use observe::{ErrorLog, Severity};
 use prost::Message;
-use runtime::time::{sleep, timeout};
+use runtime::time::{sleep_for, with_timeout};
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,7 +86,7 @@ impl Exporter {
             }
             if !(closing && flush_at.is_some()) {
                 let pause = flush_at.map_or(LOOK_MAX, |at| Duration::from_micros(at.micros_since(clock::now())));
-                let _ = timeout(pause.min(LOOK_MAX), self.queue.full.notified()).await;
+                let _ = with_timeout(pause.min(LOOK_MAX), self.queue.full.notified()).await;
             }
             clock::update();
             let closing = self.queue.closing.load(Ordering::Acquire);
@@ -169,11 +169,11 @@ impl Exporter {
         let until = clock::now().plus(pause);
         while !self.queue.closing.load(Ordering::Acquire) && clock::now() < until {
             let left = Duration::from_micros(until.micros_since(clock::now()));
-            let _ = timeout(left, self.queue.full.notified()).await;
+            let _ = with_timeout(left, self.queue.full.notified()).await;
             clock::update();
         }
         if self.queue.closing.load(Ordering::Acquire) {
-            sleep(pause.min(WAIT_FIRST)).await;
+            sleep_for(pause.min(WAIT_FIRST)).await;
         }
         // The permit that ended the pause may stand for a batch.
         self.queue.full.notify_one();

@@ -230,7 +230,7 @@ pub async fn watch_group<P: Probe>(probe: Rc<P>, schedule: Schedule, group: Arc<
             }
         }
         // Looks for new servers at every check interval, at least once a second.
-        runtime::time::sleep(Duration::from_millis(schedule.interval_ms.min(1000))).await;
+        runtime::time::sleep_for(Duration::from_millis(schedule.interval_ms.min(1000))).await;
         tasks.reap();
     }
 }
@@ -259,7 +259,7 @@ async fn watch_server<P: Probe>(
                 let text = &peer.text;
                 log.log(level, 0, format_args!("{words} while checking {text} of upstream \"{group}\""));
                 drop(peer);
-                runtime::time::sleep(schedule.pause()).await;
+                runtime::time::sleep_for(schedule.pause()).await;
                 continue;
             }
         };
@@ -291,6 +291,6 @@ async fn watch_server<P: Probe>(
             log.log(level, 0, format_args!("health check: {text} of upstream \"{group}\" is {words}"));
         }
         drop(peer);
-        runtime::time::sleep(schedule.pause()).await;
+        runtime::time::sleep_for(schedule.pause()).await;
     }
 }

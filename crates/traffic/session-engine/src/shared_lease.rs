@@ -29,10 +29,10 @@ pub async fn hold_lease(
     let end = Instant::now() + patience;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        match runtime::time::timeout(left, agent.hold_lease(name, lifetime, compared)).await {
+        match runtime::time::with_timeout(left, agent.hold_lease(name, lifetime, compared)).await {
             Ok(Ok(true)) => return LeaseVerdict::Held,
             Ok(Ok(false)) => return LeaseVerdict::Taken,
-            Ok(Err(_)) if left > ASK_PAUSE => runtime::time::sleep(ASK_PAUSE).await,
+            Ok(Err(_)) if left > ASK_PAUSE => runtime::time::sleep_for(ASK_PAUSE).await,
             Ok(Err(_)) | Err(_) => return LeaseVerdict::Unreachable,
         }
     }

@@ -103,7 +103,7 @@ impl<A> Split<A> {
     }
     /// Returns the value for a text; `None`: it is in no share.
     pub fn share(&self, text: &[u8]) -> Option<&[u8]> {
-        let hash = murmur2(text);
+        let hash = hash_murmur2(text);
         self.shares().find(|(end, _)| is_before(hash, *end)).map(|(_, value)| value)
     }
 }
@@ -132,7 +132,7 @@ impl<A: AreaTypes> Compute<A> for Split<A> {
 const M: u32 = 0x5bd1_e995;
 
 /// MurmurHash2 with nginx's seed, the length.
-pub fn murmur2(data: &[u8]) -> u32 {
+pub fn hash_murmur2(data: &[u8]) -> u32 {
     let (words, rest) = data.as_chunks::<4>();
     let mut hash = words.iter().fold(data.len() as u32, |hash, word| mix(hash, *word));
     if !rest.is_empty() {
@@ -209,8 +209,9 @@ mod tests {
     /// Results of the reference implementation with the length as the seed.
     #[test]
     fn the_hash_is_murmur_2() {
-        assert_eq!(murmur2(b""), 0);
-        let spread: std::collections::HashSet<u32> = (0..1000u32).map(|i| murmur2(&i.to_le_bytes()) >> 22).collect();
+        assert_eq!(hash_murmur2(b""), 0);
+        let spread: std::collections::HashSet<u32> =
+            (0..1000u32).map(|i| hash_murmur2(&i.to_le_bytes()) >> 22).collect();
         assert!(spread.len() > 500, "{}", spread.len());
     }
 }

@@ -157,7 +157,7 @@ impl KeptLine<'_> {
                 }
                 Err(_) => {}
             }
-            runtime::time::sleep(pause).await;
+            runtime::time::sleep_for(pause).await;
             pause = (pause * 2).min(AGAIN_LAST);
         }
     }
@@ -191,7 +191,7 @@ impl KeptLine<'_> {
                     }
                 }
             };
-            runtime::time::sleep(wait.max(AGAIN_LEAST)).await;
+            runtime::time::sleep_for(wait.max(AGAIN_LEAST)).await;
         }
     }
 }

@@ -341,7 +341,7 @@ pub fn give_back(mut connection: Box<PooledConnection>, keep: &KeepAlive) {
 /// Closes connections that expired, that servers closed and that no request will use, while any are idle.
 async fn sweep() {
     loop {
-        runtime::time::sleep(SWEEP).await;
+        runtime::time::sleep_for(SWEEP).await;
         clock::update();
         let now = clock::now();
         let left = IDLE.with_borrow_mut(|idle| {

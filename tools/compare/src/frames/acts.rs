@@ -178,7 +178,7 @@ impl Maker<'_> {
     pub fn headers(&mut self, id: u32, fields: &FrameFields, end: bool) -> Vec<u8> {
         let block = self.block(fields);
         let shape = self.shape(&block);
-        wire::headers(id, if end { wire::END_STREAM } else { 0 }, &block, &shape)
+        wire::headers_frames(id, if end { wire::END_STREAM } else { 0 }, &block, &shape)
     }
     /// Returns DATA frames.
     pub fn data(&mut self, id: u32, mut body: &[u8], end: bool) -> Vec<u8> {
@@ -191,17 +191,17 @@ impl Maker<'_> {
             let end = if end && rest.is_empty() && !separately { wire::END_STREAM } else { 0 };
             if self.one_in(5) {
                 let padding = self.pick(&[0, 1, 100, 255]);
-                out.extend(wire::frame(wire::DATA, end | wire::PADDED, id, &wire::padded(part, padding)));
+                out.extend(wire::write_frame(wire::DATA, end | wire::PADDED, id, &wire::padded(part, padding)));
             } else {
-                out.extend(wire::frame(wire::DATA, end, id, part));
+                out.extend(wire::write_frame(wire::DATA, end, id, part));
             }
             if part.len() == 1 && out.len() > 1_000 {
-                out.extend(wire::frame(wire::DATA, end, id, body));
+                out.extend(wire::write_frame(wire::DATA, end, id, body));
                 break;
             }
         }
         if end && (separately || out.is_empty()) {
-            out.extend(wire::frame(wire::DATA, wire::END_STREAM, id, b""));
+            out.extend(wire::write_frame(wire::DATA, wire::END_STREAM, id, b""));
         }
         out
     }
@@ -249,7 +249,7 @@ impl Maker<'_> {
         let mut bytes = self.headers(id, &fields, false);
         let sent = self.pick(&[0usize, 0, 10]);
         if sent > 0 {
-            bytes.extend(wire::frame(wire::DATA, 0, id, &vec![b'x'; sent]));
+            bytes.extend(wire::write_frame(wire::DATA, 0, id, &vec![b'x'; sent]));
         }
         self.act(format!("{id}: {} and {sent} octets, without an end", shown(&fields)), bytes, Vec::new())
     }
@@ -266,19 +266,24 @@ impl Maker<'_> {
     fn connection(&mut self) -> Act {
         let id = self.next.saturating_sub(2).max(1);
         let (words, bytes): (&str, Vec<u8>) = match self.dice.below(13) {
-            0 => ("PING", wire::frame(wire::PING, 0, 0, b"12345678")),
-            1 => ("PING with odd flags", wire::frame(wire::PING, 0xfe, 0, b"12345678")),
-            2 => ("SETTINGS: nothing", wire::settings(&[])),
-            3 => ("SETTINGS: table 0", wire::settings(&[(wire::TABLE_SIZE, 0)])),
-            4 => ("SETTINGS: table 0, then 100", wire::settings(&[(wire::TABLE_SIZE, 0), (wire::TABLE_SIZE, 100)])),
-            5 => ("SETTINGS: unknown", wire::settings(&[(0xfafa, 7), (6, 100_000), (wire::MAX_STREAMS, 0)])),
-            6 => ("SETTINGS: window 1 MB", wire::settings(&[(wire::INITIAL_WINDOW, 1 << 20)])),
-            7 => ("SETTINGS: frames of 1 MB", wire::settings(&[(wire::MAX_FRAME, 1 << 20), (wire::ENABLE_PUSH, 0)])),
-            8 => ("a window of 1 MB more for the connection", wire::number(wire::WINDOW_UPDATE, 0, 1 << 20)),
-            9 => ("a window of 1 MB more for the last stream", wire::number(wire::WINDOW_UPDATE, id, 1 << 20)),
-            10 => ("PRIORITY", wire::frame(wire::PRIORITY, 0, self.next, &[0, 0, 0, 0, 100])),
-            11 => ("a frame of an unknown type", wire::frame(0xfa, 0xff, self.pick(&[0, 1, 9]), b"unknown")),
-            _ => ("PRIORITY_UPDATE", wire::frame(wire::PRIORITY_UPDATE, 0, 0, &[0, 0, 0, 9, b'u', b'=', b'0'])),
+            0 => ("PING", wire::write_frame(wire::PING, 0, 0, b"12345678")),
+            1 => ("PING with odd flags", wire::write_frame(wire::PING, 0xfe, 0, b"12345678")),
+            2 => ("SETTINGS: nothing", wire::settings_frame(&[])),
+            3 => ("SETTINGS: table 0", wire::settings_frame(&[(wire::TABLE_SIZE, 0)])),
+            4 => {
+                ("SETTINGS: table 0, then 100", wire::settings_frame(&[(wire::TABLE_SIZE, 0), (wire::TABLE_SIZE, 100)]))
+            }
+            5 => ("SETTINGS: unknown", wire::settings_frame(&[(0xfafa, 7), (6, 100_000), (wire::MAX_STREAMS, 0)])),
+            6 => ("SETTINGS: window 1 MB", wire::settings_frame(&[(wire::INITIAL_WINDOW, 1 << 20)])),
+            7 => (
+                "SETTINGS: frames of 1 MB",
+                wire::settings_frame(&[(wire::MAX_FRAME, 1 << 20), (wire::ENABLE_PUSH, 0)]),
+            ),
+            8 => ("a window of 1 MB more for the connection", wire::number_frame(wire::WINDOW_UPDATE, 0, 1 << 20)),
+            9 => ("a window of 1 MB more for the last stream", wire::number_frame(wire::WINDOW_UPDATE, id, 1 << 20)),
+            10 => ("PRIORITY", wire::write_frame(wire::PRIORITY, 0, self.next, &[0, 0, 0, 0, 100])),
+            11 => ("a frame of an unknown type", wire::write_frame(0xfa, 0xff, self.pick(&[0, 1, 9]), b"unknown")),
+            _ => ("PRIORITY_UPDATE", wire::write_frame(wire::PRIORITY_UPDATE, 0, 0, &[0, 0, 0, 9, b'u', b'=', b'0'])),
         };
         self.act(words, bytes, Vec::new())
     }
@@ -294,7 +299,11 @@ impl Maker<'_> {
                 Some(id) => {
                     self.end(id);
                     let code = self.pick(&[0, 2, 8, 5]);
-                    self.act(format!("{id}: RST_STREAM {code}"), wire::number(wire::RST_STREAM, id, code), Vec::new())
+                    self.act(
+                        format!("{id}: RST_STREAM {code}"),
+                        wire::number_frame(wire::RST_STREAM, id, code),
+                        Vec::new(),
+                    )
                 }
                 None => self.get(),
             },
@@ -317,9 +326,9 @@ pub fn draw_session(dice: &mut Dice, from: u8) -> FrameSession {
             &[(wire::INITIAL_WINDOW, 100)],
         ]);
         let mut bytes = wire::PREFACE.to_vec();
-        bytes.extend(wire::settings(first));
+        bytes.extend(wire::settings_frame(first));
         if maker.one_in(2) {
-            bytes.extend(wire::number(wire::WINDOW_UPDATE, 0, 1 << 20));
+            bytes.extend(wire::number_frame(wire::WINDOW_UPDATE, 0, 1 << 20));
         }
         let joined = maker.one_in(2);
         acts.push(Act { words: format!("preface, SETTINGS {first:?}"), bytes, awaits: Vec::new(), joined });
@@ -328,7 +337,7 @@ pub fn draw_session(dice: &mut Dice, from: u8) -> FrameSession {
         let joined = maker.one_in(2);
         acts.push(Act {
             words: "SETTINGS with ACK".into(),
-            bytes: wire::frame(wire::SETTINGS, wire::ACK, 0, b""),
+            bytes: wire::write_frame(wire::SETTINGS, wire::ACK, 0, b""),
             awaits: Vec::new(),
             joined,
         });

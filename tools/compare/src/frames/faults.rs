@@ -10,8 +10,8 @@ pub fn preface_fault(maker: &mut Maker) -> Act {
         0 => ("a preface with a wrong end", [&wire::PREFACE[..22], b"X\n"].concat()),
         1 => ("half a preface", wire::PREFACE[..18].to_vec()),
         2 => ("a preface without SETTINGS", wire::PREFACE.to_vec()),
-        3 => ("a preface, and PING instead of SETTINGS", whole(&wire::frame(wire::PING, 0, 0, b"12345678"))),
-        4 => ("two prefaces", whole(&[&wire::settings(&[])[..], wire::PREFACE].concat())),
+        3 => ("a preface, and PING instead of SETTINGS", whole(&wire::write_frame(wire::PING, 0, 0, b"12345678"))),
+        4 => ("two prefaces", whole(&[&wire::settings_frame(&[])[..], wire::PREFACE].concat())),
         5 => ("a preface, and HTTP/1", whole(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")),
         _ => ("a preface with HTTP/1.1", b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n".to_vec()),
     };
@@ -32,92 +32,98 @@ pub fn draw_fault(maker: &mut Maker) -> Act {
 fn frames(maker: &mut Maker) -> Act {
     use wire::{
         ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PADDED, PING, PRIORITY, PRIORITY_UPDATE,
-        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY, frame, number, settings, stated,
+        PUSH_PROMISE, RST_STREAM, SETTINGS, WINDOW_UPDATE, WITH_PRIORITY, number_frame, settings_frame, stated_frame,
+        write_frame,
     };
     let id = maker.next;
     let last = id.saturating_sub(2).max(1);
-    let block = wire::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/return"), (":authority", "a")]);
+    let block =
+        wire::literal_block(&[(":method", "GET"), (":scheme", "http"), (":path", "/return"), (":authority", "a")]);
     let window = wire::INITIAL_WINDOW;
     let faults: Vec<(&str, Vec<u8>)> = vec![
-        ("PING of 7 octets", frame(PING, 0, 0, b"1234567")),
-        ("PING of 9 octets", frame(PING, 0, 0, b"123456789")),
-        ("PING with a stream", frame(PING, 0, 1, b"12345678")),
-        ("PING with ACK", frame(PING, ACK, 0, b"12345678")),
-        ("SETTINGS of 5 octets", frame(SETTINGS, 0, 0, b"12345")),
-        ("SETTINGS with a stream", frame(SETTINGS, 0, 1, b"")),
-        ("SETTINGS with ACK and a payload", frame(SETTINGS, ACK, 0, &[0, 4, 0, 0, 0, 1])),
-        ("SETTINGS with ACK, again", frame(SETTINGS, ACK, 0, b"")),
-        ("SETTINGS: window too large", settings(&[(window, 1 << 31)])),
-        ("SETTINGS: frame size 16383", settings(&[(wire::MAX_FRAME, 16_383)])),
-        ("SETTINGS: frame size 2^24", settings(&[(wire::MAX_FRAME, 1 << 24)])),
-        ("SETTINGS: push 2", settings(&[(wire::ENABLE_PUSH, 2)])),
-        ("SETTINGS: push 1", settings(&[(wire::ENABLE_PUSH, 1)])),
-        ("SETTINGS: window 0, then more", settings(&[(window, 0), (window, 70_000)])),
-        ("SETTINGS: table 2^32-1", settings(&[(wire::TABLE_SIZE, u32::MAX)])),
-        ("WINDOW_UPDATE of 3 octets", frame(WINDOW_UPDATE, 0, 0, b"123")),
-        ("WINDOW_UPDATE of 0", number(WINDOW_UPDATE, 0, 0)),
-        ("WINDOW_UPDATE of 0 for the last stream", number(WINDOW_UPDATE, last, 0)),
-        ("WINDOW_UPDATE of 0 for an idle stream", number(WINDOW_UPDATE, id + 10, 0)),
-        ("WINDOW_UPDATE beyond the maximum", number(WINDOW_UPDATE, 0, 0x7fff_ffff)),
-        ("WINDOW_UPDATE with the reserved bit", number(WINDOW_UPDATE, 0, 0x8000_0001)),
-        ("WINDOW_UPDATE beyond the maximum, of the last stream", number(WINDOW_UPDATE, last, 0x7fff_ffff)),
-        ("WINDOW_UPDATE for an idle stream", number(WINDOW_UPDATE, id + 10, 1)),
-        ("RST_STREAM of 3 octets", frame(RST_STREAM, 0, last, b"123")),
-        ("RST_STREAM of 0", number(RST_STREAM, 0, 8)),
-        ("RST_STREAM of an idle stream", number(RST_STREAM, id + 10, 8)),
-        ("RST_STREAM of the last stream, twice", number(RST_STREAM, last, 8).repeat(2)),
-        ("RST_STREAM of the last stream, unknown code", number(RST_STREAM, last, 0xffff)),
-        ("PRIORITY of 4 octets", frame(PRIORITY, 0, last, b"1234")),
-        ("PRIORITY of 0", frame(PRIORITY, 0, 0, &[0, 0, 0, 1, 0])),
-        ("PRIORITY of itself", frame(PRIORITY, 0, 9, &[0, 0, 0, 9, 0])),
-        ("PRIORITY of 6 octets", frame(PRIORITY, 0, last, b"\0\0\0\x0b12")),
-        ("PRIORITY_UPDATE of 3 octets", frame(PRIORITY_UPDATE, 0, 0, b"123")),
-        ("PRIORITY_UPDATE with a stream", frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1")),
+        ("PING of 7 octets", write_frame(PING, 0, 0, b"1234567")),
+        ("PING of 9 octets", write_frame(PING, 0, 0, b"123456789")),
+        ("PING with a stream", write_frame(PING, 0, 1, b"12345678")),
+        ("PING with ACK", write_frame(PING, ACK, 0, b"12345678")),
+        ("SETTINGS of 5 octets", write_frame(SETTINGS, 0, 0, b"12345")),
+        ("SETTINGS with a stream", write_frame(SETTINGS, 0, 1, b"")),
+        ("SETTINGS with ACK and a payload", write_frame(SETTINGS, ACK, 0, &[0, 4, 0, 0, 0, 1])),
+        ("SETTINGS with ACK, again", write_frame(SETTINGS, ACK, 0, b"")),
+        ("SETTINGS: window too large", settings_frame(&[(window, 1 << 31)])),
+        ("SETTINGS: frame size 16383", settings_frame(&[(wire::MAX_FRAME, 16_383)])),
+        ("SETTINGS: frame size 2^24", settings_frame(&[(wire::MAX_FRAME, 1 << 24)])),
+        ("SETTINGS: push 2", settings_frame(&[(wire::ENABLE_PUSH, 2)])),
+        ("SETTINGS: push 1", settings_frame(&[(wire::ENABLE_PUSH, 1)])),
+        ("SETTINGS: window 0, then more", settings_frame(&[(window, 0), (window, 70_000)])),
+        ("SETTINGS: table 2^32-1", settings_frame(&[(wire::TABLE_SIZE, u32::MAX)])),
+        ("WINDOW_UPDATE of 3 octets", write_frame(WINDOW_UPDATE, 0, 0, b"123")),
+        ("WINDOW_UPDATE of 0", number_frame(WINDOW_UPDATE, 0, 0)),
+        ("WINDOW_UPDATE of 0 for the last stream", number_frame(WINDOW_UPDATE, last, 0)),
+        ("WINDOW_UPDATE of 0 for an idle stream", number_frame(WINDOW_UPDATE, id + 10, 0)),
+        ("WINDOW_UPDATE beyond the maximum", number_frame(WINDOW_UPDATE, 0, 0x7fff_ffff)),
+        ("WINDOW_UPDATE with the reserved bit", number_frame(WINDOW_UPDATE, 0, 0x8000_0001)),
+        ("WINDOW_UPDATE beyond the maximum, of the last stream", number_frame(WINDOW_UPDATE, last, 0x7fff_ffff)),
+        ("WINDOW_UPDATE for an idle stream", number_frame(WINDOW_UPDATE, id + 10, 1)),
+        ("RST_STREAM of 3 octets", write_frame(RST_STREAM, 0, last, b"123")),
+        ("RST_STREAM of 0", number_frame(RST_STREAM, 0, 8)),
+        ("RST_STREAM of an idle stream", number_frame(RST_STREAM, id + 10, 8)),
+        ("RST_STREAM of the last stream, twice", number_frame(RST_STREAM, last, 8).repeat(2)),
+        ("RST_STREAM of the last stream, unknown code", number_frame(RST_STREAM, last, 0xffff)),
+        ("PRIORITY of 4 octets", write_frame(PRIORITY, 0, last, b"1234")),
+        ("PRIORITY of 0", write_frame(PRIORITY, 0, 0, &[0, 0, 0, 1, 0])),
+        ("PRIORITY of itself", write_frame(PRIORITY, 0, 9, &[0, 0, 0, 9, 0])),
+        ("PRIORITY of 6 octets", write_frame(PRIORITY, 0, last, b"\0\0\0\x0b12")),
+        ("PRIORITY_UPDATE of 3 octets", write_frame(PRIORITY_UPDATE, 0, 0, b"123")),
+        ("PRIORITY_UPDATE with a stream", write_frame(PRIORITY_UPDATE, 0, 1, b"\0\0\0\x01u=1")),
         ("GOAWAY", wire::goaway(0, 0, b"")),
         ("GOAWAY with an error", wire::goaway(0, 2, b"words")),
-        ("GOAWAY of 7 octets", frame(GOAWAY, 0, 0, b"1234567")),
-        ("GOAWAY with a stream", frame(GOAWAY, 0, 1, b"12345678")),
-        ("PUSH_PROMISE", frame(PUSH_PROMISE, END_HEADERS, last, &[0, 0, 0, 2, 0x82])),
-        ("CONTINUATION alone", frame(CONTINUATION, END_HEADERS, last, &block)),
-        ("DATA of 0", frame(DATA, 0, 0, b"x")),
-        ("DATA of an idle stream", frame(DATA, END_STREAM, id + 10, b"x")),
-        ("DATA of an even stream", frame(DATA, END_STREAM, 2, b"x")),
-        ("DATA padded and empty", frame(DATA, PADDED, last, b"")),
-        ("DATA with too much padding", frame(DATA, PADDED | END_STREAM, last, &[4, 1, 2, 3])),
-        ("DATA with padding alone", frame(DATA, PADDED | END_STREAM, last, &[3, 0, 0, 0])),
-        ("HEADERS of 0", frame(HEADERS, END_STREAM | END_HEADERS, 0, &block)),
-        ("HEADERS of an even stream", frame(HEADERS, END_STREAM | END_HEADERS, id + 1, &block)),
-        ("HEADERS of a stream in the past", frame(HEADERS, END_STREAM | END_HEADERS, last, &block)),
-        ("HEADERS without a block", frame(HEADERS, END_STREAM | END_HEADERS, id, b"")),
-        ("HEADERS padded and empty", frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, b"")),
-        ("HEADERS with padding alone", frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, &[2, 0, 0])),
+        ("GOAWAY of 7 octets", write_frame(GOAWAY, 0, 0, b"1234567")),
+        ("GOAWAY with a stream", write_frame(GOAWAY, 0, 1, b"12345678")),
+        ("PUSH_PROMISE", write_frame(PUSH_PROMISE, END_HEADERS, last, &[0, 0, 0, 2, 0x82])),
+        ("CONTINUATION alone", write_frame(CONTINUATION, END_HEADERS, last, &block)),
+        ("DATA of 0", write_frame(DATA, 0, 0, b"x")),
+        ("DATA of an idle stream", write_frame(DATA, END_STREAM, id + 10, b"x")),
+        ("DATA of an even stream", write_frame(DATA, END_STREAM, 2, b"x")),
+        ("DATA padded and empty", write_frame(DATA, PADDED, last, b"")),
+        ("DATA with too much padding", write_frame(DATA, PADDED | END_STREAM, last, &[4, 1, 2, 3])),
+        ("DATA with padding alone", write_frame(DATA, PADDED | END_STREAM, last, &[3, 0, 0, 0])),
+        ("HEADERS of 0", write_frame(HEADERS, END_STREAM | END_HEADERS, 0, &block)),
+        ("HEADERS of an even stream", write_frame(HEADERS, END_STREAM | END_HEADERS, id + 1, &block)),
+        ("HEADERS of a stream in the past", write_frame(HEADERS, END_STREAM | END_HEADERS, last, &block)),
+        ("HEADERS without a block", write_frame(HEADERS, END_STREAM | END_HEADERS, id, b"")),
+        ("HEADERS padded and empty", write_frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, b"")),
+        ("HEADERS with padding alone", write_frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, &[2, 0, 0])),
         (
             "HEADERS with too much padding",
-            frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, &[&[200][..], &block].concat()),
+            write_frame(HEADERS, END_STREAM | END_HEADERS | PADDED, id, &[&[200][..], &block].concat()),
         ),
-        ("HEADERS with a short priority", frame(HEADERS, END_STREAM | END_HEADERS | WITH_PRIORITY, id, b"1234")),
+        ("HEADERS with a short priority", write_frame(HEADERS, END_STREAM | END_HEADERS | WITH_PRIORITY, id, b"1234")),
         (
             "HEADERS that depends on itself",
-            wire::headers(id, END_STREAM, &block, &Shape { priority: Some((id, 1)), ..Shape::default() }),
+            wire::headers_frames(id, END_STREAM, &block, &Shape { priority: Some((id, 1)), ..Shape::default() }),
         ),
-        ("HEADERS with odd flags", frame(HEADERS, 0x92 | END_STREAM | END_HEADERS, id, &block)),
+        ("HEADERS with odd flags", write_frame(HEADERS, 0x92 | END_STREAM | END_HEADERS, id, &block)),
         ("HEADERS, and PING before CONTINUATION", {
             let (first, rest) = block.split_at(20);
-            let ping = frame(PING, 0, 0, b"12345678");
-            [frame(HEADERS, END_STREAM, id, first), ping, frame(CONTINUATION, END_HEADERS, id, rest)].concat()
+            let ping = write_frame(PING, 0, 0, b"12345678");
+            [write_frame(HEADERS, END_STREAM, id, first), ping, write_frame(CONTINUATION, END_HEADERS, id, rest)]
+                .concat()
         }),
         ("HEADERS, and CONTINUATION of another stream", {
             let (first, rest) = block.split_at(20);
-            [frame(HEADERS, END_STREAM, id, first), frame(CONTINUATION, END_HEADERS, id + 2, rest)].concat()
+            [write_frame(HEADERS, END_STREAM, id, first), write_frame(CONTINUATION, END_HEADERS, id + 2, rest)].concat()
         }),
         ("HEADERS, and CONTINUATION after the end", {
-            [frame(HEADERS, END_STREAM | END_HEADERS, id, &block), frame(CONTINUATION, END_HEADERS, id, &[0x82])]
-                .concat()
+            [
+                write_frame(HEADERS, END_STREAM | END_HEADERS, id, &block),
+                write_frame(CONTINUATION, END_HEADERS, id, &[0x82]),
+            ]
+            .concat()
         }),
-        ("HEADERS that waits for CONTINUATION", frame(HEADERS, END_STREAM, id, &block)),
-        ("half a frame", stated(8, PING, 0, 0, b"1234")),
-        ("a frame of 17 MB", stated((1 << 24) - 1, DATA, 0, last, b"")),
-        ("HEADERS of 1 MB", stated(1 << 20, HEADERS, END_STREAM | END_HEADERS, id, &block)),
+        ("HEADERS that waits for CONTINUATION", write_frame(HEADERS, END_STREAM, id, &block)),
+        ("half a frame", stated_frame(8, PING, 0, 0, b"1234")),
+        ("a frame of 17 MB", stated_frame((1 << 24) - 1, DATA, 0, last, b"")),
+        ("HEADERS of 1 MB", stated_frame(1 << 20, HEADERS, END_STREAM | END_HEADERS, id, &block)),
     ];
     let (words, bytes) = faults[maker.dice.below(faults.len())].clone();
     if words.starts_with("HEADERS") {
@@ -273,7 +279,8 @@ fn fields(maker: &mut Maker) -> Act {
 
 /// Header blocks that are coded wrong.
 fn blocks(maker: &mut Maker) -> Act {
-    let base = wire::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/return"), (":authority", "a")]);
+    let base =
+        wire::literal_block(&[(":method", "GET"), (":scheme", "http"), (":path", "/return"), (":authority", "a")]);
     let behind = |bytes: &[u8]| [&base[..], bytes].concat();
     let before = |bytes: &[u8]| [bytes, &base[..]].concat();
     let kept = |name: &[u8], value: &[u8]| {
@@ -332,7 +339,7 @@ fn blocks(maker: &mut Maker) -> Act {
     let (words, block) = faults[maker.dice.below(faults.len())].clone();
     let id = maker.open(true);
     let shape = maker.shape(&block);
-    let bytes = wire::headers(id, wire::END_STREAM, &block, &shape);
+    let bytes = wire::headers_frames(id, wire::END_STREAM, &block, &shape);
     maker.act(format!("{id}: a block with {words} {shape:?}"), bytes, vec![id])
 }
 
@@ -349,45 +356,51 @@ fn states(maker: &mut Maker) -> Act {
     let (words, bytes): (&str, Vec<u8>) = match kind {
         0 => {
             let head = maker.headers(id, &length(5), false);
-            ("a body that is too short", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
+            ("a body that is too short", [head, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         1 => {
             let head = maker.headers(id, &length(5), false);
-            ("a body that is too long", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"abcdefgh")].concat())
+            (
+                "a body that is too long",
+                [head, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abcdefgh")].concat(),
+            )
         }
         2 => {
             let head = maker.headers(id, &length(5), false);
-            let data = wire::frame(wire::DATA, 0, id, b"abcdef");
+            let data = wire::write_frame(wire::DATA, 0, id, b"abcdef");
             (
                 "a body that is too long, in parts",
-                [head, data, wire::frame(wire::DATA, wire::END_STREAM, id, b"")].concat(),
+                [head, data, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"")].concat(),
             )
         }
         3 => {
             let head = maker.headers(id, &length(0), false);
-            ("a body of length 0", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"")].concat())
+            ("a body of length 0", [head, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"")].concat())
         }
         4 => {
             let head = maker.headers(id, &request_fields("GET", path), true);
-            ("DATA behind the end", [head, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
+            ("DATA behind the end", [head, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         5 => {
             let head = maker.headers(id, &request_fields("POST", path), false);
-            let end = wire::frame(wire::DATA, wire::END_STREAM, id, b"abc");
+            let end = wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abc");
             ("DATA behind the body's end", [head, end.clone(), end].concat())
         }
         6 => {
             let head = maker.headers(id, &request_fields("POST", path), false);
-            let reset = wire::number(wire::RST_STREAM, id, 8);
-            ("DATA behind RST_STREAM", [head, reset, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
+            let reset = wire::number_frame(wire::RST_STREAM, id, 8);
+            (
+                "DATA behind RST_STREAM",
+                [head, reset, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat(),
+            )
         }
         7 => {
             let head = maker.headers(id, &request_fields("GET", path), true);
-            ("RST_STREAM behind the request", [head, wire::number(wire::RST_STREAM, id, 8)].concat())
+            ("RST_STREAM behind the request", [head, wire::number_frame(wire::RST_STREAM, id, 8)].concat())
         }
         8 => {
             let head = maker.headers(id, &request_fields("POST", path), false);
-            let data = wire::frame(wire::DATA, 0, id, b"abc");
+            let data = wire::write_frame(wire::DATA, 0, id, b"abc");
             let trailers = maker.headers(id, &vec![(b"x-trailer".into(), b"t".into())], true);
             ("trailers", [head, data, trailers].concat())
         }
@@ -398,12 +411,12 @@ fn states(maker: &mut Maker) -> Act {
         }
         10 => {
             let head = maker.headers(id, &request_fields("POST", path), false);
-            let empty = wire::frame(wire::DATA, 0, id, b"").repeat(20);
-            ("empty DATA frames", [head, empty, wire::frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
+            let empty = wire::write_frame(wire::DATA, 0, id, b"").repeat(20);
+            ("empty DATA frames", [head, empty, wire::write_frame(wire::DATA, wire::END_STREAM, id, b"abc")].concat())
         }
         11 => {
             let head = maker.headers(id, &request_fields("GET", "/large.txt"), true);
-            let window = wire::settings(&[(wire::INITIAL_WINDOW, 0)]);
+            let window = wire::settings_frame(&[(wire::INITIAL_WINDOW, 0)]);
             ("a window that shrinks", [head, window].concat())
         }
         12 => {
@@ -467,10 +480,10 @@ fn limits(maker: &mut Maker) -> Act {
             let ids: Vec<u32> = (0..count)
                 .map(|_| {
                     let id = maker.open(true);
-                    bytes.extend(wire::headers(
+                    bytes.extend(wire::headers_frames(
                         id,
                         wire::END_STREAM,
-                        &wire::block(&as_text(&request_fields("GET", path))),
+                        &wire::literal_block(&as_text(&request_fields("GET", path))),
                         &Shape::default(),
                     ));
                     id
@@ -482,10 +495,10 @@ fn limits(maker: &mut Maker) -> Act {
             let mut bytes = Vec::new();
             for _ in 0..count {
                 let id = maker.open(false);
-                bytes.extend(wire::headers(
+                bytes.extend(wire::headers_frames(
                     id,
                     0,
-                    &wire::block(&as_text(&request_fields("POST", "/p/echo"))),
+                    &wire::literal_block(&as_text(&request_fields("POST", "/p/echo"))),
                     &Shape::default(),
                 ));
             }
@@ -499,7 +512,7 @@ fn limits(maker: &mut Maker) -> Act {
             }
             let id = maker.open(true);
             let mut bytes = maker.headers(id, &fields, false);
-            bytes.extend(wire::frame(wire::DATA, 0, id, &vec![b'w'; 16_000]).repeat(length / 16_000));
+            bytes.extend(wire::write_frame(wire::DATA, 0, id, &vec![b'w'; 16_000]).repeat(length / 16_000));
             maker.act(format!("{id}: a body of {length} octets beyond the window"), bytes, vec![id])
         }
         _ => {

@@ -239,7 +239,7 @@ fn field(name: &[u8], value: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frames::wire::{END_HEADERS, END_STREAM, Shape, block, frame, headers};
+    use crate::frames::wire::{END_HEADERS, END_STREAM, Shape, headers_frames, literal_block, write_frame};
 
     #[test]
     fn data_is_joined_and_streams_are_apart() {
@@ -248,26 +248,28 @@ mod tests {
             transcript.feed(bytes);
             transcript.text()
         };
-        let head = |id: u32| headers(id, 0, &block(&[(":status", "200"), ("date", "x")]), &Shape::default());
+        let head =
+            |id: u32| headers_frames(id, 0, &literal_block(&[(":status", "200"), ("date", "x")]), &Shape::default());
         let one = [
             head(1),
             head(3),
-            frame(wire::DATA, 0, 3, b"a"),
-            frame(wire::DATA, 0, 1, b"b"),
-            frame(wire::DATA, END_STREAM, 3, b"c"),
+            write_frame(wire::DATA, 0, 3, b"a"),
+            write_frame(wire::DATA, 0, 1, b"b"),
+            write_frame(wire::DATA, END_STREAM, 3, b"c"),
         ]
         .concat();
         let other = [
             head(3),
-            frame(wire::DATA, 0, 3, b"ac"),
+            write_frame(wire::DATA, 0, 3, b"ac"),
             head(1),
-            frame(wire::DATA, END_STREAM, 3, b""),
-            frame(wire::DATA, 0, 1, b"b"),
+            write_frame(wire::DATA, END_STREAM, 3, b""),
+            write_frame(wire::DATA, 0, 1, b"b"),
         ]
         .concat();
         assert_eq!(of(&one), of(&other));
         assert!(of(&one).contains("head :status: 200\n      date: now\n    data b\n  stream 3"), "{}", of(&one));
-        let cut = [frame(wire::HEADERS, 0, 1, &[0x88]), frame(wire::CONTINUATION, END_HEADERS, 1, &[0x89])].concat();
+        let cut = [write_frame(wire::HEADERS, 0, 1, &[0x88]), write_frame(wire::CONTINUATION, END_HEADERS, 1, &[0x89])]
+            .concat();
         assert!(of(&cut).contains("head :status: 200\n      :status: 204"));
         assert_ne!(of(&cut), of(&cut[..cut.len() - 1]));
     }

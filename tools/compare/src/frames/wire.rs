@@ -30,28 +30,28 @@ pub const INITIAL_WINDOW: u16 = 4;
 pub const MAX_FRAME: u16 = 5;
 
 /// Returns a frame whose header states `length`.
-pub fn stated(length: usize, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub fn stated_frame(length: usize, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [.., a, b, c] = length.to_be_bytes();
     let [s, t, u, v] = stream.to_be_bytes();
     [&[a, b, c, kind, flags, s, t, u, v], payload].concat()
 }
 
-pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    stated(payload.len(), kind, flags, stream, payload)
+pub fn write_frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    stated_frame(payload.len(), kind, flags, stream, payload)
 }
 
-pub fn number(kind: u8, stream: u32, value: u32) -> Vec<u8> {
-    frame(kind, 0, stream, &value.to_be_bytes())
+pub fn number_frame(kind: u8, stream: u32, value: u32) -> Vec<u8> {
+    write_frame(kind, 0, stream, &value.to_be_bytes())
 }
 
-pub fn settings(pairs: &[(u16, u32)]) -> Vec<u8> {
+pub fn settings_frame(pairs: &[(u16, u32)]) -> Vec<u8> {
     let payload: Vec<u8> =
         pairs.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat()).collect();
-    frame(SETTINGS, 0, 0, &payload)
+    write_frame(SETTINGS, 0, 0, &payload)
 }
 
 pub fn goaway(last: u32, code: u32, words: &[u8]) -> Vec<u8> {
-    frame(GOAWAY, 0, 0, &[&last.to_be_bytes()[..], &code.to_be_bytes(), words].concat())
+    write_frame(GOAWAY, 0, 0, &[&last.to_be_bytes()[..], &code.to_be_bytes(), words].concat())
 }
 
 /// Returns a payload between the length of padding and the padding.
@@ -60,7 +60,7 @@ pub fn padded(payload: &[u8], padding: u8) -> Vec<u8> {
 }
 
 /// Returns a header block in a frame, padded or with a priority, and its rest in CONTINUATION frames from `cuts` on.
-pub fn headers(stream: u32, flags: u8, block: &[u8], shape: &Shape) -> Vec<u8> {
+pub fn headers_frames(stream: u32, flags: u8, block: &[u8], shape: &Shape) -> Vec<u8> {
     let mut parts = Vec::new();
     let mut rest = block;
     for cut in &shape.cuts {
@@ -73,7 +73,7 @@ pub fn headers(stream: u32, flags: u8, block: &[u8], shape: &Shape) -> Vec<u8> {
     for (index, part) in parts.iter().enumerate() {
         let last = if index + 1 == parts.len() { END_HEADERS } else { 0 };
         if index > 0 {
-            out.extend(frame(CONTINUATION, last, stream, part));
+            out.extend(write_frame(CONTINUATION, last, stream, part));
             continue;
         }
         let mut payload = part.to_vec();
@@ -86,7 +86,7 @@ pub fn headers(stream: u32, flags: u8, block: &[u8], shape: &Shape) -> Vec<u8> {
             payload = padded(&payload, padding);
             flags |= PADDED;
         }
-        out.extend(frame(HEADERS, flags, stream, &payload));
+        out.extend(write_frame(HEADERS, flags, stream, &payload));
     }
     out
 }
@@ -148,7 +148,7 @@ pub fn field(name: &[u8], value: &[u8], coding: Coding, out: &mut Vec<u8>) {
 }
 
 /// Returns a block of fields with literal names.
-pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
+pub fn literal_block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in fields {
         field(name.as_bytes(), value.as_bytes(), Coding::Plain, &mut out);
@@ -162,10 +162,10 @@ mod tests {
 
     #[test]
     fn blocks_are_cut_padded_and_decoded() {
-        let mut block = block(&[(":status", "200")]);
+        let mut block = literal_block(&[(":status", "200")]);
         field(b"a", b"hello", Coding::Huffman, &mut block);
         let shape = Shape { padding: Some(3), priority: Some((0, 9)), cuts: vec![2, 4] };
-        let bytes = headers(5, END_STREAM, &block, &shape);
+        let bytes = headers_frames(5, END_STREAM, &block, &shape);
         assert_eq!(bytes[..HEADER], [0, 0, 2 + 1 + 3 + 5, HEADERS, END_STREAM | PADDED | WITH_PRIORITY, 0, 0, 0, 5]);
         let kinds: Vec<u8> = [bytes[3], bytes[20 + 3], bytes[20 + 13 + 3]].into();
         assert_eq!(kinds, [HEADERS, CONTINUATION, CONTINUATION]);

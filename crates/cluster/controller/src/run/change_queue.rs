@@ -48,12 +48,12 @@ impl Default for Changes {
 /// Changes that wait for their translation. Many tasks note changes, one task takes them.
 #[derive(Default)]
 pub struct ChangeQueue {
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingChanges>,
     noted: Notify,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingChanges {
     /// Time of the first change that is not released.
     first: Option<Instant>,
     /// Time of the last change that was none of endpoints, released or not.

@@ -7,7 +7,7 @@ mod matching;
 mod order;
 mod report;
 
-pub use report::{json, text};
+pub use report::{changes_json, changes_text};
 
 use crate::location::LocationName;
 use crate::scope::{ScopeId, Scopes, quote_word};

@@ -7,7 +7,7 @@ use std::fmt::Write;
 const COLUMN: usize = 68;
 
 /// Groups by block; `-` was in force, `+` is.
-pub fn text(changes: &[DiffChange], colour: bool) -> String {
+pub fn changes_text(changes: &[DiffChange], colour: bool) -> String {
     let mut out = String::new();
     let mut path: Option<&[String]> = None;
     let (red, green, reset) = if colour { ("\x1b[31m", "\x1b[32m", "\x1b[0m") } else { ("", "", "") };
@@ -39,7 +39,7 @@ pub fn text(changes: &[DiffChange], colour: bool) -> String {
     out
 }
 
-pub fn json(changes: &[DiffChange]) -> Value {
+pub fn changes_json(changes: &[DiffChange]) -> Value {
     let lines = |lines: &[DiffLine]| -> Vec<Value> {
         let one = |line: &DiffLine| {
             let (file, number) = line.place.clone().unzip();

@@ -141,12 +141,12 @@ fn moves_are_called_so() {
     let (old, new) = (of("server { allow 10.0.0.1; deny all; }"), of("server { deny all; allow 10.0.0.1; }"));
     let changes =
         diff_scopes(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
-    assert!(text(&changes, false).contains("  allow, deny: moved, and the order matters\n"), "{changes:?}");
-    assert_eq!(json(&changes)["changes"][0]["moved"], true);
+    assert!(changes_text(&changes, false).contains("  allow, deny: moved, and the order matters\n"), "{changes:?}");
+    assert_eq!(changes_json(&changes)["changes"][0]["moved"], true);
     let new = of("server { deny all; }");
     let changes =
         diff_scopes(&Scopes::new(&schema, &old.files, &old.items), &Scopes::new(&schema, &new.files, &new.items));
-    assert_eq!(json(&changes)["changes"][0]["moved"], false);
+    assert_eq!(changes_json(&changes)["changes"][0]["moved"], false);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod checks;
 mod quiet;
 mod report;
 
-pub use report::{json, manual, sarif, text};
+pub use report::{checks_manual, findings_json, findings_sarif, findings_text};
 
 use crate::scope::{ScopeId, Scopes};
 use crate::values::Sources;

@@ -10,7 +10,7 @@ use std::fmt::Write;
 const PAGE: &str = "docs/lint.md";
 
 /// Writes a block of lines per finding, and the count.
-pub fn text(files: &SourceFiles, findings: &[Finding], colour: bool) -> String {
+pub fn findings_text(files: &SourceFiles, findings: &[Finding], colour: bool) -> String {
     let mut out = String::new();
     for finding in findings {
         let complaint = Complaint {
@@ -53,7 +53,7 @@ fn place(files: &SourceFiles, span: SourceSpan) -> (String, u32, u32, u32) {
     (files.path(span.file).display().to_string(), line, column, column + span.end.saturating_sub(span.start).max(1))
 }
 
-pub fn json(files: &SourceFiles, findings: &[Finding]) -> Value {
+pub fn findings_json(files: &SourceFiles, findings: &[Finding]) -> Value {
     let one = |finding: &Finding| {
         let (file, line, column, end) = place(files, finding.span);
         let also: Vec<Value> = finding
@@ -74,7 +74,7 @@ pub fn json(files: &SourceFiles, findings: &[Finding]) -> Value {
 }
 
 /// Writes a SARIF 2.1.0 log (OASIS, sections 3.13 to 3.33) with one run; `version` is the program's.
-pub fn sarif(files: &SourceFiles, findings: &[Finding], version: &str) -> Value {
+pub fn findings_sarif(files: &SourceFiles, findings: &[Finding], version: &str) -> Value {
     let rules: Vec<Value> = all_checks()
         .map(|check| {
             object!({
@@ -140,7 +140,7 @@ fn uri(path: &str) -> String {
     out
 }
 
-pub fn manual() -> String {
+pub fn checks_manual() -> String {
     let mut out = String::from(
         "<!-- Generated from the checks of `crates/config/advisor` by `cargo xtask docs`; changes here are lost. -->\n\n\
          # Checks of `tidegate lint`\n\n\

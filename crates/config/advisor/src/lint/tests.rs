@@ -55,7 +55,7 @@ fn sarif_has_a_rule_for_every_result() {
     let text = "events { } http { server { listen 80; location /i { alias /data/i/; } } }";
     let read = load_text(&Memory::default(), Path::new("/a b.conf"), text.into());
     let findings = lint_config(&schema, &read.files, &read.items, &[]);
-    let log = sarif(&read.files, &findings, "0.1.0");
+    let log = findings_sarif(&read.files, &findings, "0.1.0");
     let result = &log["runs"][0]["results"][0];
     assert_eq!(result["ruleId"], "alias-traversal");
     let index = result["ruleIndex"].as_u64().expect("a number") as usize;

@@ -119,7 +119,7 @@ impl JwtRules {
             let sets: Vec<&KeySet> = sets.iter().map(|set| &**set).collect();
             SignedToken::verify(&token, expected, &sets)
         };
-        let pool = net::pool::named(net::pool::DEFAULT);
+        let pool = net::pool::find_pool(net::pool::DEFAULT);
         let done = match pool.map(|pool| pool.run(job)) {
             Some(Ok(work)) => work.await.unwrap_or(Err(TokenFailure::Invalid)),
             _ => Err(TokenFailure::Malformed("no thread is free for the decryption")),

@@ -96,7 +96,7 @@ impl Provider {
         for _ in 0..REFRESH_LEASE.as_millis() / LOOK_PAUSE.as_millis() {
             match hold_lease(&agent, &lease, REFRESH_LEASE, None, LEASE_PATIENCE).await {
                 LeaseVerdict::Held | LeaseVerdict::Unreachable => break,
-                LeaseVerdict::Taken => runtime::time::sleep(LOOK_PAUSE).await,
+                LeaseVerdict::Taken => runtime::time::sleep_for(LOOK_PAUSE).await,
             }
             base::clock::update();
             if self.find(key).is_none_or(|found| found != session) {

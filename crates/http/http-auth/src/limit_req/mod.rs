@@ -306,7 +306,7 @@ impl Handler for RateCheck {
                         // for it.
                         let flow = tokio::select! {
                             biased;
-                            () = runtime::time::sleep(Duration::from_millis(millis)) => Flow::Declined,
+                            () = runtime::time::sleep_for(Duration::from_millis(millis)) => Flow::Declined,
                             () = gone => Flow::Status(499),
                         };
                         base::clock::update();

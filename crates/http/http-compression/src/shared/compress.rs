@@ -237,7 +237,7 @@ impl CodedBody {
         CodedBody {
             body,
             is_gzip: settings.coding == Coding::Gzip,
-            pool: if settings.is_slow() { net::pool::named(net::pool::DEFAULT) } else { None },
+            pool: if settings.is_slow() { net::pool::find_pool(net::pool::DEFAULT) } else { None },
             step: None,
             step_memory: None,
             waiting: None,

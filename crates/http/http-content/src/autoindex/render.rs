@@ -1,7 +1,7 @@
 //! Formats of a listing, byte for byte as in nginx.
 
 use super::{Entry, EntryKind, IndexSettings};
-use observe::clock::{civil, http_time, local_offset};
+use observe::clock::{civil_time, http_time, local_offset};
 use std::io::Write as _;
 
 /// Characters to which HTML listings cut names.
@@ -41,7 +41,7 @@ fn line(list: &IndexSettings, entry: &Entry, utf8: bool, out: &mut Vec<u8>) {
         out.resize(out.len() + NAME_CHARS - length, b' ');
     }
     let offset = if list.local_time { i64::from(local_offset(entry.modified)) } else { 0 };
-    let t = civil(entry.modified + offset);
+    let t = civil_time(entry.modified + offset);
     let month = MONTHS.get(usize::from(t.month).wrapping_sub(1)).unwrap_or(&"???");
     let _ = write!(out, " {:02}-{month}-{} {:02}:{:02} ", t.day, t.year, t.hour, t.minute);
     let _ = match (list.exact_size, folder) {
@@ -123,7 +123,7 @@ pub fn render_xml(entries: &[Entry]) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + entries.len() * 100);
     out.extend_from_slice(b"<?xml version=\"1.0\"?>\r\n<list>\r\n");
     for entry in entries {
-        let (word, t) = (word(entry.kind), civil(entry.modified));
+        let (word, t) = (word(entry.kind), civil_time(entry.modified));
         let _ = write!(
             out,
             "<{word} mtime=\"{:4}-{:02}-{:02}T{:02}:{:02}:{:02}Z\"",

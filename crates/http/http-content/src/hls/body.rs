@@ -34,7 +34,7 @@ impl BodySource for FragmentBody {
                 let written = fragment.write(PIECE_BYTES);
                 (fragment, written)
             };
-            self.writing = Some(match net::pool::named(net::pool::DEFAULT).map(|pool| pool.run(job)) {
+            self.writing = Some(match net::pool::find_pool(net::pool::DEFAULT).map(|pool| pool.run(job)) {
                 Some(Ok(written)) => Box::pin(async move { written.await.ok() }),
                 Some(Err(full)) => {
                     let (name, waiting) = (net::pool::DEFAULT, full.waiting);

@@ -1,6 +1,6 @@
 //! Tracks of a film that HLS carries: H.264, AAC and MP3 (ISO/IEC 14496-12, -14 and -15; QuickTime).
 
-use crate::shared::film::boxes::{Wrong, be32, be64, inner_boxes};
+use crate::shared::film::boxes::{Wrong, inner_boxes, read_be32, read_be64};
 use crate::shared::film::tables::{ChunkTable, Chunks, NumberTable, RunTable, Sizes};
 use crate::shared::film::{Clock, Film};
 
@@ -148,7 +148,7 @@ impl Track {
 /// Reads an edit list up to its first edit with media: start and end in the film. Further edits are played as if there were none.
 fn edit(data: &[u8], movie: u32, scale: u32) -> (i64, Option<i64>) {
     let wide = data.first().is_some_and(|version| *version == 1);
-    let count = be32(data, 4).unwrap_or(0) as usize;
+    let count = read_be32(data, 4).unwrap_or(0) as usize;
     let units = |time: u64| {
         let units = u128::from(time) * u128::from(scale) / u128::from(movie.max(1));
         i64::try_from(units).unwrap_or(i64::MAX)
@@ -157,8 +157,8 @@ fn edit(data: &[u8], movie: u32, scale: u32) -> (i64, Option<i64>) {
     let mut delay = 0u64;
     for (index, edit) in data.get(8..).unwrap_or_default().chunks_exact(row).take(count).enumerate() {
         let (duration, start) = match wide {
-            true => (be64(edit, 0), be64(edit, 8).map(|time| time as i64)),
-            false => (be32(edit, 0).map(u64::from), be32(edit, 4).map(|time| i64::from(time as i32))),
+            true => (read_be64(edit, 0), read_be64(edit, 8).map(|time| time as i64)),
+            false => (read_be32(edit, 0).map(u64::from), read_be32(edit, 4).map(|time| i64::from(time as i32))),
         };
         let (duration, start) = (duration.unwrap_or(0), start.unwrap_or(0));
         if start < 0 {

@@ -7,7 +7,7 @@ use observe::Severity;
 /// Runs a job on a thread of the pool `default`, or at once without a pool. Returns `None` for a full queue, which is
 /// logged, and for a job that panicked.
 pub async fn run_pooled<T: Send + 'static>(r: &Request, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job()) };
+    let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Some(job()) };
     finished(r, pool.run(job)).await
 }
 
@@ -16,7 +16,7 @@ pub async fn run_long<T: Send + 'static>(
     r: &Request,
     job: impl FnOnce(&ResultInterest<'_>) -> T + Send + 'static,
 ) -> Option<T> {
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Some(job(&ResultInterest::ALWAYS)) };
+    let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Some(job(&ResultInterest::ALWAYS)) };
     let watch = r.incoming.watch.clone();
     unless_gone(watch, finished(r, pool.run_long(job))).await.flatten()
 }

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conf_schema::value::parse_msec;
 use conf_schema::{Cx, Problem};
 use runtime::io::UdpSocket;
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use rustix::process::{Pid, Signal};
 use std::io::Read as _;
 use std::net::{IpAddr, SocketAddr};
@@ -106,7 +106,7 @@ impl Updates {
     async fn ask<T>(&self, message: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Result<T, String> {
         for _ in 0..ASKS_MAX {
             let socket = UdpSocket::connect(self.server).map_err(|e| observe::os_error(&e).to_string())?;
-            let answered = timeout(ANSWER, async {
+            let answered = with_timeout(ANSWER, async {
                 socket.send(message).await?;
                 let mut bytes = Vec::with_capacity(UDP_BYTES);
                 for _ in 0..STRAYS_MAX {
@@ -187,7 +187,7 @@ impl Records {
         let (name, value) = challenge_record(identifier, authorization);
         Box::pin(async move {
             self.change(RecordChange::Add, name, value).await?;
-            runtime::time::sleep(self.propagation).await;
+            runtime::time::sleep_for(self.propagation).await;
             base::clock::update();
             Ok(())
         })

@@ -121,7 +121,7 @@ impl IssuerClient {
         let each = Duration::from_secs(IDENTIFIER_SECONDS) + patience;
         let identifiers = u32::try_from(order.identifiers.len()).unwrap_or(u32::MAX);
         let limit = Duration::from_secs(ORDER_SECONDS) + each.saturating_mul(identifiers);
-        match runtime::time::timeout(limit, self.issue_by(&mut session, order)).await {
+        match runtime::time::with_timeout(limit, self.issue_by(&mut session, order)).await {
             Ok(issued) => {
                 self.keep(since, session);
                 issued
@@ -333,7 +333,7 @@ pub fn issue_locally(
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {
-    let pool = net::pool::named(net::pool::DEFAULT).ok_or_else(|| std::io::Error::other("no thread pool"))?;
+    let pool = net::pool::find_pool(net::pool::DEFAULT).ok_or_else(|| std::io::Error::other("no thread pool"))?;
     let job = pool.run(work).map_err(|_| std::io::Error::other("the thread pool is full"))?;
     job.await.map_err(|_| std::io::Error::other("the work was lost"))?
 }

@@ -17,6 +17,7 @@ mod job;
 mod order;
 mod renewal_info;
 mod responder;
+mod running_tasks;
 mod scheduler;
 mod shared_issuer;
 mod shared_table;

@@ -7,6 +7,7 @@ use super::issuer_client::{IssuerClient, ORDERS_MAX, OrderFailure, run_blocking}
 use super::job::{CertificateJob, CertificateStore, agenda_now, random_share};
 use super::order::OrderedCertificate;
 use super::renewal_info::{self, Advice, Renewal, RenewalAnswer};
+use super::running_tasks::RunningTasks;
 use super::shared_issuer::SharedIssuer;
 use super::shared_table;
 use super::state::{IssuerFolder, file_stem};
@@ -14,10 +15,9 @@ use super::tasks::{self, TaskOutcome, Work};
 use acme::{Agenda, FailureCause, Identifier, IssuerLimits, TaskId, certificate_id};
 use http_engine::HttpPlan;
 use observe::{ErrorLog, Severity};
-use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::{self, Arc};
 use std::task::Poll;
@@ -52,44 +52,6 @@ fn limits(issuer: &Issuer) -> IssuerLimits {
 
 fn shared_of(issuers: &[Arc<Issuer>]) -> Option<Arc<SharedIssuer>> {
     issuers.first().and_then(|issuer| issuer.shared.clone())
-}
-
-/// Tasks under way; they end with their owner.
-#[derive(Default)]
-struct RunningTasks(Vec<(Work, Option<JoinHandle<TaskOutcome>>)>);
-
-impl RunningTasks {
-    /// Waits for the end of any. `None` as outcome: it has panicked.
-    async fn next(&mut self) -> (Work, Option<TaskOutcome>) {
-        std::future::poll_fn(|cx| {
-            for at in 0..self.0.len() {
-                let Some((_, Some(handle))) = self.0.get_mut(at) else { continue };
-                if let Poll::Ready(done) = Pin::new(handle).poll(cx) {
-                    let (work, _) = self.0.swap_remove(at);
-                    return Poll::Ready((work, done.ok()));
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
-    fn count(&self, wanted: impl Fn(&Work) -> bool) -> usize {
-        self.0.iter().filter(|(work, _)| wanted(work)).count()
-    }
-}
-
-impl Drop for RunningTasks {
-    fn drop(&mut self) {
-        for (work, handle) in self.0.drain(..) {
-            if let Some(handle) = handle {
-                handle.abort();
-            }
-            // The next scheduler may have started before this one took the name: waiting handshakes ask again.
-            if let Work::Question(asked) = work {
-                asked.name.fail(0);
-            }
-        }
-    }
 }
 
 /// Tokens for orders on demand, by demand.
@@ -278,7 +240,7 @@ impl Scheduler {
             seconds => seconds.min(most),
         };
         let asks = self.running.count(Work::is_question);
-        let ended = runtime::time::timeout(Duration::from_secs(limit), async {
+        let ended = runtime::time::with_timeout(Duration::from_secs(limit), async {
             let (mut next, mut came) = (pin!(self.running.next()), pin!(demand::await_name()));
             let mut shared = pin!(shared_table::certificate_came());
             std::future::poll_fn(|cx| match next.as_mut().poll(cx) {
@@ -295,7 +257,7 @@ impl Scheduler {
     }
 
     fn spawn(&mut self, work: Work, task: impl Future<Output = TaskOutcome> + 'static) {
-        self.running.0.push((work, Some(runtime::task::spawn_local(task))));
+        self.running.push(work, runtime::task::spawn_local(task));
     }
 
     fn begin_orders(&mut self) {

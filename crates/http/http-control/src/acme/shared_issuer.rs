@@ -153,7 +153,7 @@ impl SharedIssuer {
         let (OrderTurn::Leased(lease), Some(active)) = (turn, self.active.load_full()) else { return order.await };
         let keep = async {
             loop {
-                runtime::time::sleep(LEASE_PAUSE).await;
+                runtime::time::sleep_for(LEASE_PAUSE).await;
                 // Without the lease the order goes on: two certificates are better than none.
                 hold_lease(&active.agent, lease, LEASE, None, LEASE_PAUSE).await;
             }
@@ -173,7 +173,7 @@ impl SharedIssuer {
     pub async fn end_turn(&self, turn: OrderTurn) {
         if let (OrderTurn::Leased(lease), Some(active)) = (turn, self.active.load_full()) {
             // Without the store the lease ends by itself.
-            let _ = runtime::time::timeout(FLUSH_PATIENCE, active.agent.flush_maps()).await;
+            let _ = runtime::time::with_timeout(FLUSH_PATIENCE, active.agent.flush_maps()).await;
             active.agent.release_lease(&lease);
         }
     }
@@ -196,8 +196,8 @@ impl SharedIssuer {
         let expires = clock::unix_millis().saturating_add(CHALLENGE_MILLIS);
         self.change(key, log, || self.table.put(key, authorization, expires));
         let Some(active) = self.active.load_full().filter(|active| active.agent.is_connected()) else { return };
-        if let Ok(Ok(())) = runtime::time::timeout(FLUSH_PATIENCE, active.agent.flush_maps()).await {
-            runtime::time::sleep(SPREAD).await;
+        if let Ok(Ok(())) = runtime::time::with_timeout(FLUSH_PATIENCE, active.agent.flush_maps()).await {
+            runtime::time::sleep_for(SPREAD).await;
         }
     }
 
@@ -220,7 +220,7 @@ impl SharedIssuer {
             match hold_lease(&active.agent, &lease, LEASE, Some(&active.replica), LEASE_PATIENCE).await {
                 LeaseVerdict::Held => break,
                 LeaseVerdict::Unreachable => return Ok(self.table.text(ACCOUNT)),
-                LeaseVerdict::Taken => runtime::time::sleep(ACCOUNT_PAUSE).await,
+                LeaseVerdict::Taken => runtime::time::sleep_for(ACCOUNT_PAUSE).await,
             }
             if let Some(pem) = self.table.text(ACCOUNT) {
                 return Ok(Some(pem));

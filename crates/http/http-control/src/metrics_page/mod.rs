@@ -113,13 +113,13 @@ impl Handler for MetricsHandler {
 fn write(format: MetricsFormat, inventory: &Inventory) -> String {
     base::clock::update();
     match format {
-        MetricsFormat::Tidegate | MetricsFormat::Prometheus => metrics::prometheus(&gather(inventory)),
-        MetricsFormat::OpenMetrics => metrics::openmetrics(&gather(inventory)),
-        MetricsFormat::Json => metrics::json(&gather(inventory)),
+        MetricsFormat::Tidegate | MetricsFormat::Prometheus => metrics::prometheus_text(&gather(inventory)),
+        MetricsFormat::OpenMetrics => metrics::openmetrics_text(&gather(inventory)),
+        MetricsFormat::Json => metrics::metrics_json(&gather(inventory)),
         MetricsFormat::Nginx => metrics::exporter_text(),
         MetricsFormat::NginxPlus => nginxplus::nginxplus_page(inventory),
         MetricsFormat::All => {
-            let mut text = metrics::prometheus(&gather(inventory));
+            let mut text = metrics::prometheus_text(&gather(inventory));
             text.push_str(&metrics::exporter_text());
             text.push_str(&nginxplus::nginxplus_page(inventory));
             text

@@ -37,7 +37,7 @@ impl Background<HttpPlan> for Export {
             for (exporter, log) in all {
                 let Some(exporter) = exporter.upgrade() else { continue };
                 let left = Duration::from_micros(until.micros_since(base::clock::now()));
-                if runtime::time::timeout(left, exporter.flush()).await.is_err() {
+                if runtime::time::with_timeout(left, exporter.flush()).await.is_err() {
                     let n = exporter.queue.held();
                     log.log(Severity::Warn, 0, format_args!("OTel: {n} spans were not exported before the exit"));
                 }

@@ -68,7 +68,7 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
                     Some(watch) => watch.poll_gone(cx),
                     None => Poll::Pending,
                 });
-                if runtime::time::timeout(pause, gone).await.is_ok() {
+                if runtime::time::with_timeout(pause, gone).await.is_ok() {
                     return (r, Flow::Status(499));
                 }
                 let flow = match program.get(at) {
@@ -186,7 +186,7 @@ impl EchoRun {
             Op::Sleep(time) => match parse_seconds(&time.eval(r)) {
                 Some(time) => {
                     self.queue.push_back(Piece::Flush);
-                    self.waits = Waits::Time(runtime::time::sleep(time));
+                    self.waits = Waits::Time(runtime::time::sleep_for(time));
                 }
                 None => {
                     r.log(Severity::Error, format_args!("echo_sleep: invalid time"));

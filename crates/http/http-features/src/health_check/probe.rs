@@ -9,7 +9,7 @@ use http_engine::{ClientConnection, HttpPlan, ListenerRef, PartialHead, Request}
 use http_types::Span;
 use http_upstream::probing::{ProbeBody, Prober};
 use http_upstream::upstream_state::{Try, UpstreamState};
-use runtime::time::timeout;
+use runtime::time::with_timeout;
 use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -126,19 +126,19 @@ async fn ask(
             send_request(stream, &bytes, prober.timeouts().send).await?;
             let limits = Limits { head: prober.head_max(), body: BODY_MAX, idle: most };
             let reader = Reader::new(stream, method, limits);
-            timeout(most, judge(round, peer, r, reader, close)).await.map_err(late)??
+            with_timeout(most, judge(round, peer, r, reader, close)).await.map_err(late)??
         }
         ProbeConnection::Grpc(h2) => {
             let block = prober.request(r, "", false);
             let service = round.check.grpc.clone().unwrap_or_default();
-            timeout(most, grpc::call_health(h2, &block, &service)).await.map_err(late)??;
+            with_timeout(most, grpc::call_health(h2, &block, &service)).await.map_err(late)??;
             round.check.keepalive_ms.is_some() && h2.settle().await
         }
         ProbeConnection::Mux(lease) => {
             let asked = RequestFacts { method: prober.method(r), head_max: prober.head_max(), chunked: false };
             let block = prober.request(r, round.uri(), false);
             let stream = lease.share().ok_or(ClientFailure::Closed)?.begin(&asked, block);
-            timeout(most, stream::judge_stream(round, peer, r, stream)).await.map_err(late)??;
+            with_timeout(most, stream::judge_stream(round, peer, r, stream)).await.map_err(late)??;
             round.check.keepalive_ms.is_some()
         }
     };
@@ -163,17 +163,17 @@ async fn open(
     if prober.over_quic() {
         let crypto = wanted.ok_or("HTTP/3 needs an https URL".to_string())?.quic();
         let connecting = H3Lease::alone(crypto.map_err(|why| why.to_string())?, &options, &address);
-        let lease = timeout(times.connect, connecting).await.map_err(late)?.map_err(|why| match why {
+        let lease = with_timeout(times.connect, connecting).await.map_err(late)?.map_err(|why| match why {
             ConnectError::Io(e) => ClientFailure::Io(ClientStep::Connect, e).into(),
             ConnectError::Handshake(why) => ProbeFailure::Server(format!("QUIC handshake failed ({why})")),
         })?;
         return Ok(IdleConnection::new(ProbeConnection::Mux(Box::new(lease))));
     }
-    let connected = timeout(times.connect, Stream::connect(&address, &options)).await.map_err(late)?;
+    let connected = with_timeout(times.connect, Stream::connect(&address, &options)).await.map_err(late)?;
     let mut stream = connected.map_err(|e| ClientFailure::Io(ClientStep::Connect, e))?;
     if let Some(wanted) = wanted {
         let tls = wanted.stream().map_err(|why| why.to_string())?;
-        let shaken = timeout(times.connect, stream.handshake(tls)).await;
+        let shaken = with_timeout(times.connect, stream.handshake(tls)).await;
         shaken.map_err(|_| ClientFailure::TimedOut(ClientStep::Handshake))?.map_err(ClientFailure::Handshake)?;
     }
     Ok(IdleConnection::new(match round.check.grpc {

@@ -298,7 +298,7 @@ impl Background<HttpPlan> for Sweeper {
     fn run(self: Arc<Self>, _: Weak<HttpPlan>, _: Arc<ErrorLog>) -> LocalFuture<()> {
         Box::pin(async move {
             loop {
-                runtime::time::sleep(INTERVAL).await;
+                runtime::time::sleep_for(INTERVAL).await;
                 clock::update();
                 for zone in &self.0 {
                     zone.sessions.expire(clock::now(), Some(zone.timeout_ms)).write();

@@ -244,7 +244,7 @@ async fn connect(plan: &Plan, r: &mut Request, active: &PeerLease) -> Result<Str
         send_buffer: conf.tunnel_socket_sndbuf.0 as usize,
     };
     let connecting = Stream::connect(&address, &options);
-    let connected = runtime::time::timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
+    let connected = runtime::time::with_timeout(conf.tunnel_connect_timeout.duration(), connecting).await;
     clock::update();
     let words = match connected {
         Ok(Ok(stream)) => {

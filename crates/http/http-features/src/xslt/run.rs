@@ -221,7 +221,7 @@ async fn work(r: &mut Request, job: SheetJob) -> Result<JobResult, SheetFailure>
         drop(permit);
         done
     };
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return Ok(run(&ResultInterest::ALWAYS)) };
+    let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Ok(run(&ResultInterest::ALWAYS)) };
     match pool.run_long(run) {
         Ok(waiting) => match unless_gone(r.incoming.watch.clone(), waiting).await {
             Some(Ok(done)) => Ok(done),

@@ -293,7 +293,7 @@ async fn place(draft: EntryDraft, head: &[u8], path: &Path) -> std::io::Result<P
     };
     let to = path.to_path_buf();
     let copy = move || draft.copy_to(&to);
-    let Some(pool) = net::pool::named(net::pool::DEFAULT) else { return copy() };
+    let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return copy() };
     let gone = |_| std::io::Error::other("the writing thread has ended");
     match pool.run(copy) {
         Ok(done) => done.await.map_err(gone)?,

@@ -304,7 +304,7 @@ impl CacheSession {
             if Arc::ptr_eq(&same, &waiters) {
                 let deadline = started.saturating_add(self.caching.lock_timeout_ms);
                 let pause = until.min(deadline).saturating_sub(clock::unix_millis());
-                let _ = runtime::time::timeout(Duration::from_millis(pause + 1), word).await;
+                let _ = runtime::time::with_timeout(Duration::from_millis(pause + 1), word).await;
                 clock::update();
                 if clock::unix_millis() >= deadline {
                     r.log(Severity::Info, format_args!("cache lock timeout"));
@@ -559,7 +559,7 @@ impl CacheSession {
             }
             return renewed;
         }
-        match net::pool::named(net::pool::DEFAULT).map(|pool| pool.run(copy)) {
+        match net::pool::find_pool(net::pool::DEFAULT).map(|pool| pool.run(copy)) {
             Some(Ok(done)) => {
                 runtime::task::spawn_local(async move {
                     if let Ok(Ok(placed)) = done.await {

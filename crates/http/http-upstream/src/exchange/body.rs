@@ -103,7 +103,7 @@ impl Rate {
                 return Poll::Ready(usize::try_from(allowed).unwrap_or(usize::MAX));
             }
             let until_next = Duration::from_millis(1001 - millis % 1000);
-            let pause = self.pause.get_or_insert_with(|| Box::pin(runtime::time::sleep(until_next)));
+            let pause = self.pause.get_or_insert_with(|| Box::pin(runtime::time::sleep_for(until_next)));
             if pause.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }

@@ -258,7 +258,7 @@ mod tests {
     use crate::engine::job::Model;
     use crate::engine::profile::{Arrivals, Profile};
     use crate::engine::run::RunOutcome;
-    use crate::engine::sim::{Sim, job, ok, play_world};
+    use crate::engine::sim::{Sim, ok_answer, play_world, sim_job};
     use crate::observe::kernel::Counters;
     use crate::report::build::Watch;
     use figures::rng::Rng;
@@ -338,13 +338,13 @@ mod tests {
             let mut free_at = 0;
             let mut sim = Sim::new(Box::new(move |now, _, _| {
                 free_at = now.max(free_at) + 1_000_000;
-                vec![(free_at, ok())]
+                vec![(free_at, ok_answer())]
             }));
             let seconds = (wanted * 1.05 / rate).max(4.0);
             if neighbour && rng.unit() < 0.5 {
                 sim.hold_ups = (0..3).map(|i| ((i as f64 * seconds * 3e8) as u64, 100_000_000)).collect();
             }
-            let mut job = job(500, seconds);
+            let mut job = sim_job(500, seconds);
             job.model = Model::Open { arrivals: Arrivals::Poisson };
             job.profile = Profile::constant(rate, seconds);
             job.seed = number as u64 * 7919;

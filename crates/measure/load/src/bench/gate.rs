@@ -316,7 +316,7 @@ fn errors(what: String, old: &Point, new: &Point) -> GateReport {
     let (a, b) = (shares(old), shares(new));
     let most = a.iter().copied().fold(0.0, f64::max);
     let least = b.iter().copied().fold(f64::INFINITY, f64::min);
-    let (was, is) = (figures::stats::mean(&a), figures::stats::mean(&b));
+    let (was, is) = (figures::stats::sample_mean(&a), figures::stats::sample_mean(&b));
     let why = format!("{} then, {} now", Unit::Share.write(was), Unit::Share.write(is));
     let outcome = match () {
         () if least > most + 0.001 => GateResult::Fails,
@@ -362,7 +362,7 @@ fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64
 fn ratio_interval(old: &[f64], new: &[f64], confidence: f64) -> Interval {
     let logs = |v: &[f64]| v.iter().map(|x| x.ln()).collect::<Vec<f64>>();
     let (a, b) = (logs(old), logs(new));
-    let mid = figures::stats::mean(&b) - figures::stats::mean(&a);
+    let mid = figures::stats::sample_mean(&b) - figures::stats::sample_mean(&a);
     if a.len() < 2 || b.len() < 2 {
         return Interval::exact(mid.exp());
     }
@@ -511,16 +511,16 @@ mod tests {
         use crate::engine::job::Model;
         use crate::engine::profile::{Arrivals, Profile};
         use crate::engine::run::RunOutcome as Measured;
-        use crate::engine::sim::{Sim, job, ok, play_world};
+        use crate::engine::sim::{Sim, ok_answer, play_world, sim_job};
         let rounds = (0..4).map(|round| {
             let mut rng = figures::rng::Rng::new(seed * 100 + round);
             let speed = 1.0 + 0.01 * rng.normal();
             let mut free_at = 0;
             let sim = Sim::new(Box::new(move |now, _, _| {
                 free_at = now.max(free_at) + (service as f64 * speed * (0.9 + 0.2 * rng.unit())) as u64;
-                vec![(free_at, ok())]
+                vec![(free_at, ok_answer())]
             }));
-            let mut job = job(100, 20.0);
+            let mut job = sim_job(100, 20.0);
             job.model = Model::Open { arrivals: Arrivals::Poisson };
             job.profile = Profile::constant(40.0, 20.0);
             job.seed = seed * 100 + round;

@@ -9,7 +9,7 @@ use super::failure::LoadFailure;
 use super::job::{Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::RequestSpec;
-use super::sim::{Act, Sim, job, ok, play_until, play_world, status};
+use super::sim::{Act, Sim, ok_answer, play_until, play_world, sim_job, status_answer};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -21,15 +21,15 @@ fn anything(rng: &mut Rng, now: u64) -> Vec<(u64, Act)> {
         0 => vec![(later, Act::Reset)],
         1 => vec![(later, Act::End)],
         2 => vec![],
-        3 => vec![(later, status(500, "no"))],
+        3 => vec![(later, status_answer(500, "no"))],
         4 => vec![(later, Act::Bytes(b"nonsense\r\n\r\n".into()))],
         5 => vec![
             (later, Act::Bytes(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf".into())),
             (later + 5 * MS, if rng.below(2) == 0 { Act::End } else { Act::Bytes(b"enough".into()) }),
         ],
-        6 => vec![(later, ok()), (later, Act::End)],
+        6 => vec![(later, ok_answer()), (later, Act::End)],
         7 => vec![(later, Act::Bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok".into()))],
-        _ => vec![(later, ok())],
+        _ => vec![(later, ok_answer())],
     }
 }
 
@@ -57,7 +57,7 @@ fn due_requests_are_answered_late_or_failed() {
             sim.hold_ups = vec![(S / 2, rng.below(800) * MS)];
         }
         let connections = 1 + rng.below(20) as usize;
-        let mut job = job(connections, 0.5 + rng.unit() * 2.0);
+        let mut job = sim_job(connections, 0.5 + rng.unit() * 2.0);
         let rate = 10.0 + rng.unit() * 400.0;
         let arrivals = if rng.below(2) == 0 { Arrivals::Fixed } else { Arrivals::Poisson };
         job.model = match rng.below(5) {
@@ -143,7 +143,7 @@ fn sessions_carry_what_answers_gave() {
         Model::Connections { arrivals: Arrivals::Fixed, think: Think { mean: 0.005, random: false } },
     ] {
         let log = Arc::<std::sync::Mutex<Vec<String>>>::default();
-        let mut job = job(20, 3.0);
+        let mut job = sim_job(20, 3.0);
         (job.requests, job.session) = (steps(), true);
         if model.is_open() {
             (job.profile, job.calls) = (Profile::constant(50.0, 3.0), 3);
@@ -168,9 +168,9 @@ fn sessions_carry_what_answers_gave() {
 #[test]
 fn a_closed_loop_ends_although_no_connection_can_be_made() {
     for ports in [0, 7] {
-        let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())]));
+        let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok_answer())]));
         sim.ports = ports;
-        let (r, done) = play_world(sim, &job(30, 1.0));
+        let (r, done) = play_world(sim, &sim_job(30, 1.0));
         assert_eq!(done.measured, S);
         let failed = r.failures.of(LoadFailure::PortsExhausted);
         // Users without a connection retry every 50 ms at most.
@@ -182,12 +182,12 @@ fn a_closed_loop_ends_although_no_connection_can_be_made() {
 #[test]
 fn a_budget_is_of_the_measured_part() {
     for model in [Model::Closed { think: Think::default() }, Model::Open { arrivals: Arrivals::Fixed }] {
-        let mut job = job(2, 1000.0);
+        let mut job = sim_job(2, 1000.0);
         if model.is_open() {
             job.profile = Profile::constant(100.0, 1000.0);
         }
         (job.model, job.warmup, job.budget) = (model, 0.5, Some(50));
-        let (r, done) = play_world(Sim::new(Box::new(|now, _, _| vec![(now + 10 * MS, ok())])), &job);
+        let (r, done) = play_world(Sim::new(Box::new(|now, _, _| vec![(now + 10 * MS, ok_answer())])), &job);
         assert_eq!((r.due, r.in_time, r.failures.total()), (50, 50, 0));
         assert!(done.measured < 2 * S);
     }
@@ -195,7 +195,7 @@ fn a_budget_is_of_the_measured_part() {
 
 #[test]
 fn a_timeout_counts_as_what_it_is() {
-    let mut job = job(3, 2.0);
+    let mut job = sim_job(3, 2.0);
     (job.timeout, job.requests) = (0.5, vec![RequestSpec::get("/")]);
     let (r, _) = play_world(Sim::new(Box::new(|_, _, _| vec![])), &job);
     assert!(r.failures.of(LoadFailure::Timeout) >= 9);
@@ -205,9 +205,9 @@ fn a_timeout_counts_as_what_it_is() {
 
 #[test]
 fn connections_stand_before_a_closed_loop_is_timed() {
-    let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())]));
+    let mut sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok_answer())]));
     sim.connect_delay = 50 * MS;
-    let (r, done) = play_world(sim, &job(3000, 1.0));
+    let (r, done) = play_world(sim, &sim_job(3000, 1.0));
     assert_eq!((done.measured, r.failures.total()), (S, 0));
     assert!(r.corrected.range().1 < 0.002, "no request waited for a connection: {}", r.corrected.range().1);
     assert_eq!((r.connections, r.connect.count()), (0, 3000), "but what they took is known");
@@ -221,9 +221,9 @@ fn the_first_byte_has_a_time_of_its_own() {
             (now + 9 * MS, Act::Bytes(b"ok".into())),
         ]
     }));
-    let (r, _) = play_world(sim, &job(1, 1.0));
+    let (r, _) = play_world(sim, &sim_job(1, 1.0));
     assert!((r.first_byte.quantile(0.5) - 0.002).abs() < 1e-5 && (r.corrected.quantile(0.5) - 0.009).abs() < 1e-5);
-    let whole = play_world(Sim::new(Box::new(|now, _, _| vec![(now + MS, ok())])), &job(1, 1.0)).0;
+    let whole = play_world(Sim::new(Box::new(|now, _, _| vec![(now + MS, ok_answer())])), &sim_job(1, 1.0)).0;
     assert_eq!(whole.first_byte.count(), whole.corrected.count(), "answers in one piece have one too");
 }
 
@@ -236,9 +236,9 @@ fn a_flat_slow_server_is_no_queue() {
         let mut free_at = 0;
         let sim = Sim::new(Box::new(move |now, _, _| {
             free_at = now.max(free_at) + service;
-            vec![(free_at + delay, ok())]
+            vec![(free_at + delay, ok_answer())]
         }));
-        let mut job = job(2000, 10.0);
+        let mut job = sim_job(2000, 10.0);
         job.model = Model::Open { arrivals: Arrivals::Poisson };
         job.profile = Profile::constant(rate, 10.0);
         (job.budget, job.timeout) = (budget, 60.0);

@@ -223,7 +223,7 @@ mod tests {
     fn poisson_gaps_are_exponential() {
         let t = all(&Profile::constant(10_000.0, 10.0), Arrivals::Poisson, 2);
         let gaps: Vec<f64> = t.windows(2).map(|w| (w[1] - w[0]) as f64 * 1e-9).collect();
-        let (mean, sd) = (figures::stats::mean(&gaps), figures::stats::deviation(&gaps));
+        let (mean, sd) = (figures::stats::sample_mean(&gaps), figures::stats::deviation(&gaps));
         assert!((mean * 10_000.0 - 1.0).abs() < 0.02 && (sd / mean - 1.0).abs() < 0.02, "{mean} {sd}");
         let beyond = gaps.iter().filter(|g| **g > 3.0 * mean).count() as f64 / gaps.len() as f64;
         assert!((beyond - (-3.0f64).exp()).abs() < 0.003);

@@ -214,15 +214,15 @@ impl Transport for Sim {
     }
 }
 
-pub fn ok() -> Act {
-    status(200, "ok")
+pub fn ok_answer() -> Act {
+    status_answer(200, "ok")
 }
 
-pub fn status(status: u16, body: &str) -> Act {
+pub fn status_answer(status: u16, body: &str) -> Act {
     Act::Bytes(format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes())
 }
 
-pub fn job(connections: usize, seconds: f64) -> Job {
+pub fn sim_job(connections: usize, seconds: f64) -> Job {
     let target = Target {
         host: "test".into(),
         port: 80,

@@ -13,7 +13,7 @@ use super::failure::LoadFailure;
 use super::job::{Http2, Job, Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::{Expect, RequestSpec};
-use super::sim::{Act, Sim, job, play_until, play_world};
+use super::sim::{Act, Sim, play_until, play_world, sim_job};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -61,7 +61,7 @@ fn body(stream: u32, bytes: &[u8], end: bool) -> Act {
 }
 
 fn streams(connections: usize, seconds: f64, at_a_time: usize) -> Job {
-    Job { pipeline: at_a_time, http2: Some(Http2::default()), ..job(connections, seconds) }
+    Job { pipeline: at_a_time, http2: Some(Http2::default()), ..sim_job(connections, seconds) }
 }
 
 fn server(limit: u32, mut script: impl FnMut(u64, u32) -> Vec<(u64, Act)> + 'static) -> Sim {

@@ -5,7 +5,7 @@ use super::failure::LoadFailure;
 use super::job::{Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::{Expect, RequestSpec};
-use super::sim::{Act, Sim, job, ok, play_world, status};
+use super::sim::{Act, Sim, ok_answer, play_world, sim_job, status_answer};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -15,7 +15,7 @@ fn stalling(delay: u64, stall: u64, period: u64) -> Sim {
     Sim::new(Box::new(move |now, _, _| {
         let into = now % period;
         let start = if into < stall { now - into + stall } else { now };
-        vec![(start + delay, ok())]
+        vec![(start + delay, ok_answer())]
     }))
 }
 
@@ -28,7 +28,7 @@ fn an_open_loop_yields_the_analytic_percentiles_of_a_stalling_server() {
     // A stall of T = 1 s every P = 10 s: a share f = T/P waits uniformly up to T. So the quantile q > 1 − f is d + T·(1
     // − (1 − q)/f), and the mean d + f·T/2.
     for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
-        let mut job = job(1500, 100.0);
+        let mut job = sim_job(1500, 100.0);
         job.model = Model::Open { arrivals };
         job.profile = Profile::constant(1000.0, 100.0);
         job.timeout = 30.0;
@@ -51,7 +51,7 @@ fn an_open_loop_yields_the_analytic_percentiles_of_a_stalling_server() {
 fn few_connections_do_not_hide_the_stall() {
     // With ten connections, 990 requests of each stall wait for one: fast from the send, slow from the plan. The queue
     // then empties at 10/ms.
-    let mut job = job(10, 50.0);
+    let mut job = sim_job(10, 50.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1000.0, 50.0);
     let (r, _) = play_world(stalling(100_000, S, 10 * S), &job);
@@ -64,7 +64,7 @@ fn few_connections_do_not_hide_the_stall() {
 #[test]
 fn a_closed_loop_says_what_its_few_users_saw() {
     // The known blindness of closed loops: ten users, one long wait each in ten seconds.
-    let (r, done) = play_world(stalling(MS, S, 10 * S), &job(10, 50.0));
+    let (r, done) = play_world(stalling(MS, S, 10 * S), &sim_job(10, 50.0));
     assert_eq!(done.measured, 50 * S);
     assert_near(r.corrected.quantile(0.99), 0.001, 1e-5);
     assert_near(r.corrected.range().1, 1.001, 0.002);
@@ -77,9 +77,9 @@ fn a_single_server_queue_agrees_with_the_formula() {
     let mut free_at = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         free_at = now.max(free_at) + MS;
-        vec![(free_at, ok())]
+        vec![(free_at, ok_answer())]
     }));
-    let mut job = job(500, 400.0);
+    let mut job = sim_job(500, 400.0);
     job.model = Model::Open { arrivals: Arrivals::Poisson };
     job.profile = Profile::constant(800.0, 400.0);
     let (r, _) = play_world(sim, &job);
@@ -88,7 +88,7 @@ fn a_single_server_queue_agrees_with_the_formula() {
     let mut free_at = 0;
     let even = Sim::new(Box::new(move |now, _, _| {
         free_at = now.max(free_at) + MS;
-        vec![(free_at, ok())]
+        vec![(free_at, ok_answer())]
     }));
     assert_near(play_world(even, &job).0.corrected.range().1, 0.001, 1e-5);
 }
@@ -96,7 +96,7 @@ fn a_single_server_queue_agrees_with_the_formula() {
 #[test]
 fn think_time_obeys_littles_law() {
     // N = X·(R + Z): 50 users, 10 ms answers and 90 ms think time make 500 requests/s.
-    let mut job = job(50, 20.0);
+    let mut job = sim_job(50, 20.0);
     job.model = Model::Closed { think: Think { mean: 0.09, random: true } };
     let (r, _) = play_world(stalling(10 * MS, 0, S), &job);
     assert_near(r.answers as f64 / 20.0, 500.0, 12.0);
@@ -105,7 +105,7 @@ fn think_time_obeys_littles_law() {
 
 #[test]
 fn users_come_and_go_with_the_profile() {
-    let mut job = job(0, 0.0);
+    let mut job = sim_job(0, 0.0);
     job.profile = Profile::parse("0..100@10s,100@5s,10@5s").unwrap();
     let (r, _) = play_world(stalling(10 * MS, 0, S), &job);
     assert_near(r.answers as f64, 105_000.0, 1500.0);
@@ -113,7 +113,7 @@ fn users_come_and_go_with_the_profile() {
 
 #[test]
 fn a_connection_run_opens_one_connection_for_each_arrival() {
-    let mut job = job(100, 10.0);
+    let mut job = sim_job(100, 10.0);
     job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
     job.profile = Profile::constant(200.0, 10.0);
     job.calls = 3;
@@ -130,15 +130,15 @@ fn a_connection_run_opens_one_connection_for_each_arrival() {
 
 #[test]
 fn users_who_wait_in_vain_are_counted() {
-    let sim = Sim::new(Box::new(|now, slot, _| if slot < 3 { vec![] } else { vec![(now + MS, ok())] }));
-    let (r, done) = play_world(sim, &job(10, 2.0));
+    let sim = Sim::new(Box::new(|now, slot, _| if slot < 3 { vec![] } else { vec![(now + MS, ok_answer())] }));
+    let (r, done) = play_world(sim, &sim_job(10, 2.0));
     assert_eq!((done.users, done.starved), (10, 3));
     assert_eq!(r.failures.of(LoadFailure::Timeout), 3);
     // Thinking users are not starved, nor those with a slow first answer.
-    let mut slow = job(10, 2.0);
+    let mut slow = sim_job(10, 2.0);
     slow.model = Model::Closed { think: Think { mean: 100.0, random: false } };
     assert_eq!(play_world(stalling(MS, 0, S), &slow).1.starved, 0);
-    assert_eq!(play_world(stalling(900 * MS, 0, S), &job(10, 2.0)).1.starved, 0);
+    assert_eq!(play_world(stalling(900 * MS, 0, S), &sim_job(10, 2.0)).1.starved, 0);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn the_end_of_a_run_cuts_nobody_off() {
     ] {
         let mut sim = stalling(MS, 0, S);
         sim.connect_delay = 5 * MS;
-        let mut job = job(20, 1.0);
+        let mut job = sim_job(20, 1.0);
         job.model = model;
         job.calls = 1;
         if job.model.is_open() {
@@ -164,7 +164,7 @@ fn the_end_of_a_run_cuts_nobody_off() {
 
 #[test]
 fn warm_up_is_left_out_and_late_answers_are_not() {
-    let mut job = job(1000, 1.0);
+    let mut job = sim_job(1000, 1.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(100.0, 1.0);
     job.warmup = 1.0;
@@ -177,7 +177,7 @@ fn warm_up_is_left_out_and_late_answers_are_not() {
 
 #[test]
 fn a_budget_ends_the_run() {
-    let mut job = job(7, 1000.0);
+    let mut job = sim_job(7, 1000.0);
     job.budget = Some(1234);
     let (r, done) = play_world(stalling(MS, 0, S), &job);
     assert_eq!((r.answers, r.corrected.count()), (1234, 1234));
@@ -187,7 +187,7 @@ fn a_budget_ends_the_run() {
 #[test]
 fn no_sample_is_invented() {
     // Back-filling with a wrong interval would halve the median of 100 ms. Here every request is one sample.
-    let mut job = job(10, 20.0);
+    let mut job = sim_job(10, 20.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(100.0, 20.0);
     let (r, _) = play_world(stalling(100 * MS, 0, S), &job);
@@ -199,8 +199,8 @@ fn no_sample_is_invented() {
 #[test]
 fn requests_of_a_stalled_connection_move_to_others() {
     // Slot 0 never answers: with a schedule per connection, its due requests would wait.
-    let sim = Sim::new(Box::new(|now, slot, _| if slot == 0 { vec![] } else { vec![(now + MS, ok())] }));
-    let mut job = job(4, 10.0);
+    let sim = Sim::new(Box::new(|now, slot, _| if slot == 0 { vec![] } else { vec![(now + MS, ok_answer())] }));
+    let mut job = sim_job(4, 10.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(100.0, 10.0);
     job.timeout = 60.0;
@@ -212,7 +212,7 @@ fn requests_of_a_stalled_connection_move_to_others() {
 #[test]
 fn a_burst_makes_no_more_connections_than_can_be_made_at_once() {
     // A connect takes 50 ms: a thousand requests are due before the first succeeds; each then takes 0.1 ms.
-    let mut job = job(10_000, 2.0);
+    let mut job = sim_job(10_000, 2.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(20_000.0, 2.0);
     let mut sim = stalling(100_000, 0, S);
@@ -237,7 +237,7 @@ fn the_generators_own_lateness_is_part_of_the_time_and_shown_apart() {
     // The client is held up for 0.5 s (paging, a busy core); 500 requests become due.
     let mut sim = stalling(100_000, 0, S);
     sim.hold_ups = vec![(S, S / 2)];
-    let mut job = job(1000, 3.0);
+    let mut job = sim_job(1000, 3.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1000.0, 3.0);
     let (r, _) = play_world(sim, &job);
@@ -252,7 +252,7 @@ fn the_generators_own_lateness_is_part_of_the_time_and_shown_apart() {
 fn sends_follow_the_plan_and_do_not_come_in_bursts() {
     let sim = stalling(MS, 0, S);
     let arrivals = sim.arrivals.clone();
-    let mut job = job(20, 1.0);
+    let mut job = sim_job(20, 1.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(5000.0, 1.0);
     play_world(sim, &job);
@@ -267,9 +267,9 @@ fn the_tail_is_not_cut_at_the_timeout() {
     let mut count = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         count += 1;
-        if count % 100 == 0 { vec![] } else { vec![(now + MS, ok())] }
+        if count % 100 == 0 { vec![] } else { vec![(now + MS, ok_answer())] }
     }));
-    let mut job = job(50, 20.0);
+    let mut job = sim_job(50, 20.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(100.0, 20.0);
     job.timeout = 2.0;
@@ -282,7 +282,7 @@ fn the_tail_is_not_cut_at_the_timeout() {
 #[test]
 fn a_long_run_keeps_every_sample() {
     // Other tools keep the first million samples, or a sample.
-    let mut job = job(100, 120.0);
+    let mut job = sim_job(100, 120.0);
     job.interval = 10.0;
     let (r, _) = play_world(stalling(10 * MS, 0, S), &job);
     assert_eq!(r.corrected.count(), r.due);
@@ -294,9 +294,12 @@ fn a_wanted_404_is_a_success_and_a_502_beside_it_is_not() {
     let mut count = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         count += 1;
-        vec![(now + MS, if count % 10 == 0 { status(502, "bad gateway") } else { status(404, "not found") })]
+        vec![(
+            now + MS,
+            if count % 10 == 0 { status_answer(502, "bad gateway") } else { status_answer(404, "not found") },
+        )]
     }));
-    let mut job = job(1, 1.0);
+    let mut job = sim_job(1, 1.0);
     job.requests =
         vec![RequestSpec { expect: Expect { status: vec![404], ..Expect::default() }, ..RequestSpec::get("/nothing") }];
     let (r, _) = play_world(sim, &job);
@@ -311,9 +314,9 @@ fn requests_left_by_an_overloaded_server_count_with_their_wait() {
     let mut free_at = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         free_at = now.max(free_at) + MS;
-        vec![(free_at, ok())]
+        vec![(free_at, ok_answer())]
     }));
-    let mut job = job(20, 5.0);
+    let mut job = sim_job(20, 5.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(4000.0, 5.0);
     let (r, _) = play_world(sim, &job);
@@ -329,9 +332,9 @@ fn an_impossible_rate_ends_in_time_and_is_counted_in_full() {
     let mut free_at = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         free_at = now.max(free_at) + MS / 10;
-        vec![(free_at, ok())]
+        vec![(free_at, ok_answer())]
     }));
-    let mut job = job(20, 0.05);
+    let mut job = sim_job(20, 0.05);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(1e9, 0.05);
     let waits = sim.waits.clone();
@@ -349,9 +352,9 @@ fn a_full_queue_loses_no_wait_and_counts_no_warm_up() {
     let mut free_at = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         free_at = now.max(free_at) + MS;
-        vec![(free_at, ok())]
+        vec![(free_at, ok_answer())]
     }));
-    let mut job = job(20, 0.5);
+    let mut job = sim_job(20, 0.5);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     (job.profile, job.warmup) = (Profile::constant(3e6, 0.5), 0.1);
     let (r, _) = play_world(sim, &job);
@@ -364,7 +367,7 @@ fn a_full_queue_loses_no_wait_and_counts_no_warm_up() {
 fn failures_have_their_class() {
     let mut refused = stalling(MS, 0, S);
     refused.refuse = true;
-    let (r, _) = play_world(refused, &job(3, 1.0));
+    let (r, _) = play_world(refused, &sim_job(3, 1.0));
     assert!(r.failures.of(LoadFailure::ConnectRefused) > 100 && r.answers == 0, "and no busy loop: {:?}", r.failures);
     assert!(r.failures.total() < 200);
 
@@ -379,10 +382,10 @@ fn failures_have_their_class() {
                 (now + 2 * MS, Act::End),
             ],
             3 => vec![(now + MS, Act::Bytes(b"garbage\r\n\r\n".into()))],
-            _ => vec![(now + MS, ok())],
+            _ => vec![(now + MS, ok_answer())],
         }
     }));
-    let (r, _) = play_world(breaking, &job(1, 2.0));
+    let (r, _) = play_world(breaking, &sim_job(1, 2.0));
     for class in [LoadFailure::ClosedEarly, LoadFailure::Reset, LoadFailure::Truncated, LoadFailure::Protocol] {
         assert!(r.failures.of(class) > 5, "{class:?}: {:?}", r.failures);
     }
@@ -391,8 +394,8 @@ fn failures_have_their_class() {
 
 #[test]
 fn an_idle_connection_that_the_server_closes_is_no_failure() {
-    let sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok()), (now + 50 * MS, Act::End)]));
-    let mut job = job(5, 5.0);
+    let sim = Sim::new(Box::new(|now, _, _| vec![(now + MS, ok_answer()), (now + 50 * MS, Act::End)]));
+    let mut job = sim_job(5, 5.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(10.0, 5.0);
     let (r, _) = play_world(sim, &job);
@@ -405,7 +408,7 @@ fn a_long_queue_that_finds_no_port_is_counted_and_no_more() {
     // Ten connections hang before 100,000 waiting requests; when they time out, no port is left.
     let mut sim = Sim::new(Box::new(|_, _, _| vec![]));
     sim.ports = 10;
-    let mut job = job(10, 4.0);
+    let mut job = sim_job(10, 4.0);
     job.model = Model::Open { arrivals: Arrivals::Fixed };
     job.profile = Profile::constant(50_000.0, 4.0);
     job.timeout = 2.0;
@@ -421,9 +424,9 @@ fn bodies_are_checked_when_asked_for() {
     let mut count = 0;
     let sim = Sim::new(Box::new(move |now, _, _| {
         count += 1;
-        vec![(now + MS, status(200, if count % 2 == 0 { "hello world" } else { "error page" }))]
+        vec![(now + MS, status_answer(200, if count % 2 == 0 { "hello world" } else { "error page" }))]
     }));
-    let mut job = job(1, 0.5);
+    let mut job = sim_job(1, 0.5);
     job.requests[0].expect.contains = Some("hello".into());
     let (r, _) = play_world(sim, &job);
     assert!(r.failures.of(LoadFailure::Body).abs_diff(r.good) <= 1 && r.good > 200);
@@ -432,7 +435,7 @@ fn bodies_are_checked_when_asked_for() {
 #[test]
 fn pipelining_keeps_its_depth() {
     let sim = stalling(10 * MS, 0, S);
-    let mut job = job(2, 5.0);
+    let mut job = sim_job(2, 5.0);
     job.pipeline = 8;
     let (r, _) = play_world(sim, &job);
     assert_near(r.answers as f64 / 5.0, 2.0 * 8.0 * 100.0, 20.0);
@@ -446,12 +449,12 @@ fn requests_behind_an_announced_close_are_sent_again() {
     let sim = Sim::new(Box::new(move |now, _, _| {
         count += 1;
         match count % 6 {
-            1 | 2 => vec![(now + MS, ok())],
+            1 | 2 => vec![(now + MS, ok_answer())],
             3 => vec![(now + MS, closing()), (now + MS, Act::End)],
             _ => vec![],
         }
     }));
-    let mut job = job(1, 5.0);
+    let mut job = sim_job(1, 5.0);
     job.pipeline = 4;
     job.budget = Some(300);
     let (r, _) = play_world(sim, &job);
@@ -463,7 +466,7 @@ fn requests_behind_an_announced_close_are_sent_again() {
 fn replay_keeps_times_and_targets() {
     let sim = stalling(MS, 0, S);
     let arrivals = sim.arrivals.clone();
-    let mut job = job(10, 3.0);
+    let mut job = sim_job(10, 3.0);
     job.requests = vec![RequestSpec::get("/a"), RequestSpec::get("/b")];
     job.model = Model::Replay { at: vec![(0.5, 0), (0.5, 1), (2.25, 0)] };
     let (r, _) = play_world(sim, &job);

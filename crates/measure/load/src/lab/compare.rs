@@ -1,7 +1,7 @@
 //! Comparisons of paired results, and a server's bottleneck.
 
 use figures::paired::{PairVerdict, compare_pairs};
-use figures::stats::median;
+use figures::stats::sample_median;
 use figures::units::{Unit, format_bytes, format_grouped, format_significant};
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +172,7 @@ pub fn describe_bottleneck(points: &[Point], cpus: usize, machine: &ObservedMach
     let Some(point) = points.iter().max_by(|a, b| a.rps().mid.total_cmp(&b.rps().mid)) else {
         return "nothing was measured".into();
     };
-    let of = |f: &dyn Fn(&Round) -> f64| median(&point.rounds.iter().map(f).collect::<Vec<f64>>());
+    let of = |f: &dyn Fn(&Round) -> f64| sample_median(&point.rounds.iter().map(f).collect::<Vec<f64>>());
     let at = format!(
         "At its highest rate ({}, level {})",
         Unit::PerSecond.write(point.rps().mid),

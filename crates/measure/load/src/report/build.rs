@@ -240,14 +240,14 @@ mod tests {
     fn a_stall_is_a_mountain_over_time() {
         use crate::engine::job::Model;
         use crate::engine::profile::{Arrivals, Profile};
-        use crate::engine::sim::{Sim, job, ok, play_world};
+        use crate::engine::sim::{Sim, ok_answer, play_world, sim_job};
         // No answers between the second and the third second.
         let s = 1_000_000_000;
         let sim = Sim::new(Box::new(move |now, _, _| {
             let at = if (2 * s..3 * s).contains(&now) { 3 * s } else { now };
-            vec![(at + 1_000_000, ok())]
+            vec![(at + 1_000_000, ok_answer())]
         }));
-        let mut job = job(1000, 5.0);
+        let mut job = sim_job(1000, 5.0);
         job.model = Model::Open { arrivals: Arrivals::Fixed };
         job.profile = Profile::constant(100.0, 5.0);
         job.interval = 0.5;

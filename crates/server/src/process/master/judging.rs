@@ -16,7 +16,7 @@ use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload::{self, ReloadFailure};
 use crate::{report, say};
 use http_features::ConfigRefusal;
-use net::process::{Fork, fork};
+use net::process::{Fork, fork_process};
 use observe::os_error;
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
@@ -100,7 +100,7 @@ impl Master {
         };
         let (pipe, theirs) =
             rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).map_err(|e| failed("pipe", &e.into()))?;
-        match fork().map_err(|e| failed("fork", &e))? {
+        match fork_process().map_err(|e| failed("fork", &e))? {
             Fork::Parent(pid) => {
                 self.judges.push(pid);
                 let until = Instant::now() + JUDGEMENT_MAX;

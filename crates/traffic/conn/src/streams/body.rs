@@ -51,7 +51,7 @@ impl BodyReader for StreamBody {
                     return Poll::Ready(Some(Err(499)));
                 }
                 let timeout = self.timeout;
-                let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep(timeout));
+                let sleep = self.sleep.get_or_insert_with(|| runtime::time::sleep_for(timeout));
                 if Pin::new(sleep).poll(cx).is_ready() {
                     return Poll::Ready(Some(Err(408)));
                 }

@@ -285,7 +285,7 @@ struct SendTimeout {
 impl SendTimeout {
     /// Waits; `None` after the timeout.
     async fn of<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let done = runtime::time::timeout(self.limit, future).await.ok();
+        let done = runtime::time::with_timeout(self.limit, future).await.ok();
         self.is_over.set(done.is_none());
         done
     }
@@ -349,7 +349,7 @@ impl Out<'_> {
                                 Some(watch) => watch.poll_gone(cx),
                                 None => Poll::Pending,
                             });
-                            if runtime::time::timeout(pause, gone).await.is_ok() {
+                            if runtime::time::with_timeout(pause, gone).await.is_ok() {
                                 return false;
                             }
                         }

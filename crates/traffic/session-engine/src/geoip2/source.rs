@@ -40,7 +40,7 @@ impl DatabaseSource {
         if self.interval > 0
             && now - checked >= self.interval
             && self.checked.compare_exchange(checked, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            && let Some(pool) = net::pool::named(net::pool::DEFAULT)
+            && let Some(pool) = net::pool::find_pool(net::pool::DEFAULT)
         {
             let source = self.clone();
             // If the queue is full, the next lookup checks.

@@ -98,7 +98,7 @@ async fn keep(keyval: Arc<Keyval>, log: Arc<ErrorLog>) {
             && !writes.is_written(seen)
         {
             let pause = writes.write().await;
-            runtime::time::sleep(pause).await;
+            runtime::time::sleep_for(pause).await;
             continue;
         }
         let now = base::clock::unix_millis();
@@ -107,10 +107,10 @@ async fn keep(keyval: Arc<Keyval>, log: Arc<ErrorLog>) {
             None => SWEEP_MAX,
         };
         // A pair that is added may expire before the one that is waited for.
-        let _ = runtime::time::timeout(wait, keyval.zone.changed_since(seen)).await;
+        let _ = runtime::time::with_timeout(wait, keyval.zone.changed_since(seen)).await;
         base::clock::update();
         if writes.is_none() {
-            runtime::time::sleep(SWEEP_MIN).await;
+            runtime::time::sleep_for(SWEEP_MIN).await;
         }
     }
 }
@@ -141,7 +141,7 @@ impl Writes {
         let (keyval, path) = (self.keyval.clone(), self.path.clone());
         base::clock::update();
         let (started, now) = (base::clock::now(), base::clock::unix_millis());
-        let pool = net::pool::named(net::pool::DEFAULT);
+        let pool = net::pool::find_pool(net::pool::DEFAULT);
         let done = match pool.map(|pool| pool.run(move || keyval.zone.save(&path, now))) {
             Some(Ok(work)) => work.await.ok(),
             _ => None,

@@ -259,14 +259,14 @@ impl<A> Clone for KeyvalLookups<A> {
 /// A zone that may be declared after the lines that name it.
 type NamedZones = Arc<OnceLock<Arc<KeyvalZone>>>;
 
-struct Pending<A> {
+struct PendingZone<A> {
     all: Vec<(String, At, NamedZones)>,
     area: PhantomData<fn(A)>,
 }
 
-impl<A> Default for Pending<A> {
+impl<A> Default for PendingZone<A> {
     fn default() -> Self {
-        Pending { all: Vec::new(), area: PhantomData }
+        PendingZone { all: Vec::new(), area: PhantomData }
     }
 }
 
@@ -291,7 +291,7 @@ impl<A: AreaTypes> ValueKind for KeyvalLookups<A> {
         // Not kept with the request: a token's claims, say, are known only from the access phase on.
         cx.get::<VariableTable<A>>().computed(name, Arc::new(lookup), true).map_err(|p| p.at(1))?;
         let at = At { span: d.span, line: d.line };
-        cx.get::<Pending<A>>().all.push((zone_name.to_string(), at, zone));
+        cx.get::<PendingZone<A>>().all.push((zone_name.to_string(), at, zone));
         Ok(KeyvalLookups(PhantomData))
     }
 }
@@ -301,7 +301,7 @@ impl<A: AreaTypes> ValueKind for KeyvalLookups<A> {
 /// # Errors
 /// A zone that is not declared, or of another kind.
 pub fn connect_variables<A: AreaTypes>(cx: &mut Cx) -> Result<Vec<Arc<Keyval>>, Problem> {
-    for (name, at, named) in cx.take::<Pending<A>>().all {
+    for (name, at, named) in cx.take::<PendingZone<A>>().all {
         let found = find_zone::<A>(cx, &name).map_err(|mut problem| {
             problem.inner = Some(at);
             problem

@@ -132,7 +132,7 @@ fn state_is_read_at_the_start_and_written_after_changes() {
         let task = runtime::task::spawn_local(run);
         keeping.0[0].add(&Addition { key: "b", value: "2", lifetime: None }).expect("new");
         while !file().contains("\"b\":\"2\"") {
-            runtime::time::sleep(std::time::Duration::from_millis(1)).await;
+            runtime::time::sleep_for(std::time::Duration::from_millis(1)).await;
         }
         // Another configuration has the same zone, whose pairs count, not the file's.
         std::fs::write(folder.join("one"), "{\"c\":\"3\"}").expect("written");

@@ -219,7 +219,7 @@ impl Buffer {
 /// Flushes a buffer later, unless it was flushed in between.
 fn set_timer(key: usize, turn: u64, after_ms: u64) {
     runtime::task::spawn_local(async move {
-        runtime::time::sleep(Duration::from_millis(after_ms)).await;
+        runtime::time::sleep_for(Duration::from_millis(after_ms)).await;
         BUFFERS.with_borrow_mut(|all| {
             if let Some(buffer) = all.0.get_mut(&key)
                 && buffer.turn == turn

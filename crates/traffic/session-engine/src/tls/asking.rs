@@ -69,7 +69,7 @@ impl Responder {
             Err(last)
         };
         let timed_out = || format!("OCSP responder timed out, responder: {}", self.host);
-        runtime::time::timeout(TIMEOUT, asking).await.map_err(|_| timed_out())?
+        runtime::time::with_timeout(TIMEOUT, asking).await.map_err(|_| timed_out())?
     }
 
     /// Returns host and port as they are written.
@@ -98,7 +98,7 @@ impl Responder {
             other => other.to_string(),
         };
         let (address, options) = (Address::Ip(address), ConnectOptions::default());
-        let connected = runtime::time::timeout(CONNECT, Stream::connect(&address, &options)).await;
+        let connected = runtime::time::with_timeout(CONNECT, Stream::connect(&address, &options)).await;
         let stream = connected.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
         let stream = stream.map_err(|e| words(ClientFailure::Io(ClientStep::Connect, e)))?;
         let question = format!("GET {}{} HTTP/1.0\r\nHost: {}\r\n\r\n", self.uri, id.uri_part(), self.host);

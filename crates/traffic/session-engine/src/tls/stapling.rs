@@ -143,7 +143,7 @@ impl<P: StapleOwner> Background<P> for Stapler<P> {
                 let wait = Duration::from_secs(
                     fetches.next.min(until_end).saturating_sub(now).clamp(1, REFRESH).unsigned_abs(),
                 );
-                let woken = runtime::time::timeout(wait, async {
+                let woken = runtime::time::with_timeout(wait, async {
                     tokio::select! {
                         biased;
                         ended = std::future::poll_fn(|cx| fetches.poll_ended(cx)) => Some(ended),

@@ -135,7 +135,7 @@ pub(super) async fn recall_or_ask<T: Clone + 'static>(
         Err(known) => return known,
     };
     let mut answer = waiter.question.answer.clone();
-    match runtime::time::timeout(timeout, answer.wait_for(Option::is_some)).await {
+    match runtime::time::with_timeout(timeout, answer.wait_for(Option::is_some)).await {
         Ok(Ok(answer)) => {
             let answer = answer.clone().unwrap_or(Err(ResolveFailure::Other));
             answer.map(|(found, until)| (found, until, false))
@@ -174,7 +174,7 @@ async fn ask_and_remember<T: Clone>(
         }
     };
     let found = tokio::select! {
-        found = runtime::time::timeout(QUESTION_MAX, ask) => found.unwrap_or(Err(ResolveFailure::TimedOut)),
+        found = runtime::time::with_timeout(QUESTION_MAX, ask) => found.unwrap_or(Err(ResolveFailure::TimedOut)),
         () = abandoned => {
             memory.with_borrow_mut(|names| names.remove(&key));
             return;
@@ -292,7 +292,7 @@ mod tests {
             assert_eq!(ask(2, 1).await, Err(ResolveFailure::TimedOut));
             assert_eq!(WORDS.with_borrow(HashMap::len), 1);
             while !WORDS.with_borrow(HashMap::is_empty) {
-                runtime::time::sleep(Duration::from_millis(10)).await;
+                runtime::time::sleep_for(Duration::from_millis(10)).await;
             }
         });
     }

@@ -280,7 +280,7 @@ impl NameResolver {
             true => format!("{service}.{host}"),
             false => format!("_{service}._tcp.{host}"),
         };
-        let asked = runtime::time::timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
+        let asked = runtime::time::with_timeout(timeout, self.service_records(full.to_ascii_lowercase())).await;
         let (records, ttl) = asked.map_err(|_| ResolveFailure::TimedOut)??;
         let (mut found, mut failed, mut first) = (Vec::new(), Vec::new(), None);
         let mut valid = self.valid.unwrap_or(Duration::from_secs(u64::from(ttl)));
@@ -339,7 +339,7 @@ impl NameResolver {
             let question = Question { id, name: name.to_string(), kind };
             let bytes = question.bytes().ok_or(ResolveFailure::NoSuchName)?;
             self.count_request(kind);
-            let asked = runtime::time::timeout(RESEND, async {
+            let asked = runtime::time::with_timeout(RESEND, async {
                 let answer = sockets::query(server, name, kind).await?;
                 if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });

@@ -257,7 +257,7 @@ mod tests {
                     runtime::task::yield_now().await;
                 }
             });
-            let asked = runtime::time::timeout(Duration::from_secs(60), query(address, "n", RecordType::A));
+            let asked = runtime::time::with_timeout(Duration::from_secs(60), query(address, "n", RecordType::A));
             let failed = asked.await.expect("an end").expect_err("no answer");
             assert_eq!((failed.kind(), sockets()), (io::ErrorKind::InvalidData, 0));
             noise.abort();

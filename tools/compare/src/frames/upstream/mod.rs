@@ -181,8 +181,9 @@ fn ask_http2(port: u16, session: &UpstreamSession) -> std::io::Result<String> {
     socket.set_write_timeout(Some(PATIENCE))?;
     let mut transcript = Transcript::of_server();
     let window =
-        [wire::settings(&[(wire::INITIAL_WINDOW, 1 << 24)]), wire::number(wire::WINDOW_UPDATE, 0, 1 << 24)].concat();
-    socket.write_all(&[wire::PREFACE, &window, &wire::frame(wire::SETTINGS, wire::ACK, 0, b"")].concat())?;
+        [wire::settings_frame(&[(wire::INITIAL_WINDOW, 1 << 24)]), wire::number_frame(wire::WINDOW_UPDATE, 0, 1 << 24)]
+            .concat();
+    socket.write_all(&[wire::PREFACE, &window, &wire::write_frame(wire::SETTINGS, wire::ACK, 0, b"")].concat())?;
     let mut buf = vec![0; 64 * 1024];
     for (index, ask) in session.requests.iter().enumerate() {
         let id = 2 * index as u32 + 1;
@@ -194,9 +195,9 @@ fn ask_http2(port: u16, session: &UpstreamSession) -> std::io::Result<String> {
             wire::field(&name, &value, wire::Coding::Plain, &mut block);
         }
         let more: &[(&str, &str)] = &[("x-client", &client), ("te", "trailers"), ("content-length", &length)];
-        block.extend(wire::block(more.get(..if ask.body > 0 { 3 } else { 2 }).unwrap_or(more)));
+        block.extend(wire::literal_block(more.get(..if ask.body > 0 { 3 } else { 2 }).unwrap_or(more)));
         let end = if ask.body == 0 { wire::END_STREAM } else { 0 };
-        socket.write_all(&wire::headers(id, end, &block, &wire::Shape::default()))?;
+        socket.write_all(&wire::headers_frames(id, end, &block, &wire::Shape::default()))?;
         let body = body(ask.body);
         let mut chunks = body.chunks(16_000).peekable();
         // Within the windows of both servers; the rest waits for them.
@@ -222,7 +223,7 @@ fn ask_http2(port: u16, session: &UpstreamSession) -> std::io::Result<String> {
             }
             unsent -= chunk.len();
             let end = if chunks.peek().is_none() { wire::END_STREAM } else { 0 };
-            if socket.write_all(&wire::frame(wire::DATA, end, id, chunk)).is_err() {
+            if socket.write_all(&wire::write_frame(wire::DATA, end, id, chunk)).is_err() {
                 break;
             }
         }

@@ -62,9 +62,9 @@ impl Move {
     /// Returns the octets for the request's stream.
     pub fn bytes(&self, own: u32) -> Vec<u8> {
         match self {
-            Move::Block { block, flags, shape, on } => wire::headers(on.id(own), *flags, block, shape),
+            Move::Block { block, flags, shape, on } => wire::headers_frames(on.id(own), *flags, block, shape),
             Move::Frame { kind, flags, on, payload, stated } => {
-                wire::stated(stated.unwrap_or(payload.len()), *kind, *flags, on.id(own), payload)
+                wire::stated_frame(stated.unwrap_or(payload.len()), *kind, *flags, on.id(own), payload)
             }
             Move::Goaway { last, code } => wire::goaway(last.id(own), *code, b""),
             Move::Raw(bytes) => bytes.clone(),
@@ -261,7 +261,7 @@ impl Maker<'_> {
 
     /// Frames that fit everywhere.
     fn harmless(&mut self) -> FrameMove {
-        let window = wire::number(wire::WINDOW_UPDATE, 0, 1_000).split_off(wire::HEADER);
+        let window = wire::number_frame(wire::WINDOW_UPDATE, 0, 1_000).split_off(wire::HEADER);
         let all: Vec<(&str, Move)> = vec![
             ("PING", frame(wire::PING, 0, On::Connection, b"12345678")),
             ("SETTINGS", frame(wire::SETTINGS, 0, On::Connection, &[0, 3, 0, 0, 0, 9])),
@@ -287,7 +287,7 @@ impl Maker<'_> {
             SETTINGS, WINDOW_UPDATE, WITH_PRIORITY,
         };
         let code = self.pick(&[0u32, 0, 1, 2, 5, 7, 7, 8, 11, 13, 99]);
-        let ok = wire::block(&[(":status", "200")]);
+        let ok = wire::literal_block(&[(":status", "200")]);
         let behind = |bytes: &[u8]| [&ok[..], bytes].concat();
         let plain = |block: Vec<u8>| Move::Block { block, flags: 0, shape: Shape::default(), on: On::Own };
         let other = |on: On, flags: u8| Move::Block { block: ok.clone(), flags, shape: Shape::default(), on };
@@ -373,8 +373,8 @@ impl Maker<'_> {
             ("a value beyond the block".into(), plain(behind(&[0, 1, b'x', 9, b'y']))),
             ("octets of 0xff".into(), plain(vec![0xff; 30])),
             ("a static :status".into(), plain(vec![0x88])),
-            ("a block without :status".into(), plain(wire::block(&[("x", "y")]))),
-            ("a block of 70 KB".into(), plain(behind(&wire::block(&[("x-large", &"x".repeat(9_000))])))),
+            ("a block without :status".into(), plain(wire::literal_block(&[("x", "y")]))),
+            ("a block of 70 KB".into(), plain(behind(&wire::literal_block(&[("x-large", &"x".repeat(9_000))])))),
         ];
         let (words, act) = all[self.dice.below(all.len())].clone();
         step(words, act)
@@ -425,7 +425,7 @@ impl Maker<'_> {
             ("PING before SETTINGS", frame(wire::PING, 0, On::Connection, b"12345678")),
             ("GOAWAY before SETTINGS", Move::Goaway { last: On::Connection, code: 0 }),
             ("the end of the connection", Move::Close),
-            ("two SETTINGS", Move::Raw([wire::settings(&[]), wire::settings(&[])].concat())),
+            ("two SETTINGS", Move::Raw([wire::settings_frame(&[]), wire::settings_frame(&[])].concat())),
             ("SETTINGS with ACK alone", frame(wire::SETTINGS, wire::ACK, On::Connection, b"")),
         ];
         if self.one_in(6) {

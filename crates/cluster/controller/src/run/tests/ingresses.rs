@@ -7,7 +7,7 @@ use super::cluster::ClusterState;
 use super::{ClusterWorld, service};
 
 /// An Ingress of the class `tidegate` that passes requests to the Service `api`.
-pub fn ingress(name: &str, annotations: Value) -> Value {
+pub fn test_ingress(name: &str, annotations: Value) -> Value {
     json!({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
         "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
         "spec": {"ingressClassName": "tidegate", "rules": [{"host": format!("{name}.test"), "http": {"paths": [
@@ -19,7 +19,7 @@ pub fn ingress_class() -> Value {
         "spec": {"controller": cluster_ingress::CONTROLLER_NAME}})
 }
 
-pub fn snippet(text: &str) -> Value {
+pub fn snippet_annotations(text: &str) -> Value {
     json!({"nginx.ingress.kubernetes.io/configuration-snippet": text})
 }
 
@@ -39,18 +39,18 @@ async fn ingresses_have_the_addresses_of_the_service_in_front() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(front(json!([{"ip": "192.0.2.1"}, {"hostname": "lb.test"}])));
-    let mut foreign = ingress("foreign", json!({}));
+    let mut foreign = test_ingress("foreign", json!({}));
     foreign["spec"]["ingressClassName"] = "other".into();
     foreign["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
     world.cluster.apply(foreign);
-    world.cluster.apply(ingress("a", json!({})));
+    world.cluster.apply(test_ingress("a", json!({})));
     let controller = world.controller(&["--publish-service", "shop/front"]);
     let expected = json!([{"ip": "192.0.2.1"}, {"hostname": "lb.test"}]);
     world.cluster.until("both addresses", |state| addresses(state, "a") == expected).await;
     world.cluster.apply(front(json!([{"ip": "192.0.2.7"}])));
     world.cluster.until("the new address", |state| addresses(state, "a") == json!([{"ip": "192.0.2.7"}])).await;
     // It goes to another controller, which has not written its own addresses yet.
-    let mut moved = ingress("a", json!({}));
+    let mut moved = test_ingress("a", json!({}));
     moved["spec"]["ingressClassName"] = "other".into();
     world.cluster.apply(moved);
     world.cluster.until("no address", |state| addresses(state, "a") == json!([])).await;
@@ -64,7 +64,7 @@ async fn ingresses_have_the_addresses_of_the_service_in_front() {
 async fn given_addresses_stand_for_those_of_a_service() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
-    world.cluster.apply(ingress("a", json!({})));
+    world.cluster.apply(test_ingress("a", json!({})));
     let _controller = world.controller(&["--publish-status-address", "192.0.2.4,2001:db8::4,lb.test"]);
     let expected = json!([{"ip": "192.0.2.4"}, {"ip": "2001:db8::4"}, {"hostname": "lb.test"}]);
     world.cluster.until("the addresses", |state| addresses(state, "a") == expected).await;
@@ -77,7 +77,7 @@ async fn given_addresses_stand_for_those_of_a_service() {
 async fn ingresses_with_an_address_of_their_own_publish_it() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
-    world.cluster.apply(ingress("a", json!({})));
+    world.cluster.apply(test_ingress("a", json!({})));
     let _controller = world.controller(&["--address-pool", "192.0.2.16/28", "--ingress-address", "192.0.2.16"]);
     world.cluster.until("its address", |state| addresses(state, "a") == json!([{"ip": "192.0.2.16"}])).await;
     let main = world.server.state().main.clone();
@@ -89,7 +89,7 @@ async fn ingresses_with_an_address_of_their_own_publish_it() {
 async fn requests_are_counted_by_object_if_wanted() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
-    world.cluster.apply(ingress("i", json!({})));
+    world.cluster.apply(test_ingress("i", json!({})));
     let controller = world.controller(&["--route-metrics"]);
     world.server.until("both are counted", |state| state.main.contains("status_zone shop/Ingress/i;")).await;
     assert!(world.server.state().main.contains("status_zone shop/HTTPRoute/a;"));
@@ -103,7 +103,7 @@ async fn the_last_pod_takes_the_addresses_with_it() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.cluster.apply(front(json!([{"ip": "192.0.2.1"}])));
-    world.cluster.apply(ingress("a", json!({})));
+    world.cluster.apply(test_ingress("a", json!({})));
     let endpoint = |ready: bool| {
         let mut slice = super::slice("front", &["10.0.0.9"]);
         slice["endpoints"][0]["conditions"] = json!({"ready": ready, "serving": true, "terminating": !ready});

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use serde_json::{Value, json};
 
 use super::cluster::ClusterState;
-use super::ingresses::{ingress, ingress_class, snippet};
+use super::ingresses::{ingress_class, snippet_annotations, test_ingress};
 use super::{ClusterWorld, PUT, route, service, slice};
 
 #[tokio::test(start_paused = true)]
@@ -15,10 +15,10 @@ async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
     for object in [
-        ingress("good", json!({})),
-        ingress("bad", snippet("proxy_read_timeout banana;")),
-        ingress("worse", snippet("proxy_send_timeout banana;")),
-        ingress("fine", snippet("proxy_read_timeout 7s;")),
+        test_ingress("good", json!({})),
+        test_ingress("bad", snippet_annotations("proxy_read_timeout banana;")),
+        test_ingress("worse", snippet_annotations("proxy_send_timeout banana;")),
+        test_ingress("fine", snippet_annotations("proxy_read_timeout 7s;")),
     ] {
         world.cluster.apply(object);
     }
@@ -40,7 +40,7 @@ async fn an_object_that_the_server_refuses_takes_no_other_one_down() {
     world.server.until("the endpoint", |state| state.groups["http/shop_api_80"] == ["10.0.0.77:8080"]).await;
     assert_eq!(world.changes(), [PUT]);
     // A mended object is served.
-    world.cluster.apply(ingress("bad", snippet("proxy_read_timeout 9s;")));
+    world.cluster.apply(test_ingress("bad", snippet_annotations("proxy_read_timeout 9s;")));
     world.server.until("it is served", |state| state.main.contains("server_name bad.test;")).await;
     world.cluster.delete("Ingress", "shop", "worse");
     world.cluster.until("none is refused", |_| gauge() == 0).await;
@@ -75,7 +75,7 @@ async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
     world.settle().await;
     let old = world.server.state().main.clone();
     world.server.state().refuses_lines = vec!["server_name".into(), "set $route ".into()];
-    world.cluster.apply(ingress("b", json!({})));
+    world.cluster.apply(test_ingress("b", json!({})));
     let is_refused = || controller.parts.metrics.is_refused.load(Relaxed);
     world.cluster.until("it is refused", |_| is_refused()).await;
     assert_eq!(world.server.state().main, old);
@@ -90,7 +90,7 @@ async fn if_the_server_refuses_most_objects_the_old_configuration_stays() {
 
 /// An Ingress of a host and a Service.
 fn ingress_of(name: &str, host: &str, service: &str, annotations: Value) -> Value {
-    let mut object = ingress(name, annotations);
+    let mut object = test_ingress(name, annotations);
     object["spec"]["rules"][0]["host"] = host.into();
     object["spec"]["rules"][0]["http"]["paths"][0]["backend"]["service"]["name"] = service.into();
     object
@@ -103,7 +103,7 @@ async fn endpoints_of_what_takes_the_place_of_a_refused_object_go_on_changing() 
     world.server.state().refuses_lines = vec!["banana".into()];
     world.cluster.apply(service("web"));
     world.cluster.apply(slice("web", &["10.0.1.1"]));
-    let mut bad = ingress_of("bad", "x.test", "api", snippet("proxy_read_timeout banana;"));
+    let mut bad = ingress_of("bad", "x.test", "api", snippet_annotations("proxy_read_timeout banana;"));
     bad["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
     // Of the same host and path, the older one is served, if it is not left out.
     let mut second = ingress_of("second", "x.test", "web", json!({}));
@@ -138,7 +138,7 @@ async fn a_group_that_becomes_empty_brings_no_refused_object_back() {
     world.server.state().refuses_lines = vec!["banana".into()];
     world.cluster.apply(service("web"));
     world.cluster.apply(slice("web", &["10.0.1.1"]));
-    world.cluster.apply(ingress("bad", snippet("proxy_read_timeout banana;")));
+    world.cluster.apply(test_ingress("bad", snippet_annotations("proxy_read_timeout banana;")));
     world.cluster.apply(ingress_of("good", "good.test", "web", json!({})));
     let controller = world.controller(&["--allow-snippets"]);
     let mut outcomes = controller.outcomes.clone();
@@ -167,7 +167,7 @@ async fn beside_a_refused_object_endpoints_are_translated_alone() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
     world.server.state().refuses_lines = vec!["banana".into()];
-    world.cluster.apply(ingress("bad", snippet("proxy_read_timeout banana;")));
+    world.cluster.apply(test_ingress("bad", snippet_annotations("proxy_read_timeout banana;")));
     // A status of a Gateway is a change of objects.
     let controller = world.controller(&["--allow-snippets", "--no-status"]);
     let mut outcomes = controller.outcomes.clone();

@@ -6,7 +6,7 @@ use cluster_objects::ObjectName;
 use serde_json::{Value, json};
 
 use super::cluster::ClusterState;
-use super::ingresses::{ingress, ingress_class};
+use super::ingresses::{ingress_class, test_ingress};
 use super::{ClusterWorld, gateway, route};
 use crate::run::provisioning::provision_name;
 
@@ -87,7 +87,7 @@ fn check_objects(state: &ClusterState) {
 async fn each_gateway_has_a_deployment_and_a_service_until_it_goes() {
     let (world, template) = (ClusterWorld::start().await, TemplateFile::new("objects"));
     world.cluster.apply(ingress_class());
-    world.cluster.apply(ingress("i", json!({})));
+    world.cluster.apply(test_ingress("i", json!({})));
     let mut public = named("shop", "public", &[(80, "HTTP"), (53, "UDP"), (53, "TCP")]);
     public["spec"]["infrastructure"] = json!({"labels": {"team": "shop"}, "annotations": {"lb": "internal"}});
     public["spec"]["addresses"] = json!([{"type": "IPAddress", "value": "192.0.2.5"}]);
@@ -198,7 +198,7 @@ async fn a_gateway_is_programmed_once_a_pod_of_its_own_is_ready() {
 async fn the_pods_of_a_gateway_serve_it_alone_and_write_no_status() {
     let world = ClusterWorld::start().await;
     world.cluster.apply(ingress_class());
-    world.cluster.apply(ingress("i", json!({})));
+    world.cluster.apply(test_ingress("i", json!({})));
     let mut public = gateway();
     public["spec"]["addresses"] = json!([{"type": "IPAddress", "value": "192.0.2.5"}]);
     world.cluster.apply(public);

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::ingresses::{ingress, ingress_class, snippet};
+use super::ingresses::{ingress_class, snippet_annotations, test_ingress};
 use super::{ClusterWorld, Controller};
 use crate::run::webhook::{self, CertificateFiles};
 
@@ -182,7 +182,7 @@ async fn files_that_the_server_has_are_not_sent_for_a_review() {
 async fn an_object_that_the_server_refuses_already_does_not_stand_in_the_way_of_others() {
     let reviewed = ReviewServer::start("refused").await;
     reviewed.world.server.state().refuses_lines = vec!["banana".into()];
-    reviewed.world.cluster.apply(ingress("bad", snippet("proxy_read_timeout banana;")));
+    reviewed.world.cluster.apply(test_ingress("bad", snippet_annotations("proxy_read_timeout banana;")));
     let mut outcomes = reviewed.controller.outcomes.clone();
     let is_left_out = |outcome: &Option<super::PushResult>| {
         outcome.as_ref().is_some_and(|outcome| !outcome.desired.excluded.is_empty())

@@ -6,11 +6,11 @@ pub const HEAD_BYTES: u64 = 8;
 /// For the log.
 pub type Wrong = String;
 
-pub fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+pub fn read_be32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
-pub fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+pub fn read_be64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
@@ -32,7 +32,7 @@ pub struct BoxHead {
 /// Parses a head from `bytes` (16, if available) within `left` bytes. `None`: no more boxes.
 pub fn parse_head(bytes: &[u8], left: u64, file: &str) -> Result<Option<BoxHead>, Wrong> {
     let truncated = || format!("\"{file}\" mp4 file truncated");
-    let mut size = u64::from(be32(bytes, 0).ok_or_else(truncated)?);
+    let mut size = u64::from(read_be32(bytes, 0).ok_or_else(truncated)?);
     if size == 0 {
         return Ok(None);
     }
@@ -40,7 +40,7 @@ pub fn parse_head(bytes: &[u8], left: u64, file: &str) -> Result<Option<BoxHead>
     let mut head = HEAD_BYTES;
     if size == 1 {
         head = 16;
-        size = be64(bytes, 8).ok_or_else(truncated)?;
+        size = read_be64(bytes, 8).ok_or_else(truncated)?;
     }
     if size < head {
         return Err(format!("\"{file}\" mp4 atom is too small:{size}"));

@@ -3,7 +3,7 @@
 pub mod boxes;
 pub mod tables;
 
-use boxes::{BoxHead, Wrong, be32, be64, put_value};
+use boxes::{BoxHead, Wrong, put_value, read_be32, read_be64};
 use bytes::Bytes;
 use std::fs::File;
 use std::io;
@@ -83,8 +83,8 @@ impl Clock {
         if data.len() < least {
             return Err(small());
         }
-        let duration = if wide { be64(data, at) } else { be32(data, at).map(u64::from) };
-        let scale = scale.and_then(|at| be32(data, at)).unwrap_or(0);
+        let duration = if wide { read_be64(data, at) } else { read_be32(data, at).map(u64::from) };
+        let scale = scale.and_then(|at| read_be32(data, at)).unwrap_or(0);
         Ok(Clock { scale, duration: duration.ok_or_else(small)?, at, wide })
     }
     pub fn set(&self, data: &mut [u8], duration: u64) {

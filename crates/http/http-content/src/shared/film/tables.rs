@@ -1,6 +1,6 @@
 //! Tables of a track: time, size and chunk of each sample.
 
-use super::boxes::{Wrong, be32, be64, write_box};
+use super::boxes::{Wrong, read_be32, read_be64, write_box};
 
 /// Count and value.
 pub type Runs = Vec<(u32, u32)>;
@@ -53,7 +53,7 @@ fn small(file: &str, name: &[u8; 4]) -> Wrong {
 
 /// Rows of `row` numbers after a table's count.
 fn rows(data: &[u8], row: usize, name: &[u8; 4], file: &str) -> Result<Vec<u32>, Wrong> {
-    let count = be32(data, 4).ok_or_else(|| small(file, name))? as usize;
+    let count = read_be32(data, 4).ok_or_else(|| small(file, name))? as usize;
     let bytes = count.checked_mul(row * 4).ok_or_else(|| small(file, name))?;
     let table = data.get(8..).and_then(|rest| rest.get(..bytes)).ok_or_else(|| small(file, name))?;
     Ok(table.as_chunks::<4>().0.iter().map(|four| u32::from_be_bytes(*four)).collect())
@@ -155,8 +155,8 @@ impl NumberTable {
 impl Sizes {
     pub fn read(data: &[u8], file: &str) -> Result<Sizes, Wrong> {
         let wrong = || small(file, b"stsz");
-        let uniform = be32(data, 4).ok_or_else(wrong)?;
-        let count = be32(data, 8).ok_or_else(wrong)?;
+        let uniform = read_be32(data, 4).ok_or_else(wrong)?;
+        let count = read_be32(data, 8).ok_or_else(wrong)?;
         let mut each = Vec::new();
         if uniform == 0 {
             let table =
@@ -199,7 +199,7 @@ impl Chunks {
             false => numbers.into_iter().map(u64::from).collect(),
             true => {
                 let count = numbers.len() / 2;
-                (0..count).map_while(|index| be64(data, 8 + index * 8)).collect()
+                (0..count).map_while(|index| read_be64(data, 8 + index * 8)).collect()
             }
         };
         Ok(Chunks { flags: flags(data), wide, places })

@@ -6,7 +6,7 @@ use super::{DashboardState, content, on_thread, pool, protect};
 use bytes::Bytes;
 use http_engine::{BodyError, BodySource, Flow, HttpPlan, Piece, Request, ResponseBody};
 use metrics::Lifecycle;
-use runtime::time::{Sleep, sleep};
+use runtime::time::{Sleep, sleep_for};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +73,7 @@ impl Events {
         };
         self.waits = match pool().run(job) {
             Ok(work) => Waits::Look(work),
-            Err(_) => Waits::Time(sleep(PERIOD)),
+            Err(_) => Waits::Time(sleep_for(PERIOD)),
         };
     }
     fn is_over(&self) -> bool {
@@ -86,7 +86,7 @@ impl BodySource for Events {
         loop {
             match &mut self.waits {
                 Waits::Flush => {
-                    self.waits = Waits::Time(sleep(PERIOD));
+                    self.waits = Waits::Time(sleep_for(PERIOD));
                     return Poll::Ready(Some(Ok(Piece::Flush)));
                 }
                 Waits::Time(time) => {
@@ -110,7 +110,7 @@ impl BodySource for Events {
                         }
                         None => {
                             self.silent += 1;
-                            self.waits = Waits::Time(sleep(PERIOD));
+                            self.waits = Waits::Time(sleep_for(PERIOD));
                             continue;
                         }
                     };

@@ -387,7 +387,7 @@ async fn asked(
     };
     let overdue = || ApiError::new(504, "ConfigUncertain", "the master process has not answered");
     let reply = config.submit(what)?;
-    let reply = runtime::time::timeout(PATIENCE, reply).await.map_err(|_| overdue())?.map_err(|_| lost())?;
+    let reply = runtime::time::with_timeout(PATIENCE, reply).await.map_err(|_| overdue())?.map_err(|_| lost())?;
     let mut value = reply.result?;
     if let (Value::Object(all), Some(diff)) = (&mut value, reply.diff) {
         let diff = slowly(diff).await?;

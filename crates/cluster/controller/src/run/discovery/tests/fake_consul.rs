@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::fake_http::{FakeBody, Outage, body, serve_tcp};
+use super::fake_http::{FakeBody, Outage, serve_tcp, text_body};
 
 /// Token that each request must have.
 pub const TOKEN: &str = "2f1e0f3c-token";
@@ -32,7 +32,7 @@ pub struct FakeConsul {
 }
 
 /// Returns an instance of the service `web`.
-pub fn instance(port: u16, host: &str, status: &str) -> Value {
+pub fn fake_instance(port: u16, host: &str, status: &str) -> Value {
     json!({
         "Node": {"Node": "node-1", "Address": "127.0.0.1", "Datacenter": "dc1"},
         "Service": {"ID": format!("web-{port}"), "Service": "web", "Tags": [format!("tidegate.host={host}"), "v1"],
@@ -87,7 +87,7 @@ async fn answer(state: &Mutex<State>, changed: &Notify, request: &Request<Incomi
     let query = request.uri().query().unwrap_or_default().to_owned();
     state.lock().unwrap().requests.push(format!("{path}?{query}"));
     if request.headers().get("x-consul-token").is_none_or(|token| token != TOKEN) {
-        return Response::builder().status(403).body(body("Permission denied".into())).unwrap();
+        return Response::builder().status(403).body(text_body("Permission denied".into())).unwrap();
     }
     let index: u64 = query.split('&').find_map(|pair| pair.strip_prefix("index=")).unwrap().parse().unwrap();
     loop {
@@ -103,7 +103,7 @@ async fn answer(state: &Mutex<State>, changed: &Notify, request: &Request<Incomi
                     None => catalog(&state.services),
                 };
                 let response = Response::builder().header("x-consul-index", state.index);
-                return response.body(body(value.to_string())).unwrap();
+                return response.body(text_body(value.to_string())).unwrap();
             }
         }
         notified.await;

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 
-use super::fake_http::{FakeBody, Outage, TempFolder, body, serve_unix, socket_path};
+use super::fake_http::{FakeBody, Outage, TempFolder, serve_unix, socket_path, text_body};
 
 #[derive(Default)]
 struct State {
@@ -32,7 +32,7 @@ pub struct FakeEngine {
 }
 
 /// Returns a container with the host's network, which serves `a.test` at a port.
-pub fn container(number: u16, port: u16) -> Value {
+pub fn fake_container(number: u16, port: u16) -> Value {
     json!({
         "Id": format!("{number:064x}"), "Name": format!("/shop-web-{number}"),
         "State": {"Status": "running", "Running": true, "Paused": false, "Restarting": false, "Dead": false, "Pid": 4711},
@@ -129,13 +129,13 @@ fn answer(state: &mut State, path: &str) -> Response<FakeBody> {
             state.opened += 1;
             Response::new(BodyExt::boxed(StreamBody::new(receiver.map(|line| Ok(Frame::data(line))))))
         }
-        ["version"] => Response::new(body("{\"Version\":\"27.3.1\"}".into())),
+        ["version"] => Response::new(text_body("{\"Version\":\"27.3.1\"}".into())),
         ["containers", "json"] => {
             let list: Vec<Value> = state.containers.keys().map(|id| json!({ "Id": id })).collect();
-            Response::new(body(json!(list).to_string()))
+            Response::new(text_body(json!(list).to_string()))
         }
         ["containers", id, "json"] => match state.containers.get(*id) {
-            Some(container) => Response::new(body(container.to_string())),
+            Some(container) => Response::new(text_body(container.to_string())),
             None => status(404),
         },
         _ => status(400),
@@ -143,5 +143,5 @@ fn answer(state: &mut State, path: &str) -> Response<FakeBody> {
 }
 
 fn status(code: u16) -> Response<FakeBody> {
-    Response::builder().status(code).body(body("{\"message\":\"no such container\"}".into())).unwrap()
+    Response::builder().status(code).body(text_body("{\"message\":\"no such container\"}".into())).unwrap()
 }

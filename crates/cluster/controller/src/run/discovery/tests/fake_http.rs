@@ -45,7 +45,7 @@ impl Outage {
     }
 }
 
-pub fn body(text: String) -> FakeBody {
+pub fn text_body(text: String) -> FakeBody {
     Full::new(Bytes::from(text)).boxed()
 }
 

@@ -8,7 +8,7 @@ use testkit::Random;
 
 use super::super::super::tests::load::backends::Backend;
 use super::super::super::tests::load::{Load, LoadPermit};
-use super::fake_engine::{FakeEngine, container};
+use super::fake_engine::{FakeEngine, fake_container};
 use super::{DiscoveryWorld, program};
 
 const GROUP: &str = "docker_a.test";
@@ -19,7 +19,7 @@ async fn containers_that_come_and_go_lose_no_request() {
     let backends: Vec<Backend> = (0..4).map(|_| Backend::start()).collect();
     let engine = FakeEngine::start();
     for (number, backend) in (1..).zip(&backends) {
-        engine.run(container(number, backend.port));
+        engine.run(fake_container(number, backend.port));
     }
     let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
@@ -39,7 +39,7 @@ async fn containers_that_come_and_go_lose_no_request() {
         permitted.push(&current | &next);
         for (number, backend) in (1..).zip(&backends) {
             if next.contains(&backend.port) && !current.contains(&backend.port) {
-                engine.run(container(number, backend.port));
+                engine.run(fake_container(number, backend.port));
             }
         }
         world.group_has(GROUP, &(&current | &next)).await;
@@ -63,8 +63,8 @@ async fn a_stopped_container_keeps_its_host_until_it_is_removed() {
     let Some(program) = program() else { return };
     let (backend, other) = (Backend::start(), Backend::start());
     let engine = FakeEngine::start();
-    engine.run(container(1, backend.port));
-    let mut second = container(2, other.port);
+    engine.run(fake_container(1, backend.port));
+    let mut second = fake_container(2, other.port);
     second["Config"]["Labels"] = json!({"tidegate.host": "b.test", "tidegate.port": other.port.to_string()});
     engine.run(second);
     let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
@@ -89,14 +89,14 @@ async fn other_signals_and_survived_stops_take_no_container_out() {
     let Some(program) = program() else { return };
     let backend = Backend::start();
     let engine = FakeEngine::start();
-    let mut reloads = container(1, backend.port);
+    let mut reloads = fake_container(1, backend.port);
     reloads["Config"]["StopTimeout"] = json!(0);
     engine.run(reloads);
     let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
     world.answers("a.test", 200).await;
     engine.signal(1, 1);
     // The next event arrives behind it.
-    let mut second = container(2, backend.port);
+    let mut second = fake_container(2, backend.port);
     second["Config"]["Labels"]["tidegate.host"] = json!("b.test");
     engine.run(second);
     world.answers("b.test", 200).await;
@@ -112,7 +112,7 @@ async fn a_restarted_container_is_back_before_its_stop_timeout() {
     let Some(program) = program() else { return };
     let backend = Backend::start();
     let engine = FakeEngine::start();
-    let mut slow = container(1, backend.port);
+    let mut slow = fake_container(1, backend.port);
     slow["Config"]["StopTimeout"] = json!(3_600);
     engine.run(slow);
     let world = DiscoveryWorld::start(program, &["--provider", "docker", "--engine", &engine.address()]);
@@ -131,9 +131,9 @@ async fn a_snippet_that_the_server_refuses_takes_its_own_container_out_only() {
     let Some(program) = program() else { return };
     let backend = Backend::start();
     let engine = FakeEngine::start();
-    engine.run(container(1, backend.port));
+    engine.run(fake_container(1, backend.port));
     for (number, host) in [(2, "b.test"), (3, "c.test")] {
-        let mut bad = container(number, backend.port);
+        let mut bad = fake_container(number, backend.port);
         bad["Config"]["Labels"] = json!({"tidegate.host": host, "tidegate.port": backend.port.to_string()});
         if number == 2 {
             bad["Config"]["Labels"]["tidegate.snippet"] = json!("proxy_read_timeout soon;");

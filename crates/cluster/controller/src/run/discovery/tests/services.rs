@@ -8,7 +8,7 @@ use serde_json::json;
 use super::super::super::probes::SourceState as _;
 use super::super::super::tests::load::backends::Backend;
 use super::super::super::tests::load::{Load, LoadPermit};
-use super::fake_consul::{FakeConsul, TOKEN, instance};
+use super::fake_consul::{FakeConsul, TOKEN, fake_instance};
 use super::fake_http::{TempFolder, socket_path};
 use super::{DiscoveryWorld, program};
 
@@ -32,7 +32,7 @@ async fn instances_that_come_and_go_lose_no_request() {
     let passing = |bits: usize| {
         let status = |index: usize| if bits >> index & 1 == 1 { "passing" } else { "critical" };
         let all = backends.iter().enumerate();
-        all.map(|(index, backend)| instance(backend.port, "a.test", status(index))).collect::<Vec<_>>()
+        all.map(|(index, backend)| fake_instance(backend.port, "a.test", status(index))).collect::<Vec<_>>()
     };
     let ports = |bits: usize| -> BTreeSet<u16> {
         let all = backends.iter().enumerate();
@@ -74,17 +74,17 @@ async fn outages_and_new_indices_change_nothing() {
     let Some(program) = program() else { return };
     let backends = [Backend::start(), Backend::start()];
     let consul = FakeConsul::start().await;
-    consul.set("web", vec![instance(backends[0].port, "a.test", "passing")]);
+    consul.set("web", vec![fake_instance(backends[0].port, "a.test", "passing")]);
     let (world, _folder) = start(program, &consul);
     world.answers("a.test", 200).await;
     consul.outage.begin();
     world.until("the outage is noted", || world.inventory.outage().is_some()).await;
     assert_eq!(world.get("a.test").unwrap(), (200, backends[0].port.to_string()));
-    consul.set("web", vec![instance(backends[1].port, "a.test", "passing")]);
+    consul.set("web", vec![fake_instance(backends[1].port, "a.test", "passing")]);
     consul.outage.end();
     world.group_has(GROUP, &BTreeSet::from([backends[1].port])).await;
     world.until("Consul is back", || world.inventory.outage().is_none()).await;
     consul.reset_index();
-    consul.set("web", vec![instance(backends[0].port, "a.test", "passing")]);
+    consul.set("web", vec![fake_instance(backends[0].port, "a.test", "passing")]);
     world.group_has(GROUP, &BTreeSet::from([backends[0].port])).await;
 }
