@@ -1,8 +1,9 @@
-//! The PROXY protocol, versions 1 and 2, sans I/O: [`parse`], [`Header::tlv`], [`write_v1`], [`V2Writer`]. Callers
+//! The PROXY protocol, versions 1 and 2, sans I/O: [`parse()`], [`Header::tlv`], [`write_v1`], [`V2Writer`]. Callers
 //! decide whether the sender is trusted (`set_real_ip_from`).
 //! Accepts what nginx does (`ngx_proxy_protocol_read`), but waits for an incomplete header, where nginx closes.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod crc32c;
