@@ -9,10 +9,13 @@ use std::sync::Arc;
 const STEP_MS: u64 = 20;
 const TIME_MAX_MS: u64 = 5000;
 
+/// `least_conn`: the server with the fewest connections by weight.
 pub fn connections(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts) -> Option<usize> {
     least(group, list, choice, attempts, |peer| peer.active())
 }
 
+/// `least_time`: the server with the smallest estimated time by weight. First corrects the averages by the age of
+/// unanswered requests.
 pub fn time(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &Attempts, time: Time) -> Option<usize> {
     for (index, peer) in list.iter().enumerate() {
         if usable(list, index, choice.now, attempts) {
