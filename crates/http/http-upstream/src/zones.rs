@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 pub use session_engine::zones::{declare, name_and_size, state, taken};
 
+/// A declared zone of the http area.
 pub type Declared<T> = session_engine::zones::Declared<HttpArea, T>;
 
 /// Declared zone, after the whole configuration. Fails if undeclared or of another kind.

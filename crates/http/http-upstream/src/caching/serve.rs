@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wire_h1::{HeadLimits, Progress, ResponseParser};
 
+/// Returns the parsed head of an entry, which is parsed once; `None`: it is malformed.
 pub fn parsed(stored: &Stored) -> Option<&ResponseHead> {
     let digest = stored.digest.get_or_init(|| {
         let limits = HeadLimits {

@@ -26,6 +26,7 @@ impl Writer {
     }
 }
 
+/// Writer of a header block, of HPACK or QPACK. Fields are in the order of the calls.
 pub struct HeaderBlock<'a> {
     encoder: Writer,
     out: &'a mut Vec<u8>,

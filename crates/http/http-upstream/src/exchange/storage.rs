@@ -51,6 +51,7 @@ pub async fn begin(plan: &Arc<PassPlan>, r: &mut Request, place: &OriginUri, alo
     }
 }
 
+/// Responds with the stale entry if `proxy_cache_use_stale` has the failure's bit, otherwise with the status.
 pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
     let Some(mut session) = Session::take(r) else { return Flow::Status(status) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
@@ -61,6 +62,7 @@ pub fn failed(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> F
     Flow::Status(status)
 }
 
+/// Responds with the stale entry before other servers are tried, if `proxy_cache_use_stale` has the failure's bit.
 pub fn instead(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> {
     if bit == 0 {
         return None;
@@ -88,6 +90,7 @@ pub fn revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &ResponseHead, b
     flow
 }
 
+/// Decides by the head whether the response is stored, and invalidates entries after an unsafe method.
 pub fn judged(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     if let Some(mut session) = Session::take(r) {
         if session.invalidates(head.status) {
@@ -111,16 +114,19 @@ fn invalidate(plan: &PassPlan, r: &mut Request, session: &Session, head: &Respon
     session.invalidate(r, &keys);
 }
 
+/// Tells whether the response is being stored.
 pub fn is_storing(r: &Request) -> bool {
     r.ext::<Session>().is_some_and(Session::goes_on_alone)
 }
 
+/// Stores a replaced error response as the status alone.
 pub fn intercepted(r: &mut Request, flow: &Flow) {
     if let (Flow::Status(status), Some(mut session)) = (flow, Session::take(r)) {
         session.intercepted(*status);
     }
 }
 
+/// Prepares the head for the client: see [`Session::dress`].
 pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     match Session::take(r) {
         Some(session) => {
@@ -132,6 +138,7 @@ pub fn dress(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     }
 }
 
+/// Returns the place for the response; `None`: it is not stored.
 pub fn recipe(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<StoreTarget> {
     if let Some(mut session) = Session::take(r) {
         let meta = session.entry(r, head)?;
