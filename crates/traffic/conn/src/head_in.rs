@@ -10,8 +10,11 @@ use observe::{Detail, Level};
 use std::rc::Rc;
 use wire_h1::{HeadError, HeadLimits, HeadParser, Progress};
 
+/// Result of reading a head.
 pub enum Head {
+    /// More bytes are needed.
     Partial,
+    /// A valid head, and its length in bytes.
     Request(Box<Request>, usize),
     /// Respond with this status.
     Refused(Box<Request>, u16),
@@ -27,6 +30,7 @@ pub fn limits(worker: &Worker, connection: &Connection) -> HeadLimits {
 /// Bytes of an incomplete head kept with its connection; a longer one becomes a task.
 pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 
+/// nginx's message about a client that is silent.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 /// Keeps the start of a head or PROXY protocol header without a task. Its time runs from the connection's start, or
@@ -51,6 +55,7 @@ pub fn keep(
     worker.poller.again_if_readable(key);
 }
 
+/// Takes the start of a head from its connection, to be completed.
 pub fn take(connection: &Connection) -> Option<Begun> {
     let begun = connection.begun.take()?;
     process::CONNECTIONS_READING.down();
@@ -137,6 +142,7 @@ fn tell(worker: &Worker, connection: &Connection, line: &dyn Fn(&str) -> String)
     core.error_log.log(Level::Info, connection.number, format_args!("{}", line(&client)));
 }
 
+/// Closes a connection between requests whose time is over; logs an incomplete head with 408.
 pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<Connection>) {
     if let Some(Begun { since, bytes }) = take(connection) {
         never_came(worker, connection, &bytes, since, 408, TIMED_OUT);

@@ -26,6 +26,7 @@ pub fn pass(
     worker.mail.sessions.resume(&plan, Passed { stream, peer, proxy, local, listener, number });
     Ok(())
 }
+/// Begins the session of an accepted connection.
 pub fn begin(
     worker: &Worker,
     accepted: socket::Accepted,

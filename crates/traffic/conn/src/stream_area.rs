@@ -20,11 +20,13 @@ use stream_features::Host;
 use stream_features::sessions::{Accepted, Passed};
 use stream_features::udp::{DatagramReceiver, Socket, receive};
 
+/// Carrier of a datagram socket of the stream area.
 pub struct DatagramSocket {
     socket: Rc<Socket>,
 }
 
 impl DatagramSocket {
+    /// Duplicates the descriptor, for sessions that outlive the entry.
     pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramSocket> {
         Ok(DatagramSocket { socket: Socket::new(fd.try_clone()?, address)? })
     }
@@ -51,6 +53,7 @@ impl Carrier for DatagramSocket {
     }
 }
 
+/// Begins the session of an accepted connection.
 pub fn begin(
     worker: &Rc<Worker>,
     accepted: socket::Accepted,

@@ -21,6 +21,7 @@ pub struct Body {
 }
 
 impl Body {
+    /// Begins the reader of a stream's body. `timeout`: `client_body_timeout`.
     pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<Shared>, timeout: Duration) -> Body {
         Body { streams, id, shared, timeout, sleep: None }
     }
@@ -70,6 +71,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Begins to watch a stream.
     pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<Shared>) -> Watch {
         Watch { streams, id, shared }
     }
