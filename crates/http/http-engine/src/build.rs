@@ -74,7 +74,7 @@ pub struct HttpBuild<'a> {
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
     /// Functions that write the buffered log lines of the calling thread.
     pub flushers: &'a mut Vec<fn()>,
-    /// Work of the control thread that goes on beside requests.
+    /// Work of the control thread while the plan serves.
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
     /// Folders that the master creates before the first request.
     pub folders: &'a mut Vec<crate::plan::Folder>,

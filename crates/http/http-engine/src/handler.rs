@@ -199,7 +199,7 @@ impl std::fmt::Debug for Body {
 
 /// Gets certificates for names that are not configured, as the server of a handshake says; kept with the plan.
 pub struct CertificateHook(
-    /// Returns the certificate for a ClientHello in a server's location; `None`: this server has no certificates on
+    /// Returns the certificate for a ClientHello in a server's location; `None`: it is not gotten on
     /// demand.
     pub std::sync::Arc<dyn Fn(&crate::plan::Location, &tls::ClientHello) -> Option<CertificateResult> + Send + Sync>,
 );

@@ -45,7 +45,7 @@ pub struct HttpPlan {
     pub flushers: Vec<fn()>,
     /// Values of features for the http block, found by type with [`HttpPlan::ext`].
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
-    /// Work of the control thread that goes on beside requests; a reload hands it over.
+    /// Work of the control thread while the plan serves.
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders to be created before the first request, owned by the workers' account.
     pub folders: Vec<Folder>,

@@ -66,7 +66,7 @@ pub enum Checked {
     Unknown = 2,
 }
 
-/// A server of a group. Its state outlives changes of its parameters and reloads.
+/// A server of a group. Its state outlives reloads and, in a group with a roster, changes of its parameters.
 #[derive(Debug)]
 pub struct Peer {
     /// Its parameters.

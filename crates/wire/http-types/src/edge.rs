@@ -152,9 +152,9 @@ pub trait StreamMux {
 
     /// Announces the last request (GOAWAY); later ones are refused.
     fn begin_shutdown(&mut self);
-    /// Tells whether the end was announced, by [`StreamMux::begin_shutdown`] or after an error.
+    /// Tells whether the last request was announced (GOAWAY).
     fn is_going(&self) -> bool;
-    /// Tells whether no stream is open, and no response is left to send.
+    /// Tells whether no request is active and no response is left to send. Incomplete heads do not count.
     fn is_idle(&self) -> bool;
     /// Tells whether a head is incomplete.
     fn is_within_head(&self) -> bool;
