@@ -143,7 +143,7 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or("");
             if code.contains(&format!("{keyword}{{")) || code.contains(&format!("{keyword}fn")) {
-                complaints.push(format!("{shown}:{}: unsafe code belongs into base or net", number + 1));
+                complaints.push(format!("{shown}:{}: unsafe code belongs into net", number + 1));
             }
         }
     }

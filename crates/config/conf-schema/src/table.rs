@@ -142,10 +142,15 @@ macro_rules! directives {
         #[derive(Clone)]
         pub struct $Plan { $( $(#[doc = $doc])* pub $field: $crate::directives!(@ty $T $(, $default)?), )* }
 
+        #[doc = concat!("Values of [`", stringify!($Plan), "`] that a block gives, before inheritance.")]
         #[derive(Clone, Default)]
-        pub struct $Input { $( pub $field: Option<std::rc::Rc<$crate::GivenDirective<$T>>>, )* }
+        pub struct $Input { $(
+            #[doc = concat!("`", stringify!($field), "`; `None`: the block does not give it.")]
+            pub $field: Option<std::rc::Rc<$crate::GivenDirective<$T>>>,
+        )* }
 
         impl $Plan {
+            /// The rows of the table, in their order.
             pub const ROWS: &'static [$crate::DirectiveRow] = &[ $( $crate::DirectiveRow {
                 name: $crate::table::plain_name(stringify!($field)),
                 syntax: <$T as $crate::ValueKind>::SYNTAX,
@@ -163,6 +168,7 @@ macro_rules! directives {
                 },
             } ),* ];
 
+            /// Returns the table as that of a feature in an area.
             pub const fn table(feature: &'static str, area: $crate::ContextArea) -> $crate::FeatureTable {
                 $crate::FeatureTable {
                     feature,
@@ -191,6 +197,8 @@ macro_rules! directives {
 
         #[allow(dead_code, unused_variables, unused_mut)]
         impl $Input {
+            /// Takes values of the enclosing block where this one gives none. To be called from the outermost block
+            /// inwards.
             pub fn inherit(&mut self, outer: &$Input) {
                 $( if <$T as $crate::ValueKind>::INHERITS && self.$field.is_none() {
                     self.$field.clone_from(&outer.$field);
@@ -200,6 +208,7 @@ macro_rules! directives {
                     <$T as $crate::ValueKind>::merge(&mut std::rc::Rc::make_mut(own).value, &outer.value);
                 } )*
             }
+            /// Sets defaults where no block gives a value.
             pub fn fill(&mut self, cx: &mut $crate::Cx) {
                 $( $( if self.$field.is_none() {
                     match $crate::table::default_of::<$T>(cx, $crate::table::plain_name(stringify!($field)), $default) {
@@ -208,9 +217,11 @@ macro_rules! directives {
                     }
                 } )? )*
             }
+            /// Returns the values that apply in the block, with defaults for missing ones.
             pub fn resolve(&self) -> $Plan {
                 $Plan { $( $field: $crate::directives!(@resolve self.$field, $field $(, $default)?), )* }
             }
+            /// Returns the names of the given directives, with their places.
             pub fn given(&self) -> Vec<(&'static str, $crate::At)> {
                 let mut out = Vec::new();
                 $( if let Some(given) = &self.$field { out.push(($crate::table::plain_name(stringify!($field)), given.at)); } )*

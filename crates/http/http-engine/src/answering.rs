@@ -25,15 +25,18 @@ const NAMES: &[&str] = &[
     "redirect_to",
 ];
 
+/// A content handler that passes requests to servers, or `None`.
 pub type PassWork = Option<Arc<dyn Handler>>;
 
-pub fn passes_on(name: &str) -> bool {
+pub(crate) fn passes_on(name: &str) -> bool {
     NAMES.iter().take(PASSING).any(|own| *own == name)
 }
 
 /// Number of [`NAMES`] that pass requests on.
 const PASSING: usize = 7;
 
+/// State of the choice of a location's content handler, while its features are planned: [`Answering::begin`] before
+/// each feature, [`Answering::end`] after it.
 #[derive(Default)]
 pub struct AnswerWork {
     place: Option<usize>,
@@ -41,10 +44,12 @@ pub struct AnswerWork {
     /// Handler that passes requests on; of several, the first in the order of nginx's modules.
     pub passing: PassWork,
     rank: Option<usize>,
+    /// Name and place of the directive whose content handler applies, for messages and `tidegate explain`.
     pub by: Option<(&'static str, At)>,
 }
 
 impl AnswerWork {
+    /// Remembers the content handler before a feature is planned.
     #[inline]
     pub fn begin(&mut self, location: &Location) {
         if location.content.is_some() || self.before.is_some() {

@@ -41,6 +41,7 @@ pub enum NoMemory {
 }
 
 impl NoMemory {
+    /// Returns the status of the response: 499 or 503.
     pub fn status(self) -> u16 {
         match self {
             NoMemory::ClientLeft => 499,
@@ -310,6 +311,7 @@ pub fn await_reservation(r: &Request, bytes: u64) -> impl Future<Output = Result
     }
 }
 
+/// Logs that a request waited for `bytes` bytes of memory until `send_timeout`, with level error.
 pub fn log_timeout(r: &Request, bytes: u64) {
     let words = "responses that were not read use all of \"generated_body_memory\"";
     r.log(Severity::Error, format_args!("no memory for a body of {bytes} bytes: {words}"));

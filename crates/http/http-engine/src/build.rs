@@ -25,11 +25,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// A feature of the http area: its directives, its variables, and their translation into handlers and filters.
+///
+/// For each configuration, [`build()`] calls [`Feature::plan_http`], [`Feature::plan_upstream`] for each `upstream`
+/// block, [`Feature::plan`] for each block of the servers, inner blocks first, and [`Feature::after_servers`].
 pub trait Feature: Sync {
+    /// Returns the feature's table of directives. Its name identifies the feature and must be unique.
     fn table(&self) -> FeatureTable;
+    /// Returns the feature's built-in variables. Names must be unique among all features.
     fn variables(&self) -> &'static [Builtin] {
         &[]
     }
+    /// Returns the feature's position among others when blocks are planned. It does not order handlers at run time
+    /// ([`HandlerOrder`]).
     fn plan_order(&self) -> PlanOrder {
         PlanOrder::Usual
     }
@@ -58,28 +66,44 @@ pub trait Feature: Sync {
     }
 }
 
+/// Parts of the plan that a feature may extend for the http block as a whole; the lists go into the [`HttpPlan`].
 pub struct HttpBuild<'a> {
+    /// State shared by all parsers of the configuration, with its warnings.
     pub cx: &'a mut Cx,
+    /// Values that features find again by their type with [`HttpPlan::ext`].
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
+    /// Functions that write the buffered log lines of the calling thread.
     pub flushers: &'a mut Vec<fn()>,
+    /// Work of the control thread while the plan serves.
     pub background: &'a mut Vec<Arc<dyn crate::plan::Background<HttpPlan>>>,
+    /// Folders that the master creates before the first request.
     pub folders: &'a mut Vec<crate::plan::Folder>,
+    /// Files that the master creates together with the folders.
     pub new_files: &'a mut Vec<crate::plan::NewFile>,
+    /// Datagrams that features answer, and their sockets.
     pub datagrams: &'a mut Vec<Datagrams>,
     /// TCP sockets, opened if no server listens there.
     pub sockets: &'a mut Vec<OwnSocket>,
 }
 
+/// A block in planning: its location, to which a feature adds handlers, filters and settings, and the block's
+/// surroundings.
 pub struct BlockPlan<'a> {
+    /// State shared by all parsers of the configuration, with its warnings.
     pub cx: &'a mut Cx,
+    /// The location of the block; handlers go through [`BlockPlan::handle`].
     pub location: &'a mut Location,
     /// One of server, location, if_in_server, if_in_location and limit_except.
     pub context: Contexts,
+    /// Indices of the locations of the blocks directly inside this one; their plans are complete.
     pub children: &'a [usize],
+    /// Names of the server that the block belongs to.
     pub server_names: &'a [ServerName],
+    /// Addresses of that server's `listen` lines; empty if it has none.
     pub listens: &'a [Address],
     /// Writable folders: see [`crate::HttpPlan::folders`].
     pub folders: &'a mut Vec<crate::plan::Folder>,
+    /// Values of the http block: see [`HttpPlan::ext`].
     pub extensions: &'a mut Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -90,12 +114,14 @@ impl BlockPlan<'_> {
     }
 }
 
+/// Returns the tables of the core module and of all features. The core's table is the first.
 pub fn feature_tables(features: &[&dyn Feature]) -> Vec<FeatureTable> {
     let mut tables = vec![CoreConf::table("core", ContextArea::Http)];
     tables.extend(features.iter().map(|f| f.table()));
     tables
 }
 
+/// Makes the built-in variables known to parsers; to be called before any directive is parsed.
 pub fn offer_variables(features: &[&dyn Feature], cx: &mut Cx) {
     let variables = cx.get::<HttpVariables>();
     variables.offer(crate::variables::CORE);
@@ -611,6 +637,8 @@ impl HttpBuilder<'_> {
     }
 }
 
+/// Returns the index of the server that a listener selects by the request's host: its default server if no name fits.
+/// If a regular expression fails, sets `target.undecided`, and [`crate::engine::start`] responds with 500.
 pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     if listener.names.is_empty() {
         return listener.default_server;

@@ -23,6 +23,8 @@ impl Request {
         self.dropped(directive, name, &value);
         None
     }
+    /// Logs that a field was left out because its value contains a line end or NUL. `directive` names the origin of the
+    /// value.
     #[cold]
     pub fn dropped(&self, directive: &str, name: &[u8], value: &[u8]) {
         let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));

@@ -11,27 +11,38 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// Facts of a client connection, shared by its requests. The connection's driver makes it after the accept and replaces
+/// it when a PROXY header or a handshake adds facts.
 #[derive(Clone, Debug)]
 pub struct ClientConnection {
+    /// `$connection`; 0 for the server's own requests.
     pub number: u64,
     /// `None` for UNIX-domain sockets.
     pub peer: Option<SocketAddr>,
+    /// The local address that accepted the connection.
     pub local: Rc<net::Address>,
+    /// The listener that accepted the connection, to be found again in later plans.
     pub listener: ListenerRef,
     /// `$connection_requests`: requests so far, including the current one. Saturates.
     pub requests: Cell<u32>,
+    /// TCP_NODELAY is set, or was tried; it is set once.
     pub nodelay: Cell<bool>,
+    /// Octets that arrived behind a request.
     pub pipelining: PipelineState,
+    /// Time of the accept.
     pub started: Instant,
     /// PROXY protocol header, and its bytes.
     pub proxy: Option<Box<(wire_proxy::Header, Vec<u8>)>>,
     /// Entry in the thread's poller, for `$tcpinfo_*`; `None`: no socket.
     pub socket: Option<net::poller::Key>,
+    /// Facts of the completed TLS handshake; `None` in cleartext.
     pub tls: Option<Arc<tls::Facts>>,
+    /// Bytes of a head that is not complete yet.
     pub begun: PartialHead,
 }
 
 impl ClientConnection {
+    /// Returns the client's IP address as text without a port, or `unix:`.
     pub fn peer_text(&self) -> String {
         self.peer.map_or_else(|| "unix:".into(), |a| a.ip().to_string())
     }
@@ -89,12 +100,15 @@ const DATAGRAMS: u32 = 1 << 31;
 const ABSENT: u32 = DATAGRAMS - 1;
 
 impl ListenerRef {
+    /// Names the TCP or UNIX-domain listener of an address.
     pub fn new(address: Rc<net::Address>) -> ListenerRef {
         ListenerRef { address, place: Cell::new((0, ABSENT)) }
     }
+    /// Names the listener of datagrams (QUIC) of an address.
     pub fn datagrams(address: Rc<net::Address>) -> ListenerRef {
         ListenerRef { address, place: Cell::new((0, ABSENT | DATAGRAMS)) }
     }
+    /// Returns the address of the listener.
     pub fn address(&self) -> &Rc<net::Address> {
         &self.address
     }
@@ -119,7 +133,9 @@ pub struct PartialHead(Cell<Option<Box<BegunHead>>>);
 
 /// Bytes of an incomplete head, and the time of the first one, with which `$request_time` begins.
 pub struct BegunHead {
+    /// Arrival of the first byte.
     pub since: Instant,
+    /// The bytes so far, without spare capacity.
     pub bytes: Vec<u8>,
 }
 
@@ -136,6 +152,7 @@ impl Clone for PartialHead {
 }
 
 impl PartialHead {
+    /// Takes the bytes out, to be completed; leaves none.
     pub fn take(&self) -> Option<BegunHead> {
         self.0.take().map(|begun| *begun)
     }
@@ -143,6 +160,7 @@ impl PartialHead {
     pub fn keep(&self, bytes: &[u8], since: Instant) {
         self.0.set((!bytes.is_empty()).then(|| Box::new(BegunHead { since, bytes: bytes.to_vec() })));
     }
+    /// Tells whether the client has begun a head.
     pub fn is_some(&self) -> bool {
         let begun = self.0.take();
         let is_some = begun.is_some();
@@ -161,6 +179,8 @@ pub trait BodyReader {
 
 /// Takes over a connection after a response head.
 pub trait Tunnel {
+    /// Copies bytes between the client and the server until either ends, and returns the counts. Begins after the
+    /// response head was sent; dropping the future closes the server's connection.
     fn run(self: Box<Self>, client: Box<dyn session_engine::relay::RelaySide>) -> LocalFuture<TunnelMark>;
 }
 
@@ -171,6 +191,7 @@ pub struct TunnelMark {
     pub received: u64,
     /// Bytes of the server, without those that came with its head.
     pub from_server: u64,
+    /// Bytes sent to the client.
     pub sent: u64,
     /// Neither side sent anything for the idle timeout.
     pub timed_out: bool,
@@ -178,12 +199,16 @@ pub struct TunnelMark {
     pub broken: Option<TunnelFault>,
 }
 
+/// The failed system call that ended a tunnel.
 #[derive(Debug)]
 pub struct TunnelFault {
+    /// The error of the read or write.
     pub error: std::io::Error,
     /// The server's connection failed; otherwise the client's.
     pub of_server: bool,
+    /// The call was a read; otherwise a write.
     pub is_read: bool,
+    /// The failed connection is a server's that uses TLS.
     pub is_secure: bool,
 }
 
@@ -206,6 +231,7 @@ pub async fn unless_gone<T>(watch: Option<Rc<dyn Watch>>, work: impl Future<Outp
 
 /// Watches a request's client; implemented by the connection.
 pub trait Watch {
+    /// Ready once the client has disconnected; until then wakes `cx` for the disconnection.
     fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()>;
     /// Tells whether the server itself has closed the connection (`worker_shutdown_timeout`).
     fn is_cut(&self) -> bool {

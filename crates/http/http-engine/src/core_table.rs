@@ -210,6 +210,7 @@ directives! {
     }
 }
 
+/// A directive without arguments (`internal`).
 #[derive(Clone, Copy, Debug)]
 pub struct Marker;
 
@@ -220,9 +221,11 @@ impl ValueKind for Marker {
     }
 }
 
+/// `root`: a path that the URI is appended to.
 #[derive(Clone, Debug)]
 pub struct RootValue(pub Root);
 
+/// `alias`: a path that takes the place of the location's name.
 #[derive(Clone, Debug)]
 pub struct AliasValue(pub Root);
 
@@ -283,7 +286,9 @@ impl ValueKind for AliasValue {
 /// A folder of temporary files with its levels of subfolders.
 #[derive(Clone, Debug)]
 pub struct TempPath {
+    /// The folder, absolute.
     pub path: std::path::PathBuf,
+    /// Digits of the names of up to three levels of subfolders; empty without levels.
     pub levels: Vec<usize>,
 }
 
@@ -364,6 +369,7 @@ impl ValueKind for Conditions {
 }
 
 impl Conditions {
+    /// Tells whether no text is empty or `0`. Evaluates them in order up to the first that is.
     pub fn all_true(&self, r: &mut SessionOf<HttpArea>) -> bool {
         self.0.iter().all(|value| !matches!(value.eval(r).as_slice(), b"" | b"0"))
     }
@@ -389,6 +395,7 @@ impl ValueKind for MemoryLimits {
     }
 }
 
+/// `tidegate_cache`: limits of a thread's cache of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheBytes {
     /// Bytes, 0 for `off`.
@@ -444,15 +451,20 @@ impl ValueKind for OpenFileCache {
 /// `disable_symlinks off | on | if_not_owner [from=part]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symlinks {
+    /// Permitted links.
     pub mode: SymlinkMode,
     /// Prefix of the path that is not checked.
     pub from: Option<HttpTemplate>,
 }
 
+/// Symbolic links that a path may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymlinkMode {
+    /// All links (`off`).
     Allowed,
+    /// No links (`on`).
     Refused,
+    /// Links whose owner also owns their target (`if_not_owner`).
     IfNotOwner,
 }
 

@@ -8,8 +8,10 @@ use base::clock;
 use metrics::{Exemplar, MetricZone, location_zone, process, server_zone};
 use std::cell::RefCell;
 
+/// Zone of the metrics of a server (`status_zone`), among the extensions of the server's own location.
 pub struct ServerZone(pub MetricZone<server_zone::Of>);
 
+/// Counts a request at its begin; its drop before [`ended`] and [`logged`] makes it a lost one.
 #[inline]
 pub fn count_begun(r: &mut Request) {
     process::HTTP_REQUESTS.up_at(r.target.version as usize);
@@ -33,6 +35,8 @@ fn in_server(r: &mut Request) {
     }
 }
 
+/// Counts the result of a request and its bytes, for the process and for zones. To be called once, when the response
+/// was sent or given up.
 #[inline]
 pub fn count_ended(r: &mut Request) {
     r.accounting.owes_count = false;
@@ -59,11 +63,14 @@ fn received(r: &Request) -> u64 {
     r.incoming.length + r.accounting.tunnelled.0
 }
 
+/// Notes that the request is being logged; to be called before its loggers, so that a panic of theirs does not log it
+/// again.
 #[inline]
 pub fn count_logged(r: &mut Request) {
     r.accounting.owes_line = false;
 }
 
+/// Ends a request that gets no log line: counts it if that is still to do.
 #[inline]
 pub fn given_up(r: &mut Request) {
     if r.accounting.owes_count {
@@ -84,6 +91,7 @@ pub fn has_lost() -> bool {
     LOST.with(|lost| !lost.borrow().is_empty())
 }
 
+/// Takes this thread's lost requests, which are still to be logged.
 #[cold]
 pub fn take_lost() -> Vec<Box<Request>> {
     LOST.take()

@@ -14,7 +14,9 @@ use crate::values::Satisfy;
 use http_types::{BodyLength, Method, Version};
 use observe::Severity;
 
+/// State of a request at the return of the engine: an answer, or a reason to wait.
 pub enum PhaseOutcome {
+    /// The response: the head is in `Request::out`, and the connection pulls the body.
     Ready(Box<Request>, ResponseBody),
     /// Closes the connection without a response.
     Close(Box<Request>),
@@ -22,9 +24,11 @@ pub enum PhaseOutcome {
     Later(LocalFuture<(Box<Request>, Flow)>),
     /// A handler's exchange, to be polled in place; [`continue_after`] continues with its answer.
     Exchange(Box<Request>, Box<dyn Exchange>),
+    /// The engine itself waits; the future ends with the next outcome.
     Wait(LocalFuture<PhaseOutcome>),
 }
 
+/// Runs a request from the server's rewrite phase on. Its plan, connection, server, head and target must be set.
 pub fn start_phases(mut r: Box<Request>) -> PhaseOutcome {
     r.progress.uri_changes_left = URI_CHANGES_MAX;
     r.progress.phase = Phase::ServerRewrite;
@@ -36,10 +40,12 @@ pub fn start_phases(mut r: Box<Request>) -> PhaseOutcome {
     run(r)
 }
 
+/// Continues a request in its current phase, such as a subrequest that has entered its location.
 pub fn resume_phases(r: Box<Request>) -> PhaseOutcome {
     run(r)
 }
 
+/// Responds with an error before any phase has run (a refused head); the server's error pages apply.
 pub fn fail_request(mut r: Box<Request>, status: u16) -> PhaseOutcome {
     r.progress.uri_changes_left = URI_CHANGES_MAX;
     r.scope.location = r.srv().location;
@@ -57,6 +63,7 @@ fn run(mut r: Box<Request>) -> PhaseOutcome {
     }
 }
 
+/// Continues with the answer of a handler that had to wait, as if the handler had returned it at once.
 pub fn continue_after(mut r: Box<Request>, flow: Flow) -> PhaseOutcome {
     if r.trace().is_some() {
         note_later(&r, &flow);
@@ -78,6 +85,7 @@ pub fn continue_after(mut r: Box<Request>, flow: Flow) -> PhaseOutcome {
     }
 }
 
+/// Runs a request to its response, in a task. `None`: the connection must be closed without a response.
 pub async fn finish_request(mut outcome: PhaseOutcome) -> (Box<Request>, Option<ResponseBody>) {
     loop {
         match outcome {
@@ -778,10 +786,11 @@ impl Request {
     }
 }
 
+/// Returns the bit of a method in sets of methods (`limit_except`, `dav_methods`).
 pub const fn method_bit(method: Method) -> u32 {
     1 << (method as u32)
 }
 
-pub fn sort_filters(filters: &mut [(FilterOrder, std::sync::Arc<dyn crate::handler::Filter>)]) {
+pub(crate) fn sort_filters(filters: &mut [(FilterOrder, std::sync::Arc<dyn crate::handler::Filter>)]) {
     filters.sort_by_key(|(order, _)| *order);
 }

@@ -6,6 +6,8 @@ use crate::handler::{Exchange, Flow, Later, LocalFuture};
 use crate::request::Request;
 use std::task::Poll;
 
+/// Drives an exchange as a future, for requests that have a task. A client's disconnection is passed on once to
+/// [`Exchange::client_gone`], which may let the exchange go on without the client.
 pub async fn drive_exchange(mut exchange: Box<dyn Exchange>, mut r: Box<Request>) -> (Box<Request>, Flow) {
     let watch = r.incoming.watch.clone();
     let mut alone = watch.is_none();

@@ -28,6 +28,7 @@ pub struct FailureZone {
 }
 
 impl FailureZone {
+    /// Creates a zone of `bytes` bytes of memory.
     pub fn new(bytes: u64) -> FailureZone {
         FailureZone { buckets: Buckets::new(bytes), judged: Notify::new(), waiting: AtomicUsize::new(0) }
     }
@@ -35,11 +36,15 @@ impl FailureZone {
 
 /// `auth_failure_limit` of a location.
 pub struct FailureLimit {
+    /// Name of the zone.
     pub zone: String,
+    /// The text that failures are counted by; requests with an empty one are not limited.
     pub key: HttpTemplate,
+    /// Permitted rate of failures.
     pub rate: Rate,
     /// Thousandths of a failure.
     pub burst: u64,
+    /// The zone's counts, which all threads share.
     pub state: Arc<FailureZone>,
     /// Failures of all servers.
     pub shared: Option<Arc<SharedLimit>>,

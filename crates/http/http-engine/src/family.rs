@@ -7,11 +7,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Waker;
 
+/// A request's place in the tree of a main request and its subrequests.
 #[derive(Default)]
 pub struct Family {
     /// State to be shared; moves into the tree with the first subrequest.
     pub(crate) common: Common,
     pub(crate) tree: Option<Rc<RequestTree>>,
+    /// A subrequest's own state; `None` for a main request.
     pub sub: Option<Box<Sub>>,
 }
 
@@ -26,7 +28,9 @@ impl Family {
 /// State that a main request and its subrequests share.
 #[derive(Default)]
 pub(crate) struct Common {
+    /// Values of stored variables, by slot.
     pub slots: Vec<SessionSlot>,
+    /// Values kept by type ([`Request::share`](crate::Request::share)).
     pub extensions: Vec<Rc<dyn Any>>,
 }
 
@@ -39,9 +43,11 @@ pub struct RequestTree {
     pub(crate) waiting: RefCell<Option<Waker>>,
 }
 
+/// The state that only a subrequest has.
 pub struct Sub {
     /// `$request_method`
     pub main_method: Box<[u8]>,
+    /// Method of the subrequest as it was written, for methods other than GET.
     pub method: Box<[u8]>,
     /// Charset of the main response, to which included content is converted.
     pub main_charset: Str,

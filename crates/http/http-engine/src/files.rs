@@ -70,13 +70,19 @@ impl FileEntry {
     }
 }
 
+/// A path that was looked up: its kind, times and size and, for a file, its content or descriptor.
 #[derive(Debug)]
 pub struct FileEntry {
+    /// File, folder or other.
     pub kind: FileKind,
+    /// Size in bytes.
     pub size: u64,
+    /// Modification time in seconds since 1970.
     pub modified: i64,
     /// `"mtime-size"` in hexadecimal, with its quotes.
     pub etag: Arc<[u8]>,
+    /// The whole content; `None` for files above [`OBJECT_BYTES_MAX`], for files that changed while they were read, and
+    /// without the cache.
     pub content: Option<Bytes>,
     /// Open file, if the content is not cached or has at least [`KERNEL_COPY_BYTES`].
     pub file: Option<Rc<OpenFile>>,
@@ -86,10 +92,14 @@ pub struct FileEntry {
     pub forms: RefCell<Vec<(&'static str, Bytes)>>,
 }
 
+/// Kind of a file, after symbolic links were followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
+    /// A regular file.
     File,
+    /// A directory.
     Folder,
+    /// A device, a socket or a FIFO.
     Other,
 }
 
@@ -193,6 +203,7 @@ pub fn enable_cache(bytes_max: u64) -> Option<OwnedFd> {
     })
 }
 
+/// Returns the bytes that this thread's cache occupies, and the number of its entries.
 pub fn cache_usage() -> (u64, usize) {
     CACHE.with_borrow(|cache| (cache.bytes, cache.entries.len()))
 }
@@ -203,6 +214,7 @@ pub fn drop_changed() {
     CACHE.with_borrow_mut(Cache::changed);
 }
 
+/// Sets the milliseconds after which this thread compares even a watched entry with its file.
 pub fn recheck_after(millis: u64) {
     CACHE.with_borrow_mut(|cache| cache.recheck = millis);
 }
@@ -212,6 +224,7 @@ pub(crate) fn look(path: &[u8]) -> io::Result<Rc<FileEntry>> {
     CACHE.with_borrow_mut(|cache| cache.look(&plain(path)))
 }
 
+/// Tells whether this thread's cache can answer a lookup of the path without a system call.
 pub fn knows_path(path: &[u8]) -> bool {
     CACHE.with_borrow(|cache| cache.entries.get(&*plain(path)).is_some_and(|entry| cache.holds(entry)))
 }

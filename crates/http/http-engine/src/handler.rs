@@ -8,23 +8,32 @@ pub use session_engine::background::LocalFuture;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+/// Answer of a handler: how the request goes on.
 pub enum Flow {
+    /// Continues with the next handler.
     Declined,
     /// Grants access (relevant for `satisfy any`).
     Allowed,
+    /// Responds with the body; the head is in `Request::out`.
     Content(ResponseBody),
     /// Ends with this status; error pages apply.
     Status(u16),
     /// Starts over with another URI (nginx: `ngx_http_internal_redirect`); `internal` permits `internal` locations.
     Redirect {
+        /// The new path.
         path: CanonicalPath,
+        /// The new query, without `?`.
         args: Vec<u8>,
+        /// Permits `internal` locations.
         internal: bool,
     },
+    /// Continues in a named location, given with its `@` (nginx: `ngx_http_named_location`).
     Named(Vec<u8>),
     /// The URI was changed in place: matches locations again (rewrite phase).
     Rewritten,
+    /// Closes the connection without a response (444).
     Close,
+    /// Continues with the answer of a future, which owns the request meanwhile.
     Later(Later),
     /// Continues with socket I/O only, polled in place by the connection.
     Exchange(Box<dyn Exchange>),
@@ -38,6 +47,7 @@ impl Flow {
 }
 
 impl Flow {
+    /// Describes the answer for the steps of a traced request.
     pub fn words(&self) -> String {
         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         match self {
@@ -64,23 +74,33 @@ pub trait FileGuard: Send + Sync {
     fn admits(&self, r: &mut Request, file: &crate::path::FilePath) -> bool;
 }
 
+/// A handler of a phase. Shared by all requests of its location, on all threads: state of a request is kept in the
+/// request.
 pub trait Handler: Send + Sync {
+    /// Handles a request. Must not block: work that waits is [`Flow::Later`] or [`Flow::Exchange`].
     fn run(&self, r: &mut Request) -> Flow;
 }
 
+/// A filter of responses: changes the head in `Request::out`, and wraps or replaces the body.
 pub trait Filter: Send + Sync {
+    /// Filters a response, before its head is sent. `Err`: the status of an error that takes its place.
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16>;
+    /// Returns the name, for logs and the steps of a traced request.
     fn name(&self) -> &'static str;
 }
 
 /// Transforms a complete response before the filters, when the head depends on the whole body.
 pub trait Transform: Send + Sync {
+    /// Tells, from the head alone, whether the response is to be transformed.
     fn wants(&self, r: &mut Request) -> bool;
     /// Reads the body; the result replaces the handler's answer.
     fn run(self: Arc<Self>, r: Box<Request>, body: ResponseBody) -> LocalFuture<(Box<Request>, Flow)>;
 }
 
+/// Logs requests at their end.
 pub trait Logger: Send + Sync {
+    /// Logs a request whose response was sent or given up. Called once for each request, subrequests only with
+    /// `log_subrequest`.
     fn log(&self, r: &mut Request);
 }
 
@@ -112,18 +132,24 @@ pub trait BodySource {
     }
 }
 
+/// The body of a response. The connection pulls it piece by piece.
 #[derive(Default)]
 pub enum ResponseBody {
+    /// No body, or one without bytes.
     #[default]
     Empty,
+    /// A body in memory.
     Bytes(Bytes),
+    /// A part of a file, which the kernel may send by itself.
     File(FilePart),
     /// Several pieces of known length (multipart ranges, additions).
     Pieces(std::collections::VecDeque<Piece>),
+    /// A body that is made while it is sent; its length is unknown.
     Source(Box<dyn BodySource>),
 }
 
 impl ResponseBody {
+    /// Returns the length in bytes; `None` for a source.
     pub fn length(&self) -> Option<u64> {
         match self {
             ResponseBody::Empty => Some(0),
@@ -144,11 +170,14 @@ impl ResponseBody {
     pub fn needs_window(&self) -> bool {
         matches!(self, ResponseBody::Source(source) if source.needs_window())
     }
+    /// Lets a source read ahead ([`BodySource::poll_ahead`]); other bodies need no time.
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         if let ResponseBody::Source(source) = self {
             source.poll_ahead(cx, r);
         }
     }
+    /// Takes the next piece; `None` at the end. Of a source as [`BodySource::poll_piece`]; other bodies are always
+    /// ready.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         match self {
             ResponseBody::Source(source) => source.poll_piece(cx, r),
@@ -170,12 +199,16 @@ impl std::fmt::Debug for ResponseBody {
 
 /// Gets certificates for names that are not configured, as the server of a handshake says; kept with the plan.
 pub struct CertificateHook(
+    /// Returns the certificate for a ClientHello in a server's location; `None`: it is not gotten on
+    /// demand.
     pub std::sync::Arc<dyn Fn(&crate::plan::Location, &tls::ClientHello) -> Option<CertificateResult> + Send + Sync>,
 );
 
 /// The certificate of a handshake by [`CertificateHook`].
 pub enum CertificateResult {
+    /// A certificate that is at hand.
     Known(tls::certs::CertificateSet),
+    /// A certificate that is being ordered: the handshake waits.
     Wait(std::sync::Arc<tls::Wait>),
     /// No certificate for this name.
     Refused,

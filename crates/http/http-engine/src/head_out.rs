@@ -9,6 +9,8 @@ use observe::clock;
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
+/// Drops `Last-Modified` from responses other than 200, 206 and 304, and keep-alive from the last response of a
+/// connection (`closing`). Must precede [`fields`]; [`write()`] includes it.
 pub fn prepare_head(r: &mut Request, closing: bool) {
     if !matches!(r.out.status, 200 | 206 | 304) {
         r.out.last_modified = None;
@@ -47,13 +49,16 @@ pub fn write_head(r: &mut Request, closing: bool, out: &mut Vec<u8>) {
     r.accounting.header_size = (out.len() - start) as u64;
 }
 
+/// Receiver of response fields, one call for each field line.
 pub trait FieldSink {
+    /// Takes a field line. Neither part has a line end.
     fn field(&mut self, name: &[u8], value: &[u8]);
     /// As [`FieldSink::field`], for a constant name; `start`: the name and `": "`, which HTTP/1 copies at once.
     #[inline]
     fn known(&mut self, start: &'static [u8], value: &[u8]) {
         self.field(start.strip_suffix(b": ").unwrap_or(start), value);
     }
+    /// Takes the field lines of an upstream server, in HTTP/1 syntax.
     fn lines(&mut self, lines: &[u8]) {
         for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let colon = line.iter().position(|byte| *byte == b':').unwrap_or(line.len());
@@ -208,6 +213,7 @@ fn write_named(o: &OutHead, slot: HeadSlot, start: &'static [u8], value: &[u8], 
     }
 }
 
+/// Appends a number in decimal digits.
 pub fn write_number(n: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(digits(n, &mut [0; 20]));
 }

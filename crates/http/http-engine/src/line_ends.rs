@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+/// Tells whether a text contains CR, LF or NUL. The folded lines of `$ssl_client_cert` are permitted.
 #[inline]
 pub fn ends_line(text: &[u8]) -> bool {
     has_low::<b'\r'>(text) && looks_like_an_end(text)
@@ -47,6 +48,7 @@ fn is_folded_certificate(text: &[u8], at: usize) -> bool {
     false
 }
 
+/// Percent-encodes CR, LF and NUL of a text that [`ends_line`].
 pub fn encode_line_ends(text: &[u8]) -> Cow<'_, [u8]> {
     if !ends_line(text) {
         return Cow::Borrowed(text);

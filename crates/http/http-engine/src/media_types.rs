@@ -32,6 +32,7 @@ impl MediaTypes {
         }
         Ok(MediaTypes { any, types: Arc::new(types), always })
     }
+    /// Adds the types of a later line of the block.
     pub fn join(&mut self, later: &MediaTypes) {
         self.any |= later.any;
         let mut types = (*self.types).clone();

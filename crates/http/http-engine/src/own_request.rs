@@ -26,9 +26,11 @@ const RESPONSE_BYTES_MAX: u64 = 1024 * 1024;
 /// A request that has no response.
 #[derive(Debug, PartialEq, Eq)]
 pub enum OwnFailure {
+    /// The URI does not begin with a slash, is too long, or is malformed.
     InvalidUri,
     /// The location closes the connection (444), or its response is incomplete.
     Closed,
+    /// The time limit has passed.
     TimedOut,
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 /// The address of a feature's socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnSocket {
+    /// IP address and port; the unspecified address if [`OwnSocket::any_address`].
     pub address: SocketAddr,
     /// The configuration has the port only: sockets with any address of it suffice.
     pub any_address: bool,
@@ -39,14 +40,19 @@ pub type AnswerDatagram = Arc<dyn Fn(&[u8], &mut Vec<u8>) -> bool + Send + Sync>
 
 /// Datagrams that a feature answers one by one: on a socket of its own or, before a session, on those of the stream area.
 pub struct Datagrams {
+    /// The address.
     pub socket: OwnSocket,
+    /// The address with its socket options, as the process opens it.
     pub spec: ListenSpec,
+    /// Answers the feature's datagrams.
     pub answer: AnswerDatagram,
     /// Answers the others on a socket that no session has.
     pub refuse: AnswerDatagram,
 }
 
 impl Datagrams {
+    /// Describes datagrams at an address. `answer` comes first; `refuse` answers the rest on a socket of the feature's
+    /// own.
     pub fn new(socket: OwnSocket, answer: AnswerDatagram, refuse: AnswerDatagram) -> Datagrams {
         let spec = ListenSpec { datagram: true, ..ListenSpec::new(Address::Ip(socket.address)) };
         Datagrams { socket, spec, answer, refuse }

@@ -11,6 +11,7 @@ use std::ops::Deref;
 pub enum BadPath {
     /// `%` without two hexadecimal digits.
     Escape,
+    /// NUL, or `%00`.
     Nul,
     /// `..` above the root.
     AboveRoot,
@@ -83,6 +84,7 @@ impl CanonicalPath {
     pub fn join(&self, name: &[u8]) -> Result<CanonicalPath, BadPath> {
         CanonicalPath::made([&self.0, name].concat())
     }
+    /// Removes the path and keeps the buffer.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -119,6 +121,8 @@ impl FilePath {
     pub fn below(folder: Vec<u8>, path: &[u8]) -> Result<FilePath, BadPath> {
         FilePath::of(folder, &CanonicalPath::made(path.to_vec())?)
     }
+    /// Path of a canonical path in a folder; the slash between must be part of either, otherwise fails with
+    /// [`BadPath::AboveRoot`].
     #[inline]
     pub fn of(mut folder: Vec<u8>, path: &CanonicalPath) -> Result<FilePath, BadPath> {
         if !matches!(path.first(), None | Some(b'/')) && !folder.ends_with(b"/") {
@@ -157,22 +161,27 @@ impl FilePath {
         folder.push(b'/');
         FilePath::below(folder, name)
     }
+    /// Appends a name to the path, without a slash in between; fails as [`FilePath::below`].
     pub fn join(&self, name: &[u8]) -> Result<FilePath, BadPath> {
         FilePath::below(self.0.clone(), name)
     }
+    /// Returns the path without its last `rest` bytes and without a slash at the end; `None` if the path is shorter.
     pub fn before(&self, rest: usize) -> Option<FilePath> {
         let folder = self.0.len().checked_sub(rest).and_then(|at| self.0.get(..at))?;
         Some(FilePath(folder.strip_suffix(b"/").unwrap_or(folder).to_vec()))
     }
+    /// Tells whether a path, once its dot segments are resolved, is this folder or is below it.
     pub fn holds(&self, path: &[u8]) -> bool {
         let Ok(path) = CanonicalPath::made(path.to_vec()) else { return false };
         path.strip_prefix(self.0.strip_suffix(b"/").unwrap_or(&self.0))
             .is_some_and(|rest| matches!(rest, [] | [b'/', ..]))
     }
+    /// Returns the path without a slash at its end.
     #[must_use]
     pub fn without_slash(&self) -> FilePath {
         FilePath(self.0.strip_suffix(b"/").unwrap_or(&self.0).to_vec())
     }
+    /// Returns the path's bytes, for a system call or for use of the buffer.
     #[inline]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -316,6 +325,7 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(CanonicalPath, Vec<u8>), BadPath> {
 
 pub use session_engine::names::parse_host as host;
 
+/// Views bytes as a path of the file system.
 pub fn bytes_path(bytes: &[u8]) -> &std::path::Path {
     use std::os::unix::ffi::OsStrExt;
     std::path::Path::new(std::ffi::OsStr::from_bytes(bytes))

@@ -12,15 +12,22 @@ use net::listen::ListenSpec;
 use std::any::Any;
 use std::sync::Arc;
 
+/// The plan of the http area. Immutable once built: requests in flight keep their plan over a reload.
 pub struct HttpPlan {
     /// Unique among the plans of a process; never 0.
     pub generation: u32,
+    /// Listeners, one for each address and kind (streams or datagrams).
     pub listeners: Vec<Listener>,
+    /// Servers; [`Listener::default_server`] and the names of a listener are indices into it.
     pub servers: Vec<Server>,
+    /// Locations of all servers, `if` blocks and server levels included. Other parts of the plan refer to them by
+    /// index.
     pub locations: Vec<Location>,
+    /// Variables by the index of their `VarId`.
     pub variables: Vec<Variable>,
     /// Some variable reads a field of a response, ours or an upstream server's.
     pub asks_for_fields: bool,
+    /// Names of the variables, for lookups at run time.
     pub names: crate::area::HttpNames,
     /// Some template refers to captures of the last match (`$1`).
     pub groups_used: bool,
@@ -30,11 +37,15 @@ pub struct HttpPlan {
     pub servers_counted: bool,
     /// `tidegate_cache`: its size in bytes, and `recheck` in milliseconds.
     pub cache_bytes: u64,
+    /// Milliseconds after which a cached entry is compared with its file without an event.
     pub cache_recheck: u64,
     /// Connections to servers use foreign source addresses: workers need the capability for it.
     pub transparent: bool,
+    /// Functions that write the buffered log lines of the calling thread.
     pub flushers: Vec<fn()>,
+    /// Values of features for the http block, found by type with [`HttpPlan::ext`].
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
+    /// Work of the control thread while the plan serves.
     pub background: Vec<Arc<dyn Background<HttpPlan>>>,
     /// Folders to be created before the first request, owned by the workers' account.
     pub folders: Vec<Folder>,
@@ -44,8 +55,10 @@ pub struct HttpPlan {
     pub datagrams: Vec<Datagrams>,
 }
 
+/// A folder that the master creates for the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
+    /// The folder, absolute.
     pub path: std::path::PathBuf,
     /// Failure to create the folder prevents the start. Other folders are created again on use.
     pub needed: bool,
@@ -56,7 +69,9 @@ pub struct Folder {
 /// A file that the master creates, readable by its own account alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NewFile {
+    /// The file, absolute.
     pub path: std::path::PathBuf,
+    /// Its content.
     pub content: Vec<u8>,
 }
 
@@ -71,6 +86,7 @@ impl std::fmt::Debug for HttpPlan {
 }
 
 impl HttpPlan {
+    /// Returns the addresses that the process must open.
     pub fn specs(&self) -> impl Iterator<Item = &ListenSpec> {
         self.listeners.iter().map(|l| &l.spec)
     }
@@ -87,9 +103,11 @@ impl HttpPlan {
         };
         self.listeners.get(listener.index_in(self.generation, find)?)
     }
+    /// Returns the settings of a listener's default server, which apply before the server of a request is known.
     pub fn default_conf(&self, listener: &Listener) -> Option<Arc<Core>> {
         self.locations.get(self.servers.get(listener.default_server)?.location).map(|location| location.core.clone())
     }
+    /// Returns a location. Panics if the index is of another plan.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -98,6 +116,7 @@ impl HttpPlan {
     pub fn loc(&self, index: usize) -> &Location {
         &self.locations[index]
     }
+    /// Returns a server. Panics if the index is of another plan.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -106,17 +125,22 @@ impl HttpPlan {
     pub fn srv(&self, index: usize) -> &Server {
         &self.servers[index]
     }
+    /// Returns the first value of a type that a feature has kept.
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.exts().next()
     }
+    /// Returns all values of a type that features have kept, in the order of their planning.
     pub fn exts<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
         self.extensions.iter().filter_map(|t| t.downcast_ref())
     }
 }
 
+/// An address on which servers listen, with the options of all its `listen` lines.
 #[derive(Debug)]
 pub struct Listener {
+    /// The address and its socket options.
     pub spec: ListenSpec,
+    /// Connections begin with a PROXY protocol header.
     pub proxy_protocol: bool,
     /// `listen ... ssl`: connections start with a handshake.
     pub ssl: bool,
@@ -126,16 +150,22 @@ pub struct Listener {
     pub http2_listen: bool,
     /// `listen ... quic`: HTTP/3 over datagrams. `ssl` is true, too.
     pub quic: bool,
+    /// Index of the server for hosts that no name fits, and for handshakes without a name.
     pub default_server: usize,
+    /// The names of the address's servers.
     pub names: HttpServerNames,
 }
 
+/// Settings of HTTP/2 of a server (nginx: `ngx_http_v2_srv_conf_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Http2 {
+    /// `http2 on`.
     pub on: bool,
+    /// `http2_max_concurrent_streams`.
     pub streams_max: u32,
     /// Bytes of a body that a client may send before it is read (`http2_body_preread_size`).
     pub preread_bytes: u32,
+    /// WebSockets over HTTP/2 are offered (RFC 8441).
     pub websockets: bool,
     /// HTTP/1.1 requests may upgrade (`http2_upgrade`).
     pub upgrade: bool,
@@ -150,24 +180,32 @@ impl Default for Http2 {
 /// `quic_congestion_control`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
+    /// CUBIC (RFC 9438).
     Cubic,
+    /// BBR.
     Bbr,
+    /// New Reno (RFC 9002).
     NewReno,
 }
 
 /// nginx: `ngx_http_v3_srv_conf_t`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Http3 {
+    /// `http3`.
     pub on: bool,
     /// `http3_hq`
     pub hq: bool,
+    /// `http3_max_concurrent_streams`.
     pub streams_max: u32,
     /// `http3_stream_buffer_size`, in bytes.
     pub stream_buffer: u32,
+    /// `quic_retry`: validates the client's address with a Retry packet.
     pub retry: bool,
     /// `quic_active_connection_id_limit`
     pub active_ids: u64,
+    /// `quic_gso`: sends batches of datagrams with one system call, cut by the kernel.
     pub gso: bool,
+    /// `quic_congestion_control`.
     pub congestion: Congestion,
     /// Content of the `quic_host_key` file; `None`: a key generated by this process.
     pub host_key: Option<Arc<[u8]>>,
@@ -189,66 +227,95 @@ impl Default for Http3 {
     }
 }
 
+/// A virtual server.
 pub struct Server {
     /// The first name, for `$server_name`, redirects and log lines.
     pub name: Vec<u8>,
+    /// Index of the location with the settings of the server's own level.
     pub location: usize,
+    /// The server's locations.
     pub tree: Tree,
+    /// Limits of a request head, from the server's buffers.
     pub limits: wire_h1::HeadLimits,
     /// Treats CONNECT like other methods (`tunnel_pass`).
     pub allow_connect: bool,
+    /// Settings of HTTP/2.
     pub http2: Http2,
+    /// Settings of HTTP/3.
     pub http3: Http3,
     /// Response to TLS handshakes; `None`: without a certificate; the default server's is used.
     pub tls: Option<Arc<crate::area::ServerTls>>,
+    /// Handlers of [`Phase::ServerRewrite`](crate::order::Phase), in their order.
     pub rewrite: Vec<Arc<dyn Handler>>,
+    /// Zone of metrics (`status_zone`).
     pub zone: Option<metrics::MetricZone<metrics::server_zone::Of>>,
 }
 
 /// Settings and handlers of a location, an `if` block or a server's own level.
 pub struct Location {
+    /// Name as in nginx's messages. An `if` or `limit_except` block has that of its location.
     pub name: Vec<u8>,
+    /// Place of the block in the configuration.
     pub at: conf_schema::At,
     /// Orders of the handlers, sorted: within a phase, in the order of the phase's list.
     pub orders: Vec<HandlerOrder>,
+    /// Name and place of the directive that set `content`.
     pub answered_by: Option<(&'static str, conf_schema::At)>,
+    /// Settings of the core module.
     pub core: Arc<Core>,
     /// The name is a regular expression: `alias` replaces the whole URI.
     pub regex: bool,
+    /// A named location (`@name`).
     pub named: bool,
+    /// `http2_chunk_size`: bytes of a DATA frame at most.
     pub http2_chunk: usize,
+    /// The name must match exactly (`=`).
     pub exact: bool,
+    /// Only internal redirects and subrequests may enter (`internal`).
     pub internal: bool,
     /// Applies `.htaccess` files, and serves no name that begins with `.ht`.
     pub ht_names_hidden: bool,
     /// Judges files before they are opened.
     pub file_guard: Option<Arc<dyn crate::handler::FileGuard>>,
+    /// Index of the server.
     pub server: usize,
     /// Redirects `/name` to `/name/` (a proxy's location whose name ends with a slash).
     pub auto_redirect: bool,
     /// Passes requests on (`proxy_pass`), as do its `if` blocks.
     pub passes: bool,
+    /// The location has `tunnel_pass`.
     pub connect: bool,
+    /// Locations inside this one.
     pub inner: Tree,
+    /// The restriction of methods, if there is one.
     pub limit_except: Option<LimitExcept>,
+    /// Charset of responses (`charset`).
     pub charset: crate::area::HttpTemplate,
     /// Leaves out the first handler of `rewrite`, which starts traces, for requests that are not sampled.
     pub sampler: Option<Arc<LateSampler>>,
+    /// Handlers of [`Phase::Rewrite`](crate::order::Phase), in their order.
     pub rewrite: Vec<Arc<dyn Handler>>,
+    /// Handlers of [`Phase::Preaccess`](crate::order::Phase), in their order.
     pub preaccess: Vec<Arc<dyn Handler>>,
+    /// Handlers of [`Phase::Access`](crate::order::Phase), in their order.
     pub access: Vec<Arc<dyn Handler>>,
-    pub precontent: Vec<Arc<dyn Handler>>,
+    pub(crate) precontent: Vec<Arc<dyn Handler>>,
     /// The content handler (apart from `return`), or the chain of handlers that look up files.
     pub content: Option<Arc<dyn Handler>>,
-    pub content_chain: Vec<Arc<dyn Handler>>,
+    pub(crate) content_chain: Vec<Arc<dyn Handler>>,
     /// Handlers during planning; empty in a finished plan.
     pub drafts: Vec<(HandlerOrder, Arc<dyn Handler>)>,
+    /// Filters of responses, in their order.
     pub filters: Vec<(FilterOrder, Arc<dyn Filter>)>,
+    /// Transforms the handler's response before all filters.
     pub transform: Option<Arc<dyn Transform>>,
     /// Transforms the output of the filters up to `FilterOrder::Sub`.
     pub late_transform: Option<Arc<dyn Transform>>,
+    /// Loggers of requests that end in this location.
     pub loggers: Vec<Arc<dyn Logger>>,
+    /// Zone of metrics (`status_zone` of the location).
     pub zone: Option<metrics::MetricZone<metrics::location_zone::Of>>,
+    /// Values of features for this block, found by type with [`Location::ext`].
     pub extensions: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
@@ -281,9 +348,11 @@ impl Location {
             usize::from(self.zone.is_some()) << 32 | self.http2_chunk,
         ]
     }
+    /// Returns the first value of a type that a feature has kept.
     pub fn ext<T: 'static + Send + Sync>(&self) -> Option<&T> {
         self.all().next()
     }
+    /// Returns all values of a type that features have kept, in the order of their planning.
     pub fn all<T: 'static + Send + Sync>(&self) -> impl Iterator<Item = &T> {
         self.extensions.iter().filter_map(|t| t.downcast_ref())
     }
@@ -294,16 +363,23 @@ impl Location {
 pub struct LimitExcept {
     /// Bits of the methods that are *not* limited.
     pub allowed: u32,
+    /// Index of the location for the other methods.
     pub location: usize,
 }
 
+/// The core module's settings of a block, with values derived from them. Blocks without settings of their own share it.
 pub struct Core {
+    /// The settings as configured and inherited.
     pub conf: CoreConf,
+    /// `root` or `alias`, whichever applies.
     pub root: crate::values::Root,
     /// The `Server` name, for the footer of error pages.
     pub signature: Vec<u8>,
+    /// `types`, or nginx's default ones.
     pub types: crate::values::Types,
+    /// `default_type`.
     pub default_type: Arc<[u8]>,
+    /// The error log.
     pub error_log: Arc<observe::ErrorLog>,
     /// `limit_rate` or `limit_rate_after` is set: the body is sent in pieces.
     pub rate_limited: bool,

@@ -1,6 +1,7 @@
 //! Protocol options of an address's `listen` lines: their union applies; differing lines warn (nginx:
 //! `ngx_http_add_addresses`).
 
+/// Options of an address's `listen` lines so far.
 #[derive(Debug, Default)]
 pub struct Protocols {
     /// Options of all lines so far.
@@ -13,8 +14,10 @@ pub struct Protocols {
     any: bool,
 }
 
-pub const PROXY_PROTOCOL: u8 = 1;
+pub(crate) const PROXY_PROTOCOL: u8 = 1;
+/// `ssl` as a bit of a line's options.
 pub const SSL: u8 = 2;
+/// `http2` as a bit of a line's options.
 pub const HTTP2: u8 = 4;
 
 impl Protocols {

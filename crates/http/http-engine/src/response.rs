@@ -6,18 +6,23 @@ use std::fs::File;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Bytes of a field's name or value, with cheap copies where possible.
 #[derive(Clone, Debug)]
 pub enum Str {
+    /// A constant.
     Static(&'static [u8]),
+    /// A text that is shared by requests, such as one of the plan.
     Shared(Arc<[u8]>),
     /// A range of a shared text: see [`OutHead::take_text`].
     Part(Rc<Vec<u8>>, Span),
+    /// A text of its own.
     Owned(Vec<u8>),
 }
 
 const _: () = assert!(size_of::<Str>() == size_of::<Vec<u8>>(), "a head has dozens of them");
 
 impl Str {
+    /// Returns the bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -27,6 +32,7 @@ impl Str {
             Str::Owned(s) => s,
         }
     }
+    /// Tells whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         match self {
@@ -69,21 +75,31 @@ impl From<&'static str> for Str {
     }
 }
 
+/// A field of the response.
 #[derive(Clone, Debug)]
 pub struct OutField {
+    /// Name in the case in which it is sent.
     pub name: Str,
+    /// Value without line ends.
     pub value: Str,
 }
 
 /// Slots of [`OutHead`] that are written among other fields, in the order of being set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadSlot {
+    /// [`OutHead::location`].
     Location,
+    /// [`OutHead::server`].
     Server,
+    /// [`OutHead::date`].
     Date,
+    /// [`OutHead::last_modified`], or its text.
     LastModified,
+    /// [`OutHead::etag`].
     Etag,
+    /// [`OutHead::content_encoding`].
     ContentEncoding,
+    /// `Accept-Ranges`, generated.
     AcceptRanges,
 }
 
@@ -141,43 +157,55 @@ pub fn charset_of(content_type: &[u8]) -> Option<&[u8]> {
 /// nginx: `r->headers_out`.
 #[derive(Debug, Default)]
 pub struct OutHead {
+    /// Status code.
     pub status: u16,
     /// Replaces the standard reason phrase: code and phrase ("200 Fine") of an upstream response.
     pub status_line: Option<Str>,
+    /// `Content-Type` without the charset; empty: not sent.
     pub content_type: Str,
     /// Appended as `; charset=...`.
     pub charset: Str,
     /// Charset to convert to, regardless of the location (`X-Accel-Charset`).
     pub wanted_charset: Str,
+    /// Length of the body in bytes, sent as `Content-Length`; `None`: unknown.
     pub content_length: Option<u64>,
     /// An upstream server did not declare the body's length, so that the client is not told either, even if the body is
     /// in memory.
     pub undeclared_length: bool,
+    /// `Last-Modified` in seconds since 1970.
     pub last_modified: Option<i64>,
     /// `Last-Modified` in an upstream server's words, passed unchanged.
     pub last_modified_text: Str,
     /// With quotes, and with `W/` if weak.
     pub etag: Str,
+    /// `Location`; a path becomes an absolute URL when the head is written (`absolute_redirect`).
     pub location: Str,
     /// Replace the generated fields unless empty.
     pub server: Str,
+    /// `Date` in place of the generated one, unless empty.
     pub date: Str,
     /// Suppress the generated fields.
     pub no_server: bool,
+    /// Suppresses the generated `Date`.
     pub no_date: bool,
+    /// Byte ranges may be applied to the body, by the range filter.
     pub ranges_allowed: bool,
     /// Only a single range per response.
     pub single_range: bool,
     /// Explicit decision about `Accept-Ranges` (`None`: derived from `ranges_allowed`).
     pub accept_ranges: Option<bool>,
+    /// `Content-Encoding` of the body; empty: none.
     pub content_encoding: Str,
     /// `Expires` comes from `add_header` only: `gzip_proxied` ignores it, as in nginx.
     pub expires_added: bool,
+    /// Adds `Vary: Accept-Encoding`.
     pub vary_encoding: bool,
     /// Upstream field lines sent unchanged before `fields`, if no filter or variable reads fields
     /// ([`crate::HttpPlan::asks_for_fields`]).
     pub lines: Vec<u8>,
+    /// All fields without a member of their own, in the order in which they are sent.
     pub fields: Vec<OutField>,
+    /// Trailers: fields behind the body.
     pub trailers: Vec<OutField>,
     places: Places,
     /// Names of slots that an upstream server spells in another case: Go, for example, writes `Etag`.
@@ -190,6 +218,7 @@ pub struct OutHead {
 const TEXT_BYTES_KEPT: usize = 16 * 1024;
 
 impl OutHead {
+    /// Resets the head and keeps its buffers.
     pub fn clear(&mut self) {
         self.fields.clear();
         self.lines.clear();
@@ -231,6 +260,7 @@ impl OutHead {
         }
         self.text.clone()
     }
+    /// Appends a field, even if there are others of its name.
     pub fn add(&mut self, name: impl Into<Str>, value: impl Into<Str>) {
         self.settle();
         self.fields.push(OutField { name: name.into(), value: value.into() });
@@ -264,6 +294,7 @@ impl OutHead {
             self.spelled.push((slot, name));
         }
     }
+    /// Returns the name of a slot as an upstream server spells it; `None`: as usual.
     #[inline]
     pub fn spelling(&self, slot: HeadSlot) -> Option<&[u8]> {
         self.spelled.iter().find(|(one, _)| *one == slot).map(|(_, name)| name.bytes())
@@ -296,9 +327,11 @@ impl OutHead {
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields.iter().find(|f| f.name.bytes().eq_ignore_ascii_case(name)).map(|f| f.value.bytes())
     }
+    /// Removes all fields of a name from the list, in any case of letters.
     pub fn remove(&mut self, name: &[u8]) {
         self.fields.retain(|f| !f.name.bytes().eq_ignore_ascii_case(name));
     }
+    /// Sets a field: replaces the first one of its name, removes the others, or appends one.
     pub fn replace(&mut self, name: &'static str, value: impl Into<Str>) {
         let mut value = Some(value.into());
         self.fields.retain_mut(|field| {
@@ -332,34 +365,47 @@ impl OutHead {
     }
 }
 
+/// An open file with its facts at the time of its lookup.
 #[derive(Debug)]
 pub struct OpenFile {
     /// Caches share the file among threads.
     pub file: Arc<File>,
+    /// Size in bytes.
     pub size: u64,
+    /// Modification time in seconds since 1970.
     pub modified: i64,
+    /// Number of the file in its file system.
     pub inode: u64,
+    /// Number of the file system.
     pub device: u64,
     /// The whole file, if this thread's cache holds it. Readers use it; the kernel sends long parts from its own cache.
     pub content: Option<Bytes>,
 }
 
+/// A range of a file.
 #[derive(Clone, Debug)]
 pub struct FilePart {
+    /// The file.
     pub file: Rc<OpenFile>,
+    /// Offset of the first byte.
     pub start: u64,
+    /// Number of bytes.
     pub length: u64,
 }
 
+/// A piece of a body.
 #[derive(Clone, Debug)]
 pub enum Piece {
+    /// Bytes in memory.
     Bytes(Bytes),
+    /// A range of a file.
     File(FilePart),
     /// Flushes the pieces so far; more will come only after a while.
     Flush,
 }
 
 impl Piece {
+    /// Returns the number of bytes.
     pub fn len(&self) -> u64 {
         match self {
             Piece::Bytes(b) => b.len() as u64,
@@ -367,6 +413,7 @@ impl Piece {
             Piece::Flush => 0,
         }
     }
+    /// Tells whether the piece has no bytes ([`Piece::Flush`] has none).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -400,6 +447,7 @@ impl FilePart {
 }
 
 impl Piece {
+    /// Returns the bytes; reads a file's part from the disk. Fails with `UnexpectedEof` on a truncated file.
     pub fn into_bytes(self) -> std::io::Result<Bytes> {
         match self {
             Piece::Bytes(bytes) => Ok(bytes),

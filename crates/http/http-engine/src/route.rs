@@ -9,10 +9,14 @@ use crate::trace::StepKind;
 use crate::tree::{Match, RegexLocation, Tree};
 use session_engine::regex::MatchFailed;
 
+/// The result of the search for a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
+    /// No location matches: the settings of the server's own level apply.
     Server,
+    /// The location of this index.
     Location(usize),
+    /// The location `/name/` of this index, to which `/name` is redirected.
     Slash(usize),
 }
 

@@ -12,7 +12,9 @@ pub struct RouteMatches(pub(crate) Vec<Arc<[RouteLine]>>);
 /// `header X-Env prod;`
 #[derive(Debug)]
 pub(crate) struct RouteLine {
+    /// The tested value.
     pub source: RouteSource,
+    /// The condition on it.
     pub test: RouteTest,
     /// As written, for `explain`.
     pub text: String,

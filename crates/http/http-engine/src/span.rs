@@ -13,6 +13,7 @@ pub const TRIES_MAX: usize = 100;
 /// The trace context of a request.
 #[derive(Clone, Debug, Default)]
 pub enum TraceContext {
+    /// Not looked at yet: no directive has asked for the context.
     #[default]
     Unknown,
     /// Without a parent, and not sampled: most requests of a server that samples some.
@@ -34,7 +35,9 @@ pub struct UnsampledTrace {
 /// The ids of a request's trace and of its span, as in `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
+    /// The trace's id.
     pub trace: [u8; 16],
+    /// The span's id.
     pub span: [u8; 8],
 }
 
@@ -66,7 +69,7 @@ impl TraceContext {
             TraceContext::Unknown | TraceContext::Unsampled(_) | TraceContext::Ids(_) => None,
         }
     }
-    pub fn is_sampled(&self) -> bool {
+    pub(crate) fn is_sampled(&self) -> bool {
         self.span().is_some_and(|span| span.sampled.get())
     }
 }
@@ -74,11 +77,15 @@ impl TraceContext {
 /// The span of a main request that is sampled or has a parent; shared with its subrequests.
 #[derive(Debug)]
 pub struct RequestSpan {
+    /// Ids of the trace and of this span.
     pub ids: TraceIds,
+    /// Id of the parent's span; `None`: the trace begins here.
     pub parent_id: Option<[u8; 8]>,
+    /// The parent is sampled.
     pub parent_sampled: bool,
     /// `tracestate` of the parent.
     pub state: Box<[u8]>,
+    /// The span is exported.
     pub sampled: Cell<bool>,
     /// Tries of servers become spans.
     pub tries: Cell<bool>,
@@ -92,15 +99,21 @@ pub struct RequestSpan {
 /// A try of a server. Times are those of the process's clock.
 #[derive(Clone, Debug)]
 pub struct TrySpan {
+    /// Id of the try's span, drawn by chance.
     pub id: u64,
+    /// The server's address.
     pub address: Arc<str>,
+    /// Scheme of the server's URL.
     pub scheme: &'static str,
     /// 0 without a response.
     pub status: u16,
+    /// Begin of the try.
     pub started: Instant,
+    /// End of the try.
     pub ended: Instant,
     /// Index among the tries of its request.
     pub index: usize,
+    /// Method sent to the server.
     pub method: Box<str>,
     /// Path of the subrequest, if one made the try.
     pub subrequest: Option<Box<str>>,

@@ -1,4 +1,7 @@
-//! Built-in pages, `error_page`, and checks of the client's browser (nginx: `ngx_http_special_response.c`).
+//! Responses to errors, and the way from a path to its file.
+//! Errors: built-in pages, `error_page`, and checks of the client's browser (nginx: `ngx_http_special_response.c`).
+//! Files: [`map_path`] maps the request's path by `root` and `alias`; [`look`], [`kind`] and [`probe`] look files up
+//! under `disable_symlinks`, and [`look`] and [`admits`] ask the location's guard.
 
 use crate::core_table::SymlinkMode;
 use crate::handler::{Flow, ResponseBody};
@@ -109,7 +112,7 @@ pub fn respond_status(r: &mut Request, status: u16) -> Flow {
     builtin(r, status)
 }
 
-pub fn last_resort(r: &mut Request) -> Flow {
+pub(crate) fn last_resort(r: &mut Request) -> Flow {
     r.progress.error_page = true;
     r.incoming.expect_tested = true;
     r.reply.keep_alive = false;
@@ -275,7 +278,7 @@ pub fn is_msie6(r: &Request) -> bool {
     }
 }
 
-pub fn keepalive_disabled(r: &Request) -> bool {
+pub(crate) fn keepalive_disabled(r: &Request) -> bool {
     let disabled = r.loc().core.conf.keepalive_disable;
     if disabled.0 <= KeepaliveDisable::NONE.0 {
         return false;
@@ -362,7 +365,8 @@ pub fn probe_path(r: &mut Request, path: &[u8]) -> std::io::Result<(crate::files
     }
 }
 
-/// Kind of a file that a handler tests and does not read. Fails as [`look_up`], but not for unreadable files.
+/// Kind of a file that a handler tests and does not read. Fails with EACCES for `.ht` names where `.htaccess` applies,
+/// and for paths that name no file; unreadable files have a kind, too. Does not ask the location's guard.
 pub fn file_kind(r: &mut Request, path: &FilePath) -> std::io::Result<crate::files::FileKind> {
     visible(r, path)?;
     probe_path(r, path).map(|(kind, _)| kind)

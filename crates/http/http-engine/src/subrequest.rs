@@ -33,10 +33,13 @@ pub const MADE_MAX: u32 = 64_000;
 pub struct TooMany;
 
 impl Request {
+    /// Tells whether the request is a subrequest.
     #[inline]
     pub fn is_subrequest(&self) -> bool {
         self.family.sub.is_some()
     }
+    /// Returns the effective method as text, such as `GET`; for a method that Tidegate does not know, as the client
+    /// sent it.
     pub fn method_name(&self) -> &[u8] {
         match &self.family.sub {
             Some(_) if self.target.method == Method::Get => b"GET",
@@ -51,6 +54,7 @@ impl Request {
     pub fn main_charset(&self) -> Option<&[u8]> {
         self.family.sub.as_ref().map(|sub| sub.main_charset.bytes())
     }
+    /// Returns the main request's method as text (`$request_method`).
     pub fn main_method_name(&self) -> &[u8] {
         match &self.family.sub {
             Some(sub) => &sub.main_method,
@@ -64,6 +68,7 @@ impl Request {
             common.extensions.push(thing);
         });
     }
+    /// Returns the value of a type that a request of the tree has shared.
     pub fn shared<T: 'static>(&self) -> Option<Rc<T>> {
         let find = |extensions: &[Rc<dyn Any>]| extensions.iter().find_map(|t| t.clone().downcast::<T>().ok());
         match &self.family.tree {
@@ -111,6 +116,7 @@ impl Request {
         child.target.captures = self.target.captures.clone();
         Ok(child)
     }
+    /// Makes a subrequest ignore the client's body, even if the main request has read it.
     pub fn leave_body(&mut self) {
         self.incoming.body_bytes = None;
         if let Some(sub) = &mut self.family.sub {
@@ -183,10 +189,12 @@ impl Request {
         child.head.method = Method::Get;
         Ok(child)
     }
+    /// Tells whether subrequests of [`background`] are running, for which log line and connection wait.
     #[inline]
     pub fn has_background(&self) -> bool {
         self.family.tree.as_ref().is_some_and(|tree| tree.background.get() > 0)
     }
+    /// Ready once no subrequest of [`background`] runs. One waiter at a time.
     pub fn poll_background(&self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(tree) = self.family.tree.as_ref().filter(|tree| tree.background.get() > 0) {
             tree.waiting.replace(Some(cx.waker().clone()));
@@ -223,8 +231,10 @@ pub fn log_subrequest(mut child: Box<Request>) {
     }
 }
 
+/// A subrequest without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
+    /// The connection must be closed: status 444, or the client has left.
     Close,
     /// The response is incomplete, or longer than `subrequest_output_buffer_size`.
     Broken,
@@ -261,6 +271,7 @@ pub async fn in_memory(child: Box<Request>) -> Result<(Box<Request>, Vec<u8>), N
     }
 }
 
+/// Runs a subrequest in a task and discards its response. It goes on when the client disconnects.
 pub fn run_background(mut child: Box<Request>) {
     // Continues when the client disconnects.
     child.incoming.watch = None;
@@ -279,6 +290,8 @@ pub fn run_background(mut child: Box<Request>) {
     });
 }
 
+/// A subrequest whose body becomes a part of another body. Begins at once or at the first poll; logged when its body
+/// ends.
 pub struct BodyStream {
     state: StreamState,
     /// Text and media type that replace an error or an empty response.

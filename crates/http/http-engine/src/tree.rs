@@ -6,6 +6,7 @@ use crate::values::{LocationKind, PrefixRule};
 use hashbrown::HashMap;
 use std::sync::Arc;
 
+/// The locations of a block by name. [`Tree::add`] all, then [`Tree::finish`], then search.
 #[derive(Default)]
 pub struct Tree {
     exact: HashMap<Vec<u8>, usize>,
@@ -23,8 +24,11 @@ pub struct Tree {
 }
 
 pub(crate) struct RegexLocation {
+    /// The regular expression.
     pub pattern: Arc<HttpPattern>,
+    /// Index of the location.
     pub location: usize,
+    /// Its `route_match`, if any.
     pub conditions: Option<RouteMatches>,
 }
 
@@ -124,8 +128,11 @@ fn name_bit(name: &[u8]) -> u64 {
 
 /// Without regular expressions.
 pub enum Match {
+    /// No location.
     Nothing,
+    /// A location that ends the search: one with an exact name.
     Final(usize),
+    /// The location of the longest prefix, unless a regular expression replaces it.
     Prefix(usize),
     /// `/name`, where a location `/name/` redirects to itself.
     Slash(usize),
@@ -188,6 +195,7 @@ impl Tree {
             conditional.prefixes.finish();
         }
     }
+    /// Tells whether the block has no locations but named ones.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty()
             && self.prefixes.0.is_empty()
@@ -195,6 +203,7 @@ impl Tree {
             && self.predicates.is_empty()
             && self.conditional.is_none()
     }
+    /// Returns the index of a named location. `name` begins with `@`.
     pub fn named(&self, name: &[u8]) -> Option<usize> {
         self.named.get(name).copied()
     }

@@ -3,9 +3,11 @@
 use crate::span::TrySpan;
 use std::any::Any;
 
+/// Facts that a proxying feature keeps about the request's servers, for variables and log lines.
 pub trait UpstreamFacts: Any {
     /// Resets the facts, keeping their buffers.
     fn reset(&mut self);
+    /// Returns the ended tries, to become spans.
     fn tries(&self) -> Vec<TrySpan>;
 }
 
@@ -18,11 +20,13 @@ pub struct UpstreamSlot {
 }
 
 impl UpstreamSlot {
+    /// Returns the current request's facts; `None`: there are none, or they are of another type.
     #[inline]
     pub fn get<T: UpstreamFacts>(&self) -> Option<&T> {
         let facts: &dyn Any = self.facts.as_deref().filter(|_| self.is_set)?;
         facts.downcast_ref()
     }
+    /// Returns the current request's facts to be changed; `None` as for [`UpstreamSlot::get`].
     #[inline]
     pub fn get_mut<T: UpstreamFacts>(&mut self) -> Option<&mut T> {
         let facts: &mut dyn Any = self.facts.as_deref_mut().filter(|_| self.is_set)?;
@@ -37,13 +41,16 @@ impl UpstreamSlot {
         }
         self.get_mut().map(|facts| (facts, begins))
     }
+    /// Replaces the facts.
     pub fn set<T: UpstreamFacts>(&mut self, facts: T) {
         self.facts = Some(Box::new(facts));
         self.is_set = true;
     }
+    /// Returns the ended tries of the current request's facts.
     pub fn tries(&self) -> Vec<TrySpan> {
         self.facts.as_deref().filter(|_| self.is_set).map(UpstreamFacts::tries).unwrap_or_default()
     }
+    /// Ends the facts of this request, and keeps their memory for the next.
     #[inline]
     pub fn reset(&mut self) {
         if std::mem::take(&mut self.is_set)

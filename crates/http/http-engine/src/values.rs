@@ -13,24 +13,31 @@ conf_schema::words! {
     pub enum ServerTokens { On = "on", Off = "off", Build = "build" }
 }
 conf_schema::words! {
+    /// `satisfy`: all access checks must admit a request, or any.
     pub enum Satisfy { All = "all", Any = "any" }
 }
 conf_schema::words! {
+    /// `if_modified_since`: `off` ignores the field, `exact` asks for equal times, `before` for a file that is not
+    /// newer.
     pub enum IfModifiedSince { Off = "off", Exact = "exact", Before = "before" }
 }
 conf_schema::words! {
+    /// `lingering_close`.
     pub enum LingeringClose { Off = "off", On = "on", Always = "always" }
 }
 conf_schema::words! {
+    /// `client_body_in_file_only`; `clean` removes the file after the request.
     pub enum BodyInFile { Off = "off", On = "on", Clean = "clean" }
 }
 conf_schema::word_set! {
+    /// `keepalive_disable`: a set of browsers.
     pub struct KeepaliveDisable { NONE = 1 "none", MSIE6 = 2 "msie6", SAFARI = 4 "safari" }
 }
 
 /// Name in the `Server` field and in the footer of error pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity {
+    /// The name alone, without a version.
     pub name: Vec<u8>,
     /// With `server_tokens on`: name and version.
     pub full: Vec<u8>,
@@ -58,6 +65,7 @@ impl ValueKind for ServerIdentity {
 /// `keepalive_timeout`: the idle time, and the value of the `Keep-Alive` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepaliveTimeout {
+    /// Maximum idle time in milliseconds.
     pub millis: u64,
     /// Seconds; 0: no field. `None`: the enclosing block's value.
     pub header: Option<u64>,
@@ -81,13 +89,17 @@ impl ValueKind for KeepaliveTimeout {
     }
 }
 
+/// Names of a `server_name` line.
 pub type ServerNameList = session_engine::names::ServerNames<HttpArea>;
+/// One name of a `server_name` line: exact, with a wildcard, or a regular expression.
 pub type ServerName = session_engine::names::ServerName<HttpArea>;
 
+/// Tells whether the directive being parsed stands directly in a named location.
 pub fn in_named_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"@"))
 }
 
+/// Tells whether the directive being parsed stands directly in a location with a regular expression.
 pub fn in_regex_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"~"))
 }
@@ -97,6 +109,7 @@ pub fn in_predicate_location(cx: &Cx) -> bool {
     cx.context == conf_schema::Contexts::location && cx.around.first().is_some_and(|word| word.starts_with(b"$"))
 }
 
+/// How a prefix location matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefixRule {
     /// Of any path that begins so.
@@ -107,11 +120,16 @@ pub enum PrefixRule {
     Elements,
 }
 
+/// Name of a location, with the way it matches.
 #[derive(Clone, Debug)]
 pub enum LocationKind {
+    /// `=`: the path itself.
     Exact(Vec<u8>),
+    /// No modifier, `^~` or `^/`: paths that begin with this.
     Prefix(Vec<u8>, PrefixRule),
+    /// `~` or `~*`: paths that the regular expression matches.
     Regex(Arc<HttpPattern>),
+    /// `@name`: internal redirects to it only.
     Named(Vec<u8>),
     /// A text that begins with a variable, and as written: matches unless its value is empty or `0`.
     Predicate(HttpTemplate, Vec<u8>),
@@ -128,6 +146,7 @@ impl LocationKind {
             LocationKind::Regex(p) => p.text(),
         }
     }
+    /// Parses the arguments of a `location` line. Fails on an unknown modifier or a malformed expression.
     pub fn parse(cx: &mut Cx, d: &Directive) -> Result<LocationKind, Problem> {
         let word = |i: usize| d.args.get(i).map(|w| w.bytes.clone()).unwrap_or_default();
         let mut regex = |text: &[u8], caseless| HttpPattern::new(cx, text, caseless).map(Arc::new);
@@ -175,11 +194,14 @@ impl LocationKind {
 #[derive(Clone, Debug)]
 pub struct ErrorPages(pub Vec<ErrorPage>);
 
+/// The page of one error.
 #[derive(Clone, Debug)]
 pub struct ErrorPage {
+    /// Status that the page is for.
     pub status: u16,
     /// `=code`: status of the response; `Some(0)` for `=` alone: the page's own status.
     pub overwrite: Option<u16>,
+    /// Path, named location (`@name`) or URL.
     pub target: HttpTemplate,
 }
 
@@ -281,21 +303,26 @@ impl ValueKind for Types {
 }
 
 impl Types {
+    /// Returns nginx's default types: html, gif, jpg.
     pub fn builtin() -> Types {
         let pairs: [(&[u8], &[u8]); 3] = [(b"html", b"text/html"), (b"gif", b"image/gif"), (b"jpg", b"image/jpeg")];
         Types(Arc::new(pairs.iter().map(|(k, v)| (k.to_vec(), Arc::from(*v))).collect()))
     }
 }
 
+/// `root` or `alias` of a block.
 #[derive(Clone, Debug)]
 pub struct Root {
+    /// The path, with variables.
     pub path: HttpTemplate,
+    /// `root`, or the part of the URI that `alias` replaces.
     pub alias: Alias,
     /// Base of a path that is relative or empty after evaluation; ends with `/`.
     pub prefix: Arc<[u8]>,
 }
 
 impl Root {
+    /// Appends the folder for a request: the evaluated path, behind [`Root::prefix`] if it is relative.
     pub fn write(&self, r: &mut SessionOf<HttpArea>, out: &mut Vec<u8>) {
         if let Some(path) = self.path.as_literal() {
             return out.extend_from_slice(path);
@@ -337,11 +364,13 @@ pub enum Alias {
     Whole,
 }
 
+/// A number of bytes that may contain variables.
 pub type SizeTemplate = session_engine::template::SizeTemplate<HttpArea>;
 
 /// `aio`: reads from disk in threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Aio {
+    /// No read goes to a thread.
     #[default]
     Off,
     /// Direct reads (`directio`) only.
@@ -399,6 +428,8 @@ impl ValueKind for Directio {
 /// Limits of `generated_body_memory`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
+    /// Limit of one connection.
     pub connection: u64,
+    /// Limit of the process.
     pub process: u64,
 }

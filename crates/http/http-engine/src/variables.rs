@@ -12,6 +12,7 @@ use observe::clock;
 use std::io::Write as _;
 use std::net::SocketAddr;
 
+/// Table of the core module's variables.
 pub static CORE: &[Builtin] = &[
     Builtin::family("arg_", arg, "The argument NAME of the query."),
     Builtin::one("args", args, "The query.").settable(set_args),
@@ -133,6 +134,8 @@ fn arg(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     put_some(out, find_arg(&r.target.args, name.as_bytes()).filter(|_| !name.is_empty()))
 }
 
+/// Returns the value of the first argument of this name that has `=`; names in any case, values undecoded (nginx:
+/// `ngx_http_arg`).
 pub fn find_arg<'a>(args: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     args.split(|c| *c == b'&').find_map(|pair| {
         let (key, value) = pair.split_at_checked(name.len())?;
@@ -213,6 +216,8 @@ fn cookie(r: &mut Request, name: &str, out: &mut Vec<u8>) -> bool {
     put_some(out, found)
 }
 
+/// Returns the value of a cookie in a `Cookie` field, without surrounding blanks; names in any case (nginx:
+/// `ngx_http_parse_multi_header_lines`).
 pub fn find_cookie<'a>(header: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     header.split(|c| *c == b';').find_map(|pair| {
         let pair = pair.trim_ascii_start();

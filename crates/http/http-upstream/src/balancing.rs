@@ -18,6 +18,8 @@ pub struct PeerSelection {
 }
 
 impl PeerSelection {
+    /// Begins the selection for a request in the group, and counts the request for the retry budget. Evaluates binding
+    /// and key once.
     pub fn new(named: &UpstreamRef, r: &mut Request) -> PeerSelection {
         let rules = named.rules.as_deref();
         let bound = ntlm::bound_server(&named.group, r)
@@ -38,9 +40,11 @@ impl PeerSelection {
         PeerSelection { attempts: group.attempts(), key: Vec::new(), bound: None }
     }
 
+    /// Returns the number of servers chosen so far.
     pub fn asked(&self) -> usize {
         self.attempts.asked()
     }
+    /// Returns the number of servers that a request may try, each once.
     pub fn tries(&self) -> usize {
         self.attempts.tries()
     }
@@ -69,6 +73,7 @@ impl PeerSelection {
         group.choose(&choice, &mut self.attempts)
     }
 
+    /// Counts a retry, if `retry_budget` permits one more; logs a refusal. To be called once for each retry.
     pub fn may_retry(&self, group: &Group, r: &Request) -> bool {
         let Some(budget) = &group.extras.budget else { return true };
         let may = budget.retry(clock::now());
@@ -111,6 +116,7 @@ pub fn count_failure(r: &mut Request, active: &mut PeerLease, uri: &[u8]) {
     }
 }
 
+/// Counts a response for `outlier_ejection`, and logs a resulting ejection. `bad`: it is an error.
 pub fn judge_peer(r: &Request, active: &PeerLease, bad: bool) {
     let group = active.group();
     if let Some(out) = group.judge(active.peer(), bad, clock::now()) {

@@ -85,15 +85,19 @@ impl Drop for BodyStore {
 }
 
 impl BodyStore {
+    /// Returns the path of a file that has a name (`client_body_in_file_only`).
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
+    /// Returns the length in bytes.
     pub fn len(&self) -> u64 {
         self.length
     }
+    /// Tells whether the body has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Returns the body, if all of it is in memory.
     pub fn in_memory(&self) -> Option<&[u8]> {
         self.file.is_none().then(|| self.memory.bytes())
     }
@@ -104,6 +108,8 @@ impl BodyStore {
             _ => self.in_memory().map(Bytes::copy_from_slice),
         }
     }
+    /// Reads bytes from an offset on: the rest of a body in memory, up to 32 KB of a file; none at the end. Blocks for
+    /// the disk.
     pub fn read_at(&self, offset: u64) -> io::Result<Vec<u8>> {
         match &self.file {
             None => {
@@ -155,6 +161,7 @@ impl BodyStore {
     }
 }
 
+/// Creates a temporary file without a name, and its folder if it is missing.
 pub fn unlinked_file(folder: &Path) -> io::Result<File> {
     use rustix::fs::{Mode, OFlags};
     match rustix::fs::open(folder, OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR) {
@@ -204,6 +211,7 @@ pub fn named_file(temp: &TempPath) -> io::Result<(File, PathBuf)> {
     }
 }
 
+/// Returns the body that was read for this request; `None` before that, and for subrequests that ignore the body.
 pub fn stored_body(r: &Request) -> Option<Rc<BodyStore>> {
     if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
         return None;
@@ -231,14 +239,17 @@ pub async fn read_body(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
 /// A body in a temporary file, which is deleted with this value unless moved.
 #[derive(Debug)]
 pub struct SpooledBody {
+    /// The file, at its end.
     pub file: File,
     path: Option<PathBuf>,
 }
 
 impl SpooledBody {
+    /// Returns the path of the file; `None` after [`Spooled::moved`].
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
+    /// Keeps the file, which the caller has moved or takes over.
     pub fn moved(mut self) {
         self.path = None;
     }
@@ -354,6 +365,8 @@ pub async fn read_small(r: &mut Request) -> Result<Bytes, u16> {
     read_up_to(r, most).await
 }
 
+/// Reads a body of at most `most` bytes into memory, or returns a stored one. Fails with the response's status: 413 for
+/// a longer body.
 pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     let whole = |store: &BodyStore| store.shared().filter(|bytes| bytes.len() as u64 <= most).ok_or(413_u16);
     if let Some(store) = stored_body(r) {

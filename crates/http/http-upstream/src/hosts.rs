@@ -6,6 +6,8 @@ use http_engine::Request;
 
 pub use session_engine::upstreams::hosts::{NoTarget, bind_host};
 
+/// Finds the group of a host's name, or its addresses by the location's `resolver`. Fails with a log message and the
+/// status.
 pub async fn named_group(
     groups: &HttpGroups,
     r: &mut Request,

@@ -3,6 +3,7 @@
 //! The crate `upstream` has connections, balancing and health, without requests; `http-features` has the directives.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod balancing;

@@ -6,6 +6,7 @@ use http_engine::Request;
 use http_engine::forwarded::{self, TrustedNetwork};
 use std::net::IpAddr;
 
+/// `geoip_proxy` and its siblings: addresses whose `X-Forwarded-For` counts.
 #[derive(Clone, Debug)]
 pub struct Proxies(pub Vec<TrustedNetwork>);
 

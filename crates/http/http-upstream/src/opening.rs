@@ -24,6 +24,7 @@ pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
     }
 }
 
+/// Responds to a file that cannot be opened, with nginx's line: 404, 403 or 500.
 pub fn open_failed(r: &mut Request, path: &[u8], e: &std::io::Error) -> Flow {
     let (level, status) = match e.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG) => (Severity::Error, 404),

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use upstream::ConnectOptions;
 
+/// The requests of a location as health checks send them.
 pub trait Prober: Send + Sync {
+    /// Returns the group; `None`: the location has no group to check.
     fn named(&self) -> Option<UpstreamRef>;
     /// Tells whether servers speak gRPC.
     fn is_grpc(&self) -> bool;
@@ -25,17 +27,23 @@ pub trait Prober: Send + Sync {
     fn options(&self, r: &mut Request) -> ConnectOptions;
     /// TLS requirements for an address; `None`: cleartext. Fails with a log message.
     fn tls(&self, r: &mut Request, address: String) -> Result<Option<UpstreamTlsRequest>, String>;
+    /// Returns the location's timeouts.
     fn timeouts(&self) -> Timeouts;
+    /// Returns the maximum size of a response head in bytes.
     fn head_max(&self) -> usize;
 }
 
 /// For each step without progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
+    /// To connect.
     pub connect: Duration,
+    /// Between two writes.
     pub send: Duration,
+    /// Between two reads.
     pub read: Duration,
 }
 
+/// Keeps a prober among a location's extensions.
 #[derive(Clone)]
 pub struct ProbeBody(pub Arc<dyn Prober>);

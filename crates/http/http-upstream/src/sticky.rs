@@ -6,33 +6,52 @@ use http_engine::{HttpTemplate, Request};
 use std::sync::Arc;
 use upstream::PeerLease;
 
+/// A line of `sticky`.
 pub enum Sticky {
+    /// `sticky cookie`: Tidegate sets a cookie with the server's id.
     Cookie(Box<Cookie>),
     /// The first non-empty value names the server.
     Route(Vec<HttpTemplate>),
+    /// `sticky learn`: servers set session ids.
     Learn(Learn),
 }
 
+/// The cookie that is set.
 pub struct Cookie {
+    /// Its name.
     pub name: String,
+    /// `Domain`.
     pub domain: Option<HttpTemplate>,
+    /// `Path`.
     pub path: Option<String>,
+    /// Its end; `None`: that of the client's session.
     pub expires: Option<Expires>,
+    /// `SameSite`, with variables; empty: left out. A value that [`is_same_site`] does not accept becomes `strict`.
     pub same_site: Option<HttpTemplate>,
+    /// `HttpOnly`.
     pub http_only: bool,
+    /// `Secure`.
     pub secure: bool,
 }
 
+/// The end of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expires {
+    /// nginx's latest date, in 2037.
     Max,
+    /// Seconds from now.
     Seconds(i64),
 }
 
+/// Rules of `sticky learn`.
 pub struct Learn {
+    /// Texts of a response that name a new session; the first non-empty one counts.
     pub create: Vec<HttpTemplate>,
+    /// Texts of a request that name its session; the first non-empty one counts.
     pub lookup: Vec<HttpTemplate>,
+    /// The sessions of the zone.
     pub sessions: Arc<Sessions>,
+    /// Time in milliseconds after which an unused session ends.
     pub timeout_ms: u64,
     /// `header`: records sessions at the response head, otherwise at the end.
     pub at_head: bool,
@@ -42,11 +61,13 @@ fn first(templates: &[HttpTemplate], r: &mut Request) -> Option<Vec<u8>> {
     templates.iter().map(|t| t.eval(r)).find(|value| !value.is_empty())
 }
 
+/// Tells whether a text is a value of `SameSite`, in any case.
 pub fn is_same_site(value: &[u8]) -> bool {
     ["strict", "lax", "none"].iter().any(|known| value.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 impl Sticky {
+    /// Returns the id of the server that the request is bound to.
     pub fn bound(&self, r: &mut Request) -> Option<Vec<u8>> {
         match self {
             Sticky::Cookie(cookie) => {

@@ -66,6 +66,7 @@ impl State {
 }
 
 impl Sessions {
+    /// Creates a table for as many sessions as fit `bytes` bytes.
     pub fn new(bytes: u64) -> Sessions {
         let max = (bytes / SESSION_BYTES).max(1) as usize;
         Sessions { max, timeout: AtomicU64::new(0), state: Mutex::default(), sharing: ArcSwapOption::empty() }

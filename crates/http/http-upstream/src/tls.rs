@@ -5,5 +5,7 @@ use session_engine::tls as shared;
 
 pub use shared::UpstreamTlsRequest;
 
+/// The TLS rows of a protocol's table.
 pub type UpstreamTlsConf<'a> = shared::UpstreamTlsConf<'a, HttpArea>;
+/// TLS settings towards the servers of a location.
 pub type UpstreamTls = shared::UpstreamTls<HttpArea>;

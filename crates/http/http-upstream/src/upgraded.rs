@@ -7,9 +7,11 @@ use std::future::poll_fn;
 use std::time::Duration;
 use upstream::{PeerLease, Stream};
 
-pub const BUFFER_BYTES: usize = 16 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 
+/// An upgraded connection to a server.
 pub struct UpgradedTunnel {
+    /// The connection.
     pub stream: Stream,
     /// After the response head.
     pub from_server: Vec<u8>,
@@ -17,7 +19,9 @@ pub struct UpgradedTunnel {
     pub idle: Duration,
     /// Idle timeout while the server does not read.
     pub stalled: Duration,
+    /// Bytes of the buffer for each direction.
     pub buffer: usize,
+    /// The server, in use until the end.
     pub active: PeerLease,
 }
 

@@ -17,6 +17,7 @@ use upstream::{Peer, ReceivedHead};
 /// Receiver of an attempt.
 #[derive(Clone, Debug)]
 pub enum Receiver {
+    /// A server.
     Server(Arc<Peer>),
     /// Name of a group without an available server.
     Group(Arc<str>),
@@ -28,22 +29,29 @@ impl Default for Receiver {
     }
 }
 
+/// An attempt on one server.
 #[derive(Clone, Debug, Default)]
 pub struct Try {
+    /// Its receiver.
     pub to: Receiver,
+    /// Status of the response, or of the failure; 0: none yet.
     pub status: u16,
     /// Action of a failure, for later messages about it.
     pub doing: Option<&'static str>,
+    /// Start of the attempt.
     pub started: Instant,
     /// Id of the attempt's span; 0 without a span.
     pub span: u64,
     /// Time from the start of the attempt until the connection; `None` if this point was not reached, as below.
     pub connect_time: Option<Duration>,
+    /// Time from the start until the response's head.
     pub header_time: Option<Duration>,
+    /// Time from the start until the end of the response or of the attempt.
     pub response_time: Option<Duration>,
     /// `response_time` of a response that was complete before its head was sent. The variables show it only afterwards,
     /// as in nginx.
     pub whole_time: Option<Duration>,
+    /// Bytes received after the head of the response, with the framing of its body.
     pub response_length: u64,
     /// Marks the first attempt in another group, after an internal redirect.
     pub apart: bool,
@@ -51,11 +59,14 @@ pub struct Try {
     pub sent: bool,
     /// The socket could not be bound: `$upstream_addr` is empty, as in nginx.
     pub has_no_socket: bool,
+    /// Bytes sent to the server.
     pub bytes_sent: u64,
+    /// Bytes received from the server.
     pub bytes_received: u64,
 }
 
 impl Try {
+    /// Creates an attempt without results.
     pub fn new(to: Receiver, started: Instant) -> Try {
         Try {
             to,
@@ -90,12 +101,14 @@ impl Try {
             Receiver::Group(name) => name,
         }
     }
+    /// Returns the server.
     pub fn peer(&self) -> Option<&Peer> {
         match &self.to {
             Receiver::Server(peer) => Some(peer),
             Receiver::Group(_) => None,
         }
     }
+    /// Adds bytes to the attempt and to the server's counters.
     #[inline]
     pub fn transferred(&mut self, sent: u64, received: u64) {
         self.bytes_sent += sent;
@@ -107,10 +120,14 @@ impl Try {
     }
 }
 
+/// A request's attempts, in `Request::upstream`.
 #[derive(Debug, Default)]
 pub struct UpstreamState {
+    /// The attempts, in their order.
     pub tries: SmallVec<[Try; 1]>,
+    /// The last response's head, for `$upstream_http_*`.
     pub answer: Option<Rc<ReceivedHead>>,
+    /// Host and port of the URL.
     pub origin: Option<Arc<UrlOrigin>>,
     /// Request target of the last attempt, for the error log; set by a task, or by its response, failure or end.
     pub uri: Option<Rc<[u8]>>,
@@ -154,6 +171,7 @@ impl UpstreamFacts for UpstreamState {
 }
 
 impl UpstreamState {
+    /// Returns the state, which it creates for the first attempt.
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
         let (state, begins) = r.upstream.get_or_begin::<UpstreamState>()?;
         if begins {
@@ -199,6 +217,7 @@ impl UpstreamState {
     pub fn last_peer(r: &Request) -> Option<&Peer> {
         r.upstream.get::<UpstreamState>()?.shown().last()?.peer()
     }
+    /// Adds an attempt.
     pub fn push(&mut self, one: Try) {
         let apart = std::mem::take(&mut self.apart);
         self.tries.push(Try { apart, ..one });
@@ -217,6 +236,7 @@ impl UpstreamState {
         let state = r.upstream.get::<UpstreamState>()?;
         Some(shown_url(state.scheme(), state.tries.last()?.address(), state.uri.as_deref().unwrap_or_default()))
     }
+    /// Returns the last attempt.
     pub fn last(r: &mut Request) -> Option<&mut Try> {
         r.upstream.get_mut::<UpstreamState>()?.tries.last_mut()
     }
@@ -234,6 +254,7 @@ pub fn local_address(r: &mut Request, bind: &Option<BindTo>, dynamic: bool) -> (
     address
 }
 
+/// Formats the URL of a server for log lines.
 pub fn shown_url(scheme: &str, server: &str, uri: &[u8]) -> String {
     // A tunnel has the address alone.
     if scheme.is_empty() {

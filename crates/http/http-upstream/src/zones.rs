@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 pub use session_engine::zones::{declare_zone, name_and_size, name_taken, zone_state};
 
+/// A declared zone of the http area.
 pub type HttpZone<T> = session_engine::zones::DeclaredZone<HttpArea, T>;
 
 /// Declared zone, after the whole configuration. Fails if undeclared or of another kind.

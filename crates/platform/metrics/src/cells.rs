@@ -35,7 +35,7 @@ static BLOCKS: Mutex<Blocks> = Mutex::new(Blocks { all: Vec::new(), free: Vec::n
 /// Block for counting while a thread's variables are dropped; its number is beyond the zones' cells.
 static LATE: CellBlock = CellBlock::new(usize::MAX);
 
-/// On drop.
+/// Gives a thread's block back when the thread ends; a new thread takes it over with its values.
 struct Leave(Cell<Option<&'static CellBlock>>);
 
 impl Drop for Leave {

@@ -4,9 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+/// Address of a stream socket or of datagrams. Its text is nginx's: `127.0.0.1:80`, `[::1]:80`, `unix:/path`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
+    /// IP address and port.
     Ip(SocketAddr),
+    /// Path of a UNIX-domain socket.
     Unix(PathBuf),
 }
 

@@ -8,6 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 /// Guaranteed alignment of blocks of at least this size.
 const ALIGN: usize = 16;
 
+/// The allocator, for `#[global_allocator]`.
 #[derive(Debug)]
 pub struct Allocator;
 

@@ -25,11 +25,13 @@ thread_local! {
     static GAVE_WAY: RefCell<Vec<Waker>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Takes bytes from the budget of the current turn.
 #[inline]
 pub fn spend(bytes: usize) {
     LEFT.set(LEFT.get().saturating_sub(u32::try_from(bytes).unwrap_or(u32::MAX)));
 }
 
+/// Takes the cost of a socket call that moved this many bytes.
 #[inline]
 pub fn pass(bytes: usize) {
     spend(bytes.saturating_add(PASS as usize));
@@ -61,6 +63,7 @@ pub fn charge_time() {
     }
 }
 
+/// Tells whether the current turn may go on.
 #[inline]
 pub fn is_left() -> bool {
     LEFT.get() > 0
@@ -76,14 +79,17 @@ pub fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Pending
 }
 
+/// Waits for the next turn if the budget is used up.
 pub async fn proceed() {
     std::future::poll_fn(poll_proceed).await;
 }
 
+/// Wakes a task without budget in the next turn, after the next look at the sockets.
 pub fn give_way(waker: &Waker) {
     GAVE_WAY.with_borrow_mut(|all| all.push(waker.clone()));
 }
 
+/// Tells whether tasks wait for the next turn.
 pub fn any_gave_way() -> bool {
     GAVE_WAY.with_borrow(|all| !all.is_empty())
 }

@@ -112,28 +112,45 @@ pub fn refused_calls() -> Vec<(usize, u64)> {
 #[cfg(debug_assertions)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
+    /// execve().
     Execve,
+    /// ptrace().
     Ptrace,
+    /// process_vm_readv(): another process's memory.
     ReadProcess,
+    /// unshare() of the user namespace.
     UserNamespace,
+    /// unshare() of the mount namespace.
     MountNamespace,
     /// New namespaces by clone(), for a new process.
     CloneNamespace,
+    /// setns().
     JoinNamespace,
+    /// mount().
     Mount,
+    /// io_uring_setup().
     IoUring,
+    /// bpf().
     Bpf,
+    /// keyctl().
     Keyring,
+    /// userfaultfd().
     PageFaults,
+    /// perf_event_open().
     Counters,
+    /// pidfd_getfd(): another process's descriptor.
     TakeDescriptor,
+    /// fork().
     Fork,
+    /// kill() of another process.
     Signal,
+    /// socket() of raw packets.
     RawSocket,
 }
 
 #[cfg(debug_assertions)]
 impl Escape {
+    /// All calls.
     pub const ALL: [Escape; 17] = [
         Escape::Execve,
         Escape::Ptrace,

@@ -15,8 +15,10 @@ const CONTROL_BYTES: usize = 64;
 #[repr(C, align(8))]
 struct ControlBuffer([u8; CONTROL_BYTES]);
 
+/// A datagram in the caller's buffer.
 #[derive(Debug)]
 pub struct ReceivedDatagram {
+    /// Bytes of the datagram.
     pub length: usize,
     /// `None`: an unnamed UNIX-domain socket, which cannot be answered.
     pub from: Option<Address>,

@@ -7,10 +7,12 @@ use std::io;
 /// Socket calls per poll of a task above which its loop does not yield; a budget allows 512.
 const CALLS_MAX: u32 = 8 * 1024;
 
+/// A fault of all sockets of the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketFault {
     /// EAGAIN despite readiness.
     Again,
+    /// This error number.
     Error(i32),
     /// A peer that sends this octet and accepts data without end.
     Endless(u8),
@@ -22,6 +24,7 @@ thread_local! {
     static RUNAWAYS: Cell<u32> = const { Cell::new(0) };
 }
 
+/// Ends the fault when it is dropped.
 #[derive(Debug)]
 pub struct InjectedFault(());
 

@@ -1,5 +1,7 @@
 //! Sockets, listeners, poller, sendfile, memory: the only crate with `unsafe`.
 
+#![warn(missing_docs)]
+
 mod address;
 pub mod allocator;
 pub mod budget;

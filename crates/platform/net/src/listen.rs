@@ -9,25 +9,38 @@ use std::time::Duration;
 /// `so_keepalive=on|off|idle:interval:count`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpKeepalive {
+    /// The kernel probes idle connections (SO_KEEPALIVE).
     pub on: bool,
+    /// Silence before the first probe; `None`: the system's default.
     pub idle: Option<Duration>,
+    /// Time between probes; `None`: the system's default.
     pub interval: Option<Duration>,
+    /// Unanswered probes that end the connection; `None`: the system's default.
     pub count: Option<u32>,
 }
 
+/// A listening address with the socket options of its `listen` lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSpec {
+    /// The address.
     pub address: Address,
     /// `None`: 511, as nginx on Linux.
     pub backlog: Option<u32>,
+    /// `rcvbuf` in bytes; `None`: the system's default.
     pub receive_buffer: Option<usize>,
+    /// `sndbuf` in bytes; `None`: the system's default.
     pub send_buffer: Option<usize>,
+    /// `deferred`: connections are accepted with their first data (TCP_DEFER_ACCEPT).
     pub deferred: bool,
+    /// `fastopen`: pending requests with data in their SYN (TCP_FASTOPEN).
     pub fastopen: Option<u32>,
+    /// `so_keepalive`; `None`: the system's default.
     pub keepalive: Option<TcpKeepalive>,
+    /// `ipv6only`: an IPv6 socket takes no IPv4 clients.
     pub ipv6_only: bool,
     /// As configured; with several worker threads each TCP listener has a socket per thread anyway.
     pub reuseport: bool,
+    /// A socket of datagrams (`udp`, `quic`) instead of TCP.
     pub datagram: bool,
     /// Multipath TCP (RFC 8684).
     pub multipath: bool,
@@ -36,6 +49,7 @@ pub struct ListenSpec {
 }
 
 impl ListenSpec {
+    /// Describes a TCP or UNIX-domain socket without options.
     pub fn new(address: Address) -> Self {
         ListenSpec {
             address,

@@ -107,6 +107,7 @@ pub fn admit() -> Result<(), usize> {
     }
 }
 
+/// The former watcher of a thread, for [`watch_again`].
 pub struct Before(Option<Rc<dyn Watcher>>);
 
 /// Watches this thread's new connections by this poller.
@@ -119,6 +120,7 @@ pub fn watch_again(before: Before) {
     LOT.set(before.0);
 }
 
+/// Tells whether this thread has a poller for outbound connections.
 pub fn is_watched() -> bool {
     LOT.with_borrow(Option::is_some)
 }
@@ -236,6 +238,7 @@ impl Outbound {
         }
         got
     }
+    /// Receives a datagram with its sender, without waiting. Fails with `WouldBlock`, also without budget.
     pub fn try_recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, Option<SocketAddr>)> {
         if !budget::is_left() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -247,6 +250,7 @@ impl Outbound {
         }
         got
     }
+    /// Sends a datagram, without waiting. Fails with `WouldBlock` without room.
     pub fn try_send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         self.sent(socket::send_to(self.fd.as_fd(), bytes, to))
     }
@@ -269,6 +273,7 @@ impl Outbound {
         self.poller.drained(self.key);
         socket::peek_spare(self.fd.as_fd(), buf)
     }
+    /// Ends peeking: the next read asks the kernel again, without an event.
     pub fn looked(&self) {
         self.poller.note_readable(self.key);
     }
@@ -284,9 +289,11 @@ impl Outbound {
     pub fn send_room(&self) -> Option<usize> {
         socket::send_room(self.fd.as_fd())
     }
+    /// Ready when a read may succeed. One task at a time.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poller.poll_readable(self.key, cx).map(|_| ())
     }
+    /// Ready when a write may succeed, and after a connect has ended. One task at a time.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.poller.poll_writable(self.key, cx).map(|_| ())
     }
@@ -313,6 +320,7 @@ impl Outbound {
             socket::set_nodelay(self.fd.as_fd());
         }
     }
+    /// Forgets the waiting tasks and frees the memory of their wakers: the connection becomes idle.
     pub fn set_idle(&self) {
         self.poller.set_idle(self.key);
     }

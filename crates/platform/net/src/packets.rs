@@ -18,10 +18,14 @@ const MESSAGE_BYTES: usize = 65_536;
 /// The kernel refuses a longer message whole, whatever `UDP_MAX_SEGMENTS` is.
 const SEGMENTS_MAX: usize = 43;
 
+/// A received datagram.
 #[derive(Debug)]
 pub struct Packet<'a> {
+    /// Its bytes.
     pub bytes: &'a [u8],
+    /// Address of the sender.
     pub from: SocketAddr,
+    /// Local address that it was sent to.
     pub to: Option<IpAddr>,
     /// ECN bits of the IP header.
     pub ecn: u8,
@@ -30,10 +34,15 @@ pub struct Packet<'a> {
 /// One, or several of `segment` octets (GSO).
 #[derive(Debug)]
 pub struct OutgoingPackets<'a> {
+    /// Bytes of the datagram or datagrams.
     pub bytes: &'a [u8],
+    /// Address of the receiver.
     pub to: SocketAddr,
+    /// Local address to send from; `None`: the system selects it.
     pub from: Option<IpAddr>,
+    /// ECN bits of the IP header.
     pub ecn: u8,
+    /// Bytes of each datagram but the last one; `None`: a single datagram.
     pub segment: Option<usize>,
 }
 

@@ -34,6 +34,7 @@ impl Key {
     pub fn to_bits(self) -> u64 {
         self.token()
     }
+    /// Restores a key from [`Key::to_bits`].
     pub fn from_bits(bits: u64) -> Key {
         Key::of(bits)
     }
@@ -98,6 +99,11 @@ fn slot<T>(entries: &mut [Box<[Entry<T>]>], index: u64) -> Option<&mut Entry<T>>
     entries.get_mut(index as usize / BLOCK)?.get_mut(index as usize % BLOCK)
 }
 
+/// The sockets of a thread, with a registration `T` each: the driver of the socket.
+///
+/// The loop calls [`Poller::wait`], takes each returned key with [`Poller::begin`], then calls [`Poller::due`]. A
+/// driver that has read all notes it with [`Poller::drained`], one that could not write with [`Poller::blocked`]: until
+/// then the entry counts as ready, and waits for it end at once. No method calls the registrations.
 pub struct Poller<T> {
     epoll: OwnedFd,
     entries: RefCell<Vec<Box<[Entry<T>]>>>,
@@ -150,9 +156,11 @@ impl<T: Clone> Poller<T> {
         })
     }
 
+    /// Returns the number of entries, outbound connections included.
     pub fn len(&self) -> usize {
         self.used.get() as usize
     }
+    /// Tells whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -369,6 +377,7 @@ impl<T: Clone> Poller<T> {
             self.again(key);
         }
     }
+    /// Replaces the registration of an entry; ignored for a key whose entry is gone.
     pub fn set_registration(&self, key: Key, registration: T) {
         let had_one = self.with(key, |entry| entry.registration.replace(registration).is_some());
         self.registered.set(self.registered.get() + u32::from(had_one == Some(false)));
@@ -402,9 +411,11 @@ impl<T: Clone> Poller<T> {
         sorted.map(|(_, index, generation)| Key { index, generation }).collect()
     }
 
+    /// Returns the registration of an entry; `None` for outbound connections and gone entries.
     pub fn registration(&self, key: Key) -> Option<T> {
         self.with(key, |entry| entry.registration.clone()).flatten()
     }
+    /// Tells whether the entry of a key exists.
     pub fn contains(&self, key: Key) -> bool {
         self.with(key, |_| ()).is_some()
     }
@@ -440,9 +451,11 @@ impl<T: Clone> Poller<T> {
             }
         }
     }
+    /// Forgets the waiting tasks of an entry and frees the memory of their wakers.
     pub fn forget_waiting(&self, key: Key) {
         self.with(key, |entry| self.forget_wakers(entry));
     }
+    /// Returns the deadline of an entry; 0 if the entry is gone.
     pub fn deadline(&self, key: Key) -> Instant {
         self.with(key, |entry| entry.deadline).unwrap_or_default()
     }
@@ -450,6 +463,7 @@ impl<T: Clone> Poller<T> {
     pub fn note_readable(&self, key: Key) {
         self.with(key, |entry| entry.flags |= READABLE);
     }
+    /// Tells whether the loop, and no task, gets the entry's readiness.
     pub fn is_idle(&self, key: Key) -> bool {
         self.with(key, |entry| entry.flags & IDLE != 0).unwrap_or(false)
     }
@@ -516,12 +530,18 @@ impl<T: Clone> Poller<T> {
     pub async fn writable(&self, key: Key) -> bool {
         poll_fn(|cx| self.poll_writable(key, cx)).await
     }
+    /// Ready when a read may succeed, with `false` if the entry is gone. One task at a time waits for reading. Costs
+    /// budget.
     pub fn poll_readable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         self.poll_ready(key, READABLE, cx, |w| &mut w.read)
     }
+    /// Ready when the peer has closed or the connection has failed, with `false` if the entry is gone. One task at a
+    /// time.
     pub fn poll_closing(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         self.poll_ready(key, CLOSING, cx, |w| &mut w.close)
     }
+    /// Ready when a write may succeed, with `false` if the entry is gone. One task at a time waits for writing. Costs
+    /// budget.
     pub fn poll_writable(&self, key: Key, cx: &mut std::task::Context<'_>) -> Poll<bool> {
         self.poll_ready(key, WRITABLE, cx, |w| &mut w.write)
     }
@@ -633,7 +653,7 @@ impl<T: Clone> Poller<T> {
         }
         Ok(full)
     }
-    /// Accepts a key of `Poller::turn` for processing; `false` if outdated.
+    /// Accepts a key of [`Poller::wait`] for processing; `false` if outdated.
     #[inline]
     pub fn begin(&self, key: Key) -> bool {
         self.with(key, |entry| {
@@ -676,6 +696,7 @@ impl<T: Clone> Poller<T> {
         };
         drop(wakers);
     }
+    /// Returns the keys of all entries.
     pub fn keys(&self) -> Vec<Key> {
         let entries = self.entries.borrow();
         let all = entries.iter().flat_map(|block| block.iter()).enumerate();

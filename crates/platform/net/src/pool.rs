@@ -10,15 +10,20 @@ use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
+/// A `thread_pool` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolSpec {
+    /// Name of the pool.
     pub name: String,
+    /// Number of threads at most.
     pub threads: usize,
+    /// Number of waiting jobs at most; further ones are refused.
     pub queue_max: usize,
     /// Added to the nice value of the threads: event loops on the same processors go first.
     pub nice: u8,
 }
 
+/// Name of the pool that exists without a `thread_pool` line.
 pub const DEFAULT: &str = "default";
 
 impl Default for PoolSpec {
@@ -38,6 +43,7 @@ impl PoolSpec {
 /// The job was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
+    /// Number of jobs that wait.
     pub waiting: usize,
 }
 
@@ -47,6 +53,7 @@ type PoolJob = Box<dyn FnOnce() + Send>;
 pub struct ResultInterest<'a>(Option<&'a dyn Fn() -> bool>);
 
 impl ResultInterest<'_> {
+    /// Makes a question from a function that answers it.
     pub fn new(is_wanted: &dyn Fn() -> bool) -> ResultInterest<'_> {
         ResultInterest(Some(is_wanted))
     }
@@ -61,6 +68,7 @@ impl ResultInterest<'_> {
 
 const IDLE: Duration = Duration::from_secs(30);
 
+/// A pool of threads. Dropping it lets started and waiting jobs finish.
 pub struct Pool {
     spec: PoolSpec,
     /// Threads that may run long computations.
@@ -80,12 +88,14 @@ struct PoolState {
 }
 
 impl Pool {
+    /// Creates a pool without threads.
     pub fn new(spec: PoolSpec) -> Arc<Pool> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let long_max = processors.min(spec.threads.saturating_sub(1)).max(1);
         Arc::new(Pool { spec, long_max, state: Mutex::default(), work: Condvar::new() })
     }
 
+    /// Returns the pool's settings.
     pub fn spec(&self) -> &PoolSpec {
         &self.spec
     }

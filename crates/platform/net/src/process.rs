@@ -8,13 +8,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+/// The result of [`fork`], in either process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
     /// The parent, with the child's id.
     Parent(i32),
+    /// The child.
     Child,
 }
 
+/// Tells whether the process has one thread, as most functions of this module require.
 pub fn single_threaded() -> bool {
     match std::fs::read_dir("/proc/self/task") {
         Ok(tasks) => tasks.count() == 1,
@@ -46,6 +49,7 @@ pub fn fork_process() -> io::Result<Fork> {
     }
 }
 
+/// Returns the kernel's number of this thread.
 pub fn thread_id() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -72,8 +76,10 @@ pub struct Signals {
     fd: OwnedFd,
 }
 
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedSignal {
+    /// Number of the signal.
     pub signal: i32,
     /// Sending process; 0 for the kernel.
     pub sender: u32,
@@ -98,6 +104,7 @@ impl Signals {
         }
     }
 
+    /// Takes the next signal, without waiting; `None`: there is none.
     pub fn next(&self) -> Option<ReceivedSignal> {
         let mut bytes = [0u8; size_of::<libc::signalfd_siginfo>()];
         loop {
@@ -171,10 +178,14 @@ pub fn resident_bytes() -> Option<u64> {
     Some(line.parse::<u64>().ok()? << 10)
 }
 
+/// An account of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserAccount {
+    /// Its name.
     pub name: String,
+    /// Number of the user.
     pub uid: u32,
+    /// Number of the user's group.
     pub gid: u32,
 }
 

@@ -202,7 +202,9 @@ pub(crate) fn sendfile(fd: BorrowedFd<'_>, file: &std::fs::File, offset: &mut u6
 /// `None`: a UNIX-domain socket.
 #[derive(Debug)]
 pub struct AcceptedSocket {
+    /// The socket.
     pub fd: OwnedFd,
+    /// Address of the client; `None`: a UNIX-domain socket.
     pub peer: Option<std::net::SocketAddr>,
 }
 
@@ -222,6 +224,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<AcceptedSocket> {
     }
 }
 
+/// Returns the local address of a socket; `None`: a UNIX-domain socket.
 pub fn local_address(fd: &OwnedFd) -> Option<std::net::SocketAddr> {
     rustix::net::getsockname(fd).ok().and_then(|a| std::net::SocketAddr::try_from(a).ok())
 }

@@ -18,6 +18,7 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Registers the calling thread. Fails without descriptors. A thread must not be registered twice.
     pub fn enter() -> io::Result<Thread> {
         Ok(Thread { remote: inbox::open()? })
     }
@@ -25,6 +26,7 @@ impl Thread {
     pub fn remote(&self) -> &Arc<Remote> {
         &self.remote
     }
+    /// Creates a waker of the thread's loop.
     pub fn loop_waker(&self) -> Arc<LoopWaker> {
         LoopWaker::new(self.remote.clone())
     }

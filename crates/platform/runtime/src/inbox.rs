@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::{Wake, Waker};
 
+/// The inbox of a thread, for wake-ups from others.
+///
+/// Before the loop waits, [`Remote::begin_sleep`]; after it, [`Remote::end_sleep`]. The loop watches [`Remote::event`]
+/// meanwhile.
 pub struct Remote {
     woken: Mutex<VecDeque<Runnable>>,
     /// Woken entries of the poller (`wake.rs`).
@@ -52,6 +56,7 @@ impl Remote {
         }
         true
     }
+    /// Ends a wait: further messages need no event.
     pub fn end_sleep(&self) {
         self.sleeping.store(false, Ordering::SeqCst);
     }
@@ -78,6 +83,7 @@ impl LoopWaker {
     pub fn take(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::SeqCst)
     }
+    /// Returns a waker that sets [`LoopWaker::take`] and ends the loop's wait.
     pub fn waker(self: &Arc<Self>) -> Waker {
         self.clone().into()
     }

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, LazyLock};
 
+/// A descriptor whose readability tasks await. The thread's poller watches a copy.
 #[derive(Debug)]
 pub struct WatchedSocket<T> {
     inner: T,
@@ -22,9 +23,11 @@ impl<T: AsFd> WatchedSocket<T> {
         let copy = inner.as_fd().try_clone_to_owned()?;
         Ok(WatchedSocket { events: Outbound::copy(copy)?, inner })
     }
+    /// Returns the watched value.
     pub fn get_ref(&self) -> &T {
         &self.inner
     }
+    /// Returns the watched value, to be changed. It must keep its descriptor.
     pub fn get_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -56,6 +59,7 @@ pub async fn lookup_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
+/// A UDP socket of a task. One task at a time receives, and one sends.
 #[derive(Debug)]
 pub struct UdpSocket(Outbound);
 
@@ -72,9 +76,11 @@ impl UdpSocket {
         socket.bind(&to.into())?;
         Ok(UdpSocket(Outbound::datagrams(socket.into())?))
     }
+    /// Returns the local address, with the port that the system has chosen.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         Ok(SocketAddr::try_from(rustix::net::getsockname(&self.0)?)?)
     }
+    /// Receives a datagram, truncated to `buf`, and returns its length and sender.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         loop {
             match self.0.try_recv_from(buf) {
@@ -85,6 +91,7 @@ impl UdpSocket {
             }
         }
     }
+    /// Sends a datagram to an address.
     pub async fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<usize> {
         budget::proceed().await;
         loop {
@@ -94,6 +101,7 @@ impl UdpSocket {
             }
         }
     }
+    /// Sends a datagram to the connected peer.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         budget::proceed().await;
         loop {

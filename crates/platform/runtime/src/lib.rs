@@ -5,6 +5,7 @@
 //! tokio would need a second event queue and gives no control over the order of work (docs/decisions/0061).
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 pub mod budget;

@@ -56,9 +56,11 @@ where
     JoinHandle { task: Some(task.fallible()) }
 }
 
+/// The task has panicked or was dropped with its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JoinError;
 
+/// A handle of a task; as a future, its result. Dropping it detaches the task.
 pub struct JoinHandle<T> {
     task: Option<FallibleTask<T>>,
 }
@@ -68,6 +70,7 @@ impl<T> JoinHandle<T> {
     pub fn abort(mut self) {
         drop(self.task.take());
     }
+    /// Tells whether the task has ended.
     pub fn is_finished(&self) -> bool {
         self.task.as_ref().is_none_or(FallibleTask::is_finished)
     }
@@ -101,12 +104,15 @@ impl<T: 'static> Default for JoinSet<T> {
 }
 
 impl<T: 'static> JoinSet<T> {
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
     }
+    /// Starts a task on this thread, as a part of the set.
     pub fn spawn_local(&mut self, future: impl Future<Output = T> + 'static) {
         self.0.push(spawn_local(future));
     }
+    /// Waits for the end of any task, and returns its result; `None`: the set is empty. Each call looks at all tasks.
     pub async fn join_next(&mut self) -> Option<Result<T, JoinError>> {
         std::future::poll_fn(|cx| {
             if self.0.is_empty() {
@@ -124,6 +130,7 @@ impl<T: 'static> JoinSet<T> {
         })
         .await
     }
+    /// Removes ended tasks, whose results are dropped.
     pub fn reap(&mut self) {
         self.0.retain(|one| !one.is_finished());
     }
@@ -150,6 +157,7 @@ pub async fn yield_now() {
     .await;
 }
 
+/// Tells whether a turn has tasks to run: the loop must not wait.
 pub fn any_ready() -> bool {
     WOKEN.with_borrow(|woken| !woken.is_empty()) || wake::any() || budget::any_gave_way()
 }

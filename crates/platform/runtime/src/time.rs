@@ -92,10 +92,12 @@ impl Timers {
     }
 }
 
+/// Returns the time of the next timer, or earlier; `None`: there is none.
 pub fn next() -> Option<Instant> {
     TIMERS.with_borrow(|timers| timers.heap.peek().map(|Reverse((at, ..))| *at))
 }
 
+/// Wakes the tasks whose time has come. The loop calls it once per turn.
 pub fn fire(now: Instant) {
     // Wakers run arbitrary code: the timers must not be borrowed.
     while let Some(waker) = TIMERS.with_borrow_mut(|timers| timers.pop(now)) {
@@ -112,12 +114,14 @@ pub(crate) fn clear() {
     drop(wakers);
 }
 
+/// A timer, as a future that ends at its deadline. Armed by its first poll.
 #[derive(Debug)]
 pub struct Sleep {
     deadline: Instant,
     place: Option<(u32, u32)>,
 }
 
+/// Waits for a duration, from the turn's time on.
 pub fn sleep_for(duration: Duration) -> Sleep {
     sleep_until(after(duration))
 }
@@ -127,11 +131,13 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, place: None }
 }
 
+/// Returns the time after a duration, counted from the turn's time.
 pub fn after(duration: Duration) -> Instant {
     clock::now().plus(duration)
 }
 
 impl Sleep {
+    /// Returns the deadline.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -162,6 +168,7 @@ impl Drop for Sleep {
     }
 }
 
+/// The time limit has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeElapsed;
 

@@ -20,12 +20,15 @@ pub struct KeyWaker {
 }
 
 impl KeyWaker {
+    /// Creates a waker of a key on this thread.
     pub fn new(key: Key) -> Arc<KeyWaker> {
         Arc::new(KeyWaker { home: inbox::home(), key: AtomicU64::new(key.to_bits()) })
     }
+    /// Changes the key that later wake-ups name.
     pub fn set(&self, key: Key) {
         self.key.store(key.to_bits(), Ordering::Relaxed);
     }
+    /// Returns a waker for any thread.
     pub fn waker(self: &Arc<Self>) -> Waker {
         self.clone().into()
     }
@@ -46,10 +49,12 @@ impl Wake for KeyWaker {
     }
 }
 
+/// Tells whether keys were woken since [`take`].
 pub fn any() -> bool {
     WOKEN.with_borrow(|woken| !woken.is_empty())
 }
 
+/// Takes the woken keys; a key may appear several times.
 pub fn take(into: &mut VecDeque<Key>) {
     WOKEN.with_borrow_mut(|woken| woken.drain(..).for_each(|key| into.push_back(key)));
 }

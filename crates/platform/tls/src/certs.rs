@@ -17,8 +17,11 @@ const CHAIN_MAX: usize = 64;
 /// Reason of a failure, after `cannot load certificate "..."`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
+    /// The certificate cannot be read; OpenSSL's message.
     Certificate(String),
+    /// The key cannot be read.
     Key(KeyError),
+    /// The key is not that of the certificate.
     Mismatch,
 }
 
@@ -54,8 +57,10 @@ pub fn parse_certificates(text: &[u8]) -> Result<Vec<Certificate>, String> {
     Ok(all)
 }
 
+/// A certificate with its chain and its key.
 #[derive(Clone, Debug)]
 pub struct KeyPair {
+    /// The leaf, then the authorities that are sent with it.
     pub chain: Arc<Vec<Certificate>>,
     key: Arc<dyn SigningKey>,
     /// In DER.
@@ -64,6 +69,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
+    /// Loads a chain and its key from PEM; tries the passwords in order if the key is encrypted.
     pub fn load(certificate: &[u8], key: &[u8], passwords: &[Vec<u8>]) -> Result<KeyPair, LoadError> {
         let chain = Self::chain(certificate)?;
         let key = key::load_key(key, passwords).map_err(LoadError::Key)?;
@@ -76,6 +82,7 @@ impl KeyPair {
         Self::join(chain, isolation::load_stand_in(key).map_err(LoadError::Key)?)
     }
 
+    /// Reads a chain from PEM: at least one certificate, at most 64.
     pub fn chain(text: &[u8]) -> Result<Vec<Certificate>, LoadError> {
         let chain = parse_certificates(text).map_err(LoadError::Certificate)?;
         if chain.is_empty() {
@@ -99,16 +106,19 @@ impl KeyPair {
         Ok(KeyPair { chain: Arc::new(chain), key, ocsp: None, certified })
     }
 
+    /// Returns the pair with a stapled OCSP response in DER, or without one.
     #[must_use]
     pub fn with_ocsp(&self, response: Option<Vec<u8>>) -> KeyPair {
         let certified = certified(&self.chain, &self.key, response.clone());
         KeyPair { ocsp: response, certified, ..self.clone() }
     }
 
+    /// Returns the stapled OCSP response in DER.
     pub fn ocsp(&self) -> Option<&[u8]> {
         self.ocsp.as_deref()
     }
 
+    /// Returns the certificate itself.
     pub fn leaf(&self) -> Option<&Certificate> {
         self.chain.first()
     }
@@ -162,6 +172,7 @@ pub struct CertificateSet {
 }
 
 impl CertificateSet {
+    /// Keeps the last pair of each kind of key, cheap keys first.
     pub fn new(pairs: Vec<KeyPair>) -> CertificateSet {
         let mut set = CertificateSet::default();
         for pair in pairs {
@@ -177,10 +188,12 @@ impl CertificateSet {
         set
     }
 
+    /// Returns the pairs, in the order of preference.
     pub fn pairs(&self) -> &[KeyPair] {
         &self.pairs
     }
 
+    /// Tells whether there is no certificate.
     pub fn is_empty(&self) -> bool {
         self.pairs.is_empty()
     }

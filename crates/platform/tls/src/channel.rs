@@ -20,14 +20,18 @@ thread_local! {
 pub trait Socket {
     /// Reads into the spare capacity of `buf`; `Ok(0)` is the end.
     fn recv(&self, buf: &mut Vec<u8>) -> io::Result<usize>;
+    /// Writes as much as fits, and returns the number of bytes.
     fn send(&self, bytes: &[u8]) -> io::Result<usize>;
     /// Returns the free bytes of the send buffer; `None` if they are unknown.
     fn room(&self) -> Option<usize>;
 }
 
+/// A failed transfer. After `Tls` the channel is unusable.
 #[derive(Debug)]
 pub enum ChannelError {
+    /// A failure of TLS.
     Tls(TlsError),
+    /// A failed call of the socket.
     Io(io::Error),
 }
 
@@ -40,6 +44,11 @@ impl From<ChannelError> for io::Error {
     }
 }
 
+/// A TLS stream, and the state of its transfers. Each call gets the socket, which must be the same one.
+///
+/// [`Channel::read`] when the socket is readable; if it returns a ClientHello, [`Channel::choose`], then
+/// [`Channel::flush`]. [`Channel::send`] for plaintext. After `WouldBlock`, [`Channel::flush`] once the socket is
+/// writable.
 #[derive(Debug)]
 pub struct Channel {
     stream: TlsStream,
@@ -48,12 +57,15 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// Begins without transfers.
     pub fn new(stream: TlsStream) -> Channel {
         Channel { stream, room: Room::assumed(SEND_BYTES_MAX) }
     }
+    /// Returns the stream. Ciphertext that was not sent is in its output.
     pub fn into_inner(self) -> TlsStream {
         self.stream
     }
+    /// Tells whether the handshake is incomplete.
     pub fn is_handshaking(&self) -> bool {
         self.stream.is_handshaking()
     }
@@ -61,12 +73,15 @@ impl Channel {
     pub fn wants_read(&self) -> bool {
         self.stream.wants_read()
     }
+    /// Tells whether ciphertext waits for the socket.
     pub fn has_unsent(&self) -> bool {
         self.stream.wants_write()
     }
+    /// Returns the facts of the handshake; `None` before them.
     pub fn facts(&self) -> Option<&Arc<Facts>> {
         self.stream.facts()
     }
+    /// Returns the ClientHello of a server's connection, once it is complete.
     pub fn hello(&self) -> Option<&ClientHello> {
         self.stream.hello()
     }

@@ -19,23 +19,34 @@ const PEERS_MAX: usize = 1024;
 /// Sessions per peer: parallel connections take one each.
 const SESSIONS_MAX: usize = 8;
 
+/// Directives of a location towards upstream servers.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
     /// Prefix of directives in messages: `proxy_ssl`.
     pub prefix: &'static str,
+    /// `proxy_ssl_protocols`.
     pub protocols: Protocols,
+    /// `proxy_ssl_ciphers`.
     pub ciphers: String,
+    /// TLS 1.3 suites by name (`proxy_ssl_conf_command Ciphersuites`); `None`: the default.
     pub ciphersuites: Option<String>,
+    /// `auto`, or group names.
     pub groups: String,
+    /// `proxy_ssl_verify`.
     pub verify: bool,
+    /// `proxy_ssl_verify_depth`: certificates between the server's and an authority.
     pub verify_depth: u32,
     /// Subject alternative names of which the server's certificate must have one, in place of [`Target::name`]; empty: that name.
     pub verify_names: Vec<AlternativeName>,
+    /// `proxy_ssl_trusted_certificate`.
     pub trusted: Vec<Certificate>,
+    /// `proxy_ssl_crl`; if not empty, each certificate of a chain needs a list.
     pub revocations: Vec<RevocationList>,
     /// `proxy_ssl_certificate` without variables.
     pub certificate: Option<KeyPair>,
+    /// `proxy_ssl_session_reuse`.
     pub session_reuse: bool,
+    /// ALPN protocols to offer, unless a target has its own; empty: none.
     pub alpn: Vec<Vec<u8>>,
     /// A name that is an address must be an address of the certificate (RFC 9110, 4.3.5); nginx compares it with host names.
     pub addresses: bool,
@@ -65,6 +76,7 @@ impl Default for ClientSettings {
     }
 }
 
+/// The server of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Target {
     /// Peer address, to which sessions belong.
@@ -77,7 +89,9 @@ pub struct Target {
     pub alpn: Vec<Vec<u8>>,
 }
 
+/// Prepared rules of upstream connections, shared by all threads. Sessions are kept in them, by target.
 pub struct ClientRules {
+    /// Unique in the process; part of the scope of idle connections.
     pub id: u64,
     provider: Arc<CryptoProvider>,
     versions: Vec<&'static SupportedProtocolVersion>,

@@ -3,17 +3,24 @@
 use crate::verify::{RefusedRole, VerifyVerdict};
 use rustls::{CertificateError, Error, PeerIncompatible};
 
+/// The reason for the end of a TLS connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TlsError {
     /// Another protocol (nginx answers 400 or 497).
     NotTls,
+    /// The server's rules refuse the handshake (`ssl_reject_handshake`).
     Rejected,
     /// Refused certificate of an upstream server.
     Verify(VerifyVerdict),
+    /// The peer has sent this alert (RFC 8446, 6.2).
     Alert(u8),
+    /// The peers have no cipher suite in common.
     NoSharedCipher,
+    /// The peers have no version in common.
     UnsupportedProtocol,
+    /// The peers have no ALPN protocol in common.
     NoApplicationProtocol,
+    /// A record that cannot be decrypted.
     BadRecord,
     /// TLS 1.3 ClientHello without `key_share` (RFC 8446, 9.2).
     NoKeyShare,
@@ -21,7 +28,9 @@ pub enum TlsError {
     NoSignatureAlgorithms,
     /// Unexpected record or message; rustls sends no alert for some.
     Misbehaved(String),
+    /// Another fault, in rustls's words.
     Protocol(String),
+    /// The connection has failed before, or the call is not permitted in its state.
     Dead,
 }
 

@@ -11,19 +11,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Facts {
     /// OpenSSL's names: `TLSv1.2`, `TLSv1.3`.
     pub protocol: &'static str,
+    /// OpenSSL's name of the cipher suite.
     pub cipher: &'static str,
     /// OpenSSL's name of the key exchange group.
     pub curve: Option<String>,
+    /// The client's name in the ClientHello, if it has one.
     pub server_name: Option<Box<str>>,
+    /// Selected ALPN protocol.
     pub alpn: Option<Box<[u8]>>,
+    /// The session was resumed.
     pub resumed: bool,
+    /// Id of the session, or the digest of its ticket; may be empty.
     pub session_id: Box<[u8]>,
+    /// Suites of the ClientHello.
     pub client_ciphers: Box<[u16]>,
+    /// Groups of the ClientHello.
     pub client_groups: Box<[u16]>,
+    /// Signature schemes of the ClientHello.
     pub client_signature_schemes: Box<[u16]>,
     /// Scheme of the server's signature; none for a resumed session.
     pub signature: Option<u16>,
+    /// Scheme of the peer's signature; none without a certificate of the peer.
     pub peer_signature: Option<u16>,
+    /// The peer's certificate; none if it has sent none.
     pub peer: Option<Box<PeerCertificate>>,
     /// The handshake has not ended: data may be replayed (`$ssl_early_data`).
     pub early: AtomicBool,
@@ -33,9 +43,12 @@ pub struct Facts {
     pub server: AtomicU64,
 }
 
+/// The certificate of a peer, and the result of its verification.
 #[derive(Clone, Debug)]
 pub struct PeerCertificate {
+    /// The certificate.
     pub certificate: Certificate,
+    /// The result of its verification.
     pub verdict: VerifyVerdict,
     /// Path from leaf to anchor, kept for `ssl_ocsp`.
     pub path: Vec<Certificate>,
@@ -76,10 +89,12 @@ pub fn scheme_name(id: u16) -> String {
 }
 
 impl Facts {
+    /// Tells whether the handshake has not ended, so that requests may be replays.
     pub fn is_early(&self) -> bool {
         self.early.load(Ordering::Relaxed)
     }
 
+    /// `$ssl_ciphers`: names of the client's suites, separated by colons.
     pub fn ciphers(&self) -> String {
         let names: Vec<String> = self
             .client_ciphers
@@ -89,16 +104,19 @@ impl Facts {
         names.join(":")
     }
 
+    /// `$ssl_curves`: names of the client's groups, separated by colons.
     pub fn curves(&self) -> String {
         let names: Vec<String> = self.client_groups.iter().map(|id| groups::group_name(*id)).collect();
         names.join(":")
     }
 
+    /// Names of the client's signature schemes, separated by colons.
     pub fn signature_schemes(&self) -> String {
         let names: Vec<String> = self.client_signature_schemes.iter().map(|id| scheme_name(*id)).collect();
         names.join(":")
     }
 
+    /// `$ssl_session_id`.
     pub fn session_id_hex(&self) -> String {
         crate::hex_lower(&self.session_id)
     }
@@ -116,6 +134,7 @@ impl Facts {
 }
 
 impl PeerCertificate {
+    /// Returns the reason to refuse the certificate: its verification, then its OCSP check.
     pub fn fault(&self) -> Option<&'static str> {
         if !self.verdict.is_ok() {
             return Some(self.verdict.reason());
@@ -123,6 +142,7 @@ impl PeerCertificate {
         self.asked.get().copied().flatten()
     }
 
+    /// `$ssl_client_raw_cert`: PEM.
     pub fn raw(&self) -> String {
         pem::encode_block("CERTIFICATE", self.certificate.der())
     }
@@ -148,21 +168,27 @@ impl PeerCertificate {
         out
     }
 
+    /// `$ssl_client_s_dn`.
     pub fn subject(&self) -> String {
         name::format_rfc2253(self.certificate.subject())
     }
+    /// `$ssl_client_i_dn`.
     pub fn issuer(&self) -> String {
         name::format_rfc2253(self.certificate.issuer())
     }
+    /// `$ssl_client_s_dn_legacy`.
     pub fn subject_legacy(&self) -> String {
         name::format_oneline(self.certificate.subject())
     }
+    /// `$ssl_client_i_dn_legacy`.
     pub fn issuer_legacy(&self) -> String {
         name::format_oneline(self.certificate.issuer())
     }
+    /// `$ssl_client_v_start`.
     pub fn valid_from(&self) -> String {
         time::print_time(self.certificate.not_before)
     }
+    /// `$ssl_client_v_end`.
     pub fn valid_to(&self) -> String {
         time::print_time(self.certificate.not_after)
     }

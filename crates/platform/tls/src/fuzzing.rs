@@ -55,6 +55,7 @@ pub fn certificate(data: &[u8]) {
     assert!(!trust.verify(&[parsed.clone(), parsed], 1_800_000_000, Purpose::Client).is_ok());
 }
 
+/// PEM blocks survive being written and read again; lists and keys can be read or fail.
 pub fn pem_text(data: &[u8]) {
     if let Ok(blocks) = pem::parse_blocks(data) {
         for block in blocks {

@@ -38,6 +38,7 @@ const GROUPS: &[(&[&str], u16, &str)] = &[
     (&["ffdhe8192"], 0x104, "ffdhe8192"),
 ];
 
+/// Returns OpenSSL's name of a group, or its number in hexadecimal.
 pub fn group_name(id: u16) -> String {
     GROUPS.iter().find(|(_, n, _)| *n == id).map_or_else(|| format!("0x{id:04x}"), |(_, _, name)| (*name).to_string())
 }
@@ -81,9 +82,12 @@ pub(crate) fn recording(groups: &[&'static dyn SupportedKxGroup]) -> Vec<&'stati
     groups.iter().map(of).collect()
 }
 
+/// The result of a list of groups.
 #[derive(Debug, Default)]
 pub struct SelectedGroups {
+    /// Available groups, in the order of the list.
     pub groups: Vec<&'static dyn SupportedKxGroup>,
+    /// Names of groups that OpenSSL knows and rustls lacks.
     pub missing: Vec<String>,
 }
 

@@ -9,25 +9,35 @@ const SSL_3_0: usize = 0x0300;
 /// `TLSEXT_MAXLEN_host_name` of OpenSSL.
 const HOST_NAME_MAX: usize = 255;
 
+/// Parts of a ClientHello that select a server and its certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientHello {
     /// As sent, including case and dots.
     pub server_name: Option<String>,
+    /// ALPN protocols, in the client's order.
     pub alpn: Vec<Vec<u8>>,
+    /// Cipher suites.
     pub suites: Vec<u16>,
+    /// Key exchange groups.
     pub groups: Vec<u16>,
+    /// Signature schemes.
     pub signature_schemes: Vec<u16>,
     /// `supported_versions`, or the legacy version.
     pub versions: Vec<u16>,
+    /// Legacy session id.
     pub session_id: Vec<u8>,
+    /// Early data follows.
     pub early_data: bool,
 }
 
+/// Result of looking for a ClientHello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peek {
     /// Incomplete; at least so many octets are missing.
     More(usize),
+    /// The complete ClientHello.
     Hello(Box<ClientHello>),
+    /// Another protocol.
     NotTls,
     /// Malformed ClientHello, with the alert to send (RFC 8446, 6.2).
     Broken(u8),
@@ -67,6 +77,8 @@ fn words(bytes: &[u8]) -> Vec<u16> {
     bytes.chunks_exact(2).map(|p| p.iter().fold(0, |n, b| n << 8 | u16::from(*b))).collect()
 }
 
+/// Reads a ClientHello from the start of a connection's input, without consuming it. Call again with all input so far
+/// once more of it has arrived.
 pub fn peek_hello(input: &[u8]) -> Peek {
     let mut message: Vec<u8> = Vec::new();
     let mut wanted: Option<usize> = None;

@@ -24,6 +24,7 @@ const REFUSED: &str = "TIDEGATE REFUSED KEY";
 /// Header of a stand-in: the file that the key came from, for keys that are loaded at handshakes.
 const ORIGIN: &str = "Origin";
 
+/// A process that holds private keys, as others see it.
 pub trait KeyService: Send + Sync + Debug {
     /// Signs a message. `origin`: the file to load the key from where the service has forgotten it.
     ///
@@ -52,6 +53,7 @@ pub fn open_file(path: &str) -> io::Result<Vec<u8>> {
     SERVICE.get().ok_or_else(|| io::Error::other("this process has no connection to the key process"))?.open(path)
 }
 
+/// Returns the id of a public key, in the form of a certificate.
 pub fn id_of(spki: &[u8]) -> KeyId {
     let mut id = KeyId::default();
     id.copy_from_slice(digest(&SHA256, crate::certs::key_bits(spki)).as_ref());
@@ -144,16 +146,21 @@ impl Signer for RemoteSigner {
     }
 }
 
+/// The result of [`extract`].
 #[derive(Debug)]
 pub struct ExtractedKeys {
     /// The file without private keys.
     pub text: Vec<u8>,
+    /// The private keys, in the order of the file.
     pub keys: Vec<ExtractedKey>,
 }
 
+/// A private key of a file.
 #[derive(Debug)]
 pub struct ExtractedKey {
+    /// Id of its public half.
     pub id: KeyId,
+    /// The key.
     pub key: Arc<dyn SigningKey>,
     /// The key as PEM, not encrypted.
     pub pem: String,

@@ -18,12 +18,18 @@ use std::sync::Arc;
 /// Maximum number of rounds of key derivation.
 const ROUNDS_MAX: u32 = 20_000_000;
 
+/// Reason of a failure to load a private key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
+    /// The text has no private key.
     NoKey,
+    /// The key is encrypted, and there is no password.
     NeedsPassword,
+    /// No password decrypts the key.
     WrongPassword,
+    /// The text is malformed; OpenSSL's name of the fault.
     Broken(&'static str),
+    /// A kind of key or encryption that is not supported.
     Unsupported(String),
 }
 
@@ -39,6 +45,7 @@ impl std::fmt::Display for KeyError {
     }
 }
 
+/// Tells whether the first private key of a text is encrypted.
 pub fn is_encrypted(text: &[u8]) -> bool {
     let blocks = pem::parse_blocks(text).unwrap_or_default();
     let key = blocks.iter().find(|b| b.label.ends_with("PRIVATE KEY"));

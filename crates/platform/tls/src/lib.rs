@@ -6,6 +6,7 @@
 //! short locks.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod certs;
 mod channel;
@@ -49,6 +50,7 @@ pub use wait::Wait;
 
 use std::sync::Arc;
 
+/// Source of the time in seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Digest of the rules under which a session may resume.

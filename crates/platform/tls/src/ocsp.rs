@@ -18,15 +18,21 @@ pub const RESPONSE_MAX: usize = 64 * 1024;
 /// Maximum number of certificates and single responses examined.
 const PARTS_MAX: usize = 64;
 
+/// Status of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
+    /// Not revoked.
     Good,
+    /// Revoked.
     Revoked,
+    /// The responder does not know the certificate.
     Unknown,
 }
 
+/// Facts of a valid response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OcspResponse {
+    /// Status of the certificate.
     pub status: Status,
     /// Seconds since 1970; `None`: newer information may be available at any time.
     pub next_update: Option<i64>,
@@ -48,6 +54,7 @@ fn key_hash(certificate: &Certificate) -> Option<Vec<u8>> {
 }
 
 impl CertificateId {
+    /// Identifies a certificate of an issuer; `None` if the issuer's key cannot be read.
     pub fn of(certificate: &Certificate, issuer: &Certificate) -> Option<CertificateId> {
         Some(CertificateId {
             name_hash: digest(&SHA1_FOR_LEGACY_USE_ONLY, issuer.subject()).as_ref().to_vec(),
@@ -99,6 +106,7 @@ impl CertificateId {
     }
 }
 
+/// Permitted signers of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signer {
     /// The issuer, or its delegate (RFC 6960, 4.2.2.2).

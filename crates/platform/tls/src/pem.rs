@@ -9,15 +9,19 @@ pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Maximum number of PEM blocks per file.
 const BLOCKS_MAX: usize = 4096;
 
+/// A block of a PEM text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PemBlock {
+    /// Label, such as `CERTIFICATE`.
     pub label: String,
     /// `Proc-Type: 4,ENCRYPTED` and similar.
     pub headers: Vec<(String, String)>,
+    /// Decoded content.
     pub bytes: Vec<u8>,
 }
 
 impl PemBlock {
+    /// Returns the value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }

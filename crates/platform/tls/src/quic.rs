@@ -51,12 +51,16 @@ const UNSUPPORTED_CERTIFICATE: u8 = 43;
 /// Rules of a handshake, and the protocols that it offers.
 #[derive(Clone, Debug)]
 pub struct ChosenRules {
+    /// The rules, or the refusal.
     pub choice: Choice,
+    /// HTTP/3.
     pub h3: bool,
     /// HTTP/0.9 (`hq-interop`).
     pub hq: bool,
 }
 
+/// Selects the rules for a ClientHello. Runs while `quinn-proto` processes a datagram: it must use neither the endpoint
+/// nor the connection.
 pub type Chooser = Rc<dyn Fn(&ClientHello) -> ChosenRules>;
 
 thread_local! {
@@ -79,11 +83,14 @@ pub fn with_chooser<R>(chooser: Chooser, work: impl FnOnce() -> R) -> R {
 /// Secrets of an endpoint: stateless resets and address validation tokens.
 #[derive(Clone)]
 pub struct EndpointKeys {
+    /// Key of stateless reset tokens (RFC 9000, 10.3).
     pub reset: Arc<dyn HmacKey>,
+    /// Key of address validation tokens (RFC 9000, 8.1).
     pub token: Arc<dyn HandshakeTokenKey>,
 }
 
 impl EndpointKeys {
+    /// Derives the keys from a secret, such as the content of `quic_host_key`.
     pub fn derive(secret: &[u8]) -> EndpointKeys {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tidegate quic").extract(secret);
         let mut reset = [0; 32];
@@ -94,6 +101,7 @@ impl EndpointKeys {
         EndpointKeys { reset: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &reset)), token: Arc::new(TokenKey(token)) }
     }
 
+    /// Returns keys of a random secret, equal for all endpoints of the process.
     pub fn of_process() -> EndpointKeys {
         static SECRET: OnceLock<[u8; 32]> = OnceLock::new();
         let secret = SECRET.get_or_init(|| {
@@ -107,7 +115,9 @@ impl EndpointKeys {
 
 /// TLS of a QUIC connection to a server, and the name that its handshake begins with.
 pub struct ClientCrypto {
+    /// Configuration for `quinn-proto`.
     pub config: Arc<dyn crypto::ClientConfig>,
+    /// Name for the ClientHello.
     pub name: String,
 }
 
@@ -126,6 +136,8 @@ impl ClientCrypto {
     }
 }
 
+/// TLS of a QUIC endpoint. The rules of each handshake come from [`with_chooser`], which must enclose each call of
+/// `quinn-proto` that can process a ClientHello.
 pub struct QuicServer {
     /// Keys of Initial and Retry packets, which are public.
     public: Arc<QuicServerConfig>,
@@ -229,6 +241,7 @@ pub struct ConnectionFacts {
     pub hq: bool,
     /// `None`: no request can come yet.
     pub facts: Option<Arc<Facts>>,
+    /// Watch over the path to the client.
     pub path: Arc<PathWatch>,
 }
 

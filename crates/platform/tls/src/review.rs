@@ -7,35 +7,51 @@ use crate::x509::{Certificate, name, time};
 /// Days before expiry by which a certificate should be replaced.
 const SOON_DAYS: i64 = 14;
 
+/// A doubt about a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateWarning {
+    /// The certificate has expired.
     Expired {
+        /// Subject of the certificate.
         subject: String,
+        /// End of its validity.
         end: String,
     },
+    /// The certificate is not valid yet.
     NotYetValid {
+        /// Subject of the certificate.
         subject: String,
+        /// Begin of its validity.
         start: String,
     },
     /// Expires within days, although it is not short-lived.
     EndsSoon {
+        /// Subject of the certificate.
         subject: String,
+        /// End of its validity.
         end: String,
+        /// Days until then.
         days: i64,
     },
     /// Server names that it does not cover.
     OtherNames {
+        /// Subject of the certificate.
         subject: String,
+        /// The names.
         names: Vec<String>,
     },
     /// Not self-signed, and sent without a chain.
     Alone {
+        /// Subject of the certificate.
         subject: String,
+        /// Its issuer.
         issuer: String,
     },
     /// A chain certificate did not issue the preceding one.
     Disordered {
+        /// Subject of the certificate.
         subject: String,
+        /// Subject of the preceding one.
         after: String,
     },
 }
@@ -76,6 +92,7 @@ impl CertificateWarning {
                 | CertificateWarning::EndsSoon { .. }
         )
     }
+    /// Tells whether clients reject the certificate now.
     pub fn is_fatal(&self) -> bool {
         matches!(self, CertificateWarning::Expired { .. } | CertificateWarning::NotYetValid { .. })
     }

@@ -29,9 +29,12 @@ const RECORD_HEADER: usize = 5;
 /// Octets of the implicit session cache with `ssl_early_data on`.
 const EARLY_CACHE_SIZE: usize = 1 << 20;
 
+/// `ssl_protocols`, as far as rustls has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Protocols {
+    /// TLS 1.2.
     pub tls12: bool,
+    /// TLS 1.3.
     pub tls13: bool,
     /// Unavailable SSLv2, SSLv3, TLSv1 or TLSv1.1 were requested.
     pub older: bool,
@@ -43,15 +46,21 @@ impl Default for Protocols {
     }
 }
 
+/// `ssl_verify_client`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VerifyClient {
+    /// Clients are not asked for certificates.
     #[default]
     Off,
+    /// A valid certificate is required.
     On,
+    /// A certificate is verified if the client sends one.
     Optional,
+    /// As `Optional`; certificates of unknown authorities are permitted.
     OptionalNoCa,
 }
 
+/// `ssl_session_cache`.
 #[derive(Clone, Debug, Default)]
 pub enum SessionStore {
     /// `off` and `none`: no cache; tickets are still possible.
@@ -61,33 +70,48 @@ pub enum SessionStore {
     Cache(Arc<SessionCache>),
 }
 
+/// Directives of a server block.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// In file order. Empty: loaded per connection, or every handshake is rejected.
     pub certificates: Vec<KeyPair>,
     /// Names of certificates loaded per connection, part of the sessions' scope.
     pub certificate_names: Vec<String>,
+    /// `ssl_protocols`.
     pub protocols: Protocols,
+    /// `ssl_ciphers`.
     pub ciphers: String,
     /// TLS 1.3 suites by name (`ssl_conf_command Ciphersuites`).
     pub ciphersuites: Option<String>,
+    /// `ssl_prefer_server_ciphers`.
     pub prefer_server_ciphers: bool,
     /// `auto`, or group names.
     pub groups: String,
+    /// `ssl_verify_client`.
     pub verify: VerifyClient,
+    /// `ssl_verify_depth`: certificates between the client's and an authority.
     pub verify_depth: u32,
     /// `ssl_client_certificate`: trusted, and named to clients.
     pub client_authorities: Vec<Certificate>,
+    /// `ssl_trusted_certificate`: trusted, and not named to clients.
     pub trusted: Vec<Certificate>,
+    /// `ssl_crl`; if not empty, each certificate of a chain needs a list.
     pub revocations: Vec<RevocationList>,
+    /// The session cache.
     pub sessions: SessionStore,
     /// `None`: no tickets.
     pub tickets: Option<Arc<TicketKeys>>,
+    /// `ssl_session_timeout` in seconds.
     pub session_timeout: u64,
+    /// ALPN protocols without HTTP/2, which is chosen per connection.
     pub alpn: Vec<Vec<u8>>,
+    /// `ssl_early_data`.
     pub early_data: bool,
+    /// `ssl_buffer_size`: plaintext bytes of a record at most.
     pub buffer_size: usize,
+    /// `ssl_reject_handshake`.
     pub reject_handshake: bool,
+    /// `ssl_certificate_compression`.
     pub compress_certificates: bool,
     /// Keeps the path of a client's certificate (`ssl_ocsp`).
     pub keep_path: bool,
@@ -124,8 +148,10 @@ impl Default for ServerSettings {
     }
 }
 
+/// The answer to a ClientHello.
 #[derive(Clone, Debug)]
 pub enum Choice {
+    /// Continues under these rules.
     Rules(Arc<ServerRules>),
     /// Rules with certificates of this connection (`ssl_certificate` with variables).
     WithCertificates(Arc<ServerRules>, CertificateSet),
@@ -137,6 +163,7 @@ pub enum Choice {
     Wait(Arc<Wait>),
 }
 
+/// Prepared rules of a server block, shared by all threads.
 #[derive(Debug)]
 pub struct ServerRules {
     config: Arc<ServerConfig>,
@@ -144,11 +171,13 @@ pub struct ServerRules {
     /// For QUIC: HTTP/3 only.
     config_h3: Arc<ServerConfig>,
     certificates: Arc<Certificates>,
+    /// `ssl_verify_client`.
     pub verify: VerifyClient,
     pub(crate) trust: Arc<Trust>,
     /// Digest of the requirements for clients; equal ones are interchangeable.
     pub asks: SessionScope,
     dynamic: bool,
+    /// `ssl_reject_handshake`.
     pub reject: bool,
     /// TLS 1.3 is enabled, as QUIC requires.
     pub tls13: bool,
@@ -308,6 +337,7 @@ impl ServerRules {
         self.dynamic || !self.certificates.now().is_empty()
     }
 
+    /// Returns the present certificates.
     pub fn certificates(&self) -> Arc<CertificateSet> {
         self.certificates.now()
     }

@@ -70,6 +70,7 @@ impl SessionCache {
         SessionCache { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), size }
     }
 
+    /// Returns the bytes that sessions may occupy.
     pub fn size(&self) -> usize {
         self.size
     }
@@ -125,6 +126,7 @@ impl SessionCache {
         self.shards.iter().map(|s| s.lock().unwrap_or_else(PoisonError::into_inner).entries.len()).sum()
     }
 
+    /// Tells whether there are no sessions.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -253,6 +255,7 @@ struct Ring {
     rotate_at: Option<u64>,
 }
 
+/// Keys of session tickets, shared by all threads.
 pub struct TicketKeys {
     ring: RwLock<Ring>,
 }

@@ -40,11 +40,14 @@ const ALERT_STEPS_MAX: usize = 4;
 /// Octets above which empty buffers are freed at once. The records of two `output_buffers` and a head fit.
 pub(crate) const KEPT_MAX: usize = 80 * 1024;
 
+/// Result of [`TlsStream::receive`] and [`TlsStream::choose`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceivedBytes {
+    /// Octets of plaintext that were appended.
     pub plain: usize,
     /// The ClientHello is complete: continue with [`TlsStream::choose`].
     pub hello: bool,
+    /// The handshake has ended in this call.
     pub handshake_done: bool,
     /// The peer sent `close_notify`; earlier data is valid.
     pub closed: bool,
@@ -64,6 +67,11 @@ const HANDSHAKE: u8 = 22;
 /// Type of encrypted records (RFC 8446, 5.1).
 const APPLICATION_DATA: u8 = 23;
 
+/// Either side of a TLS connection.
+///
+/// For ciphertext, [`TlsStream::receive`]; after [`Received::hello`], [`TlsStream::choose`] before any other input. For
+/// plaintext, [`TlsStream::send`]. After each of these, also after errors, [`TlsStream::output`] is written and removed
+/// with [`TlsStream::advance`].
 pub struct TlsStream {
     role: Role,
     pending: Vec<u8>,
@@ -100,6 +108,7 @@ enum ReadStep {
 }
 
 impl TlsStream {
+    /// Server side; waits for the ClientHello.
     pub fn server() -> TlsStream {
         TlsStream::new(Role::Accepting)
     }
@@ -155,18 +164,22 @@ impl TlsStream {
         self.facts.as_ref()
     }
 
+    /// Returns the ClientHello of a server's connection, once it is complete.
     pub fn hello(&self) -> Option<&ClientHello> {
         self.hello.as_deref()
     }
 
+    /// Returns the rules that were chosen.
     pub fn rules(&self) -> Option<&Arc<ServerRules>> {
         self.rules.as_ref()
     }
 
+    /// Returns the ciphertext to be written.
     pub fn output(&self) -> &[u8] {
         self.output.filled()
     }
 
+    /// Tells whether there is ciphertext to be written.
     pub fn wants_write(&self) -> bool {
         !self.output.filled().is_empty()
     }
@@ -186,6 +199,7 @@ impl TlsStream {
         self.output.release_written();
     }
 
+    /// Releases spare memory of an idle connection.
     pub fn shrink(&mut self) {
         if self.output.filled().is_empty() {
             self.output.release();
@@ -517,6 +531,7 @@ impl TlsStream {
         self.writing(size, |traffic, room| traffic.encrypt(plain, room))
     }
 
+    /// Ends the own direction with `close_notify`; ignored during the handshake.
     pub fn close_notify(&mut self) -> Result<(), TlsError> {
         // A connection with early data may have been answered: closes it normally (RFC 8446, 6.1).
         if self.sent_close || (self.is_handshaking() && self.facts.is_none()) {

@@ -12,6 +12,7 @@ pub struct Wait {
 }
 
 impl Wait {
+    /// Tells whether the wait has ended.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Acquire)
     }

@@ -209,14 +209,15 @@ impl KeyReader for Keeper {
         let files: Vec<BorrowedFd<'_>> =
             [Some(&file), passwords.as_ref()].into_iter().flatten().map(AsFd::as_fd).collect();
         let (ids, mut answers) = match state.ask(&files) {
-            // It was killed: another one gets the keys of before, and the question.
+            // The key process has ended. Its successor gets the keys of earlier files that this process holds, then
+            // this file.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof || e.kind() == io::ErrorKind::BrokenPipe => {
                 Lifecycle::note_key_process_respawn();
                 state.stop();
                 state.start_with_held()?;
                 state.ask(&files)?
             }
-            // Its late answer would be taken for that of another file.
+            // A late answer would be taken for that of another file: the process is replaced.
             Err(e) if e.kind() == io::ErrorKind::TimedOut => {
                 Lifecycle::note_key_process_respawn();
                 state.restart();

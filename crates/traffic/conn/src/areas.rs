@@ -10,22 +10,28 @@ use stream_features::{StreamPlan, StreamSessions};
 /// In an `Rc`, so that sessions' references are not counted across threads.
 #[allow(clippy::redundant_allocation)]
 pub type StreamPlanRef = Rc<Arc<StreamPlan>>;
+/// See [`StreamPlanRef`].
 #[allow(clippy::redundant_allocation)]
 pub type MailPlanRef = Rc<Arc<MailPlan>>;
 
+/// The stream area of a thread: its current plan, and its sessions, which keep the plan that they began with.
 pub struct StreamArea {
     plan: RefCell<Option<StreamPlanRef>>,
+    /// The thread's sessions.
     pub sessions: Rc<StreamSessions>,
 }
 
 impl StreamArea {
+    /// Begins without sessions.
     pub fn new(plan: Option<Arc<StreamPlan>>) -> StreamArea {
         StreamArea { plan: RefCell::new(plan.map(Rc::new)), sessions: Rc::default() }
     }
+    /// Replaces the plan at a reload; sessions are told.
     pub fn replan(&self, plan: Option<Arc<StreamPlan>>) {
         *self.plan.borrow_mut() = plan.map(Rc::new);
         self.sessions.replan();
     }
+    /// Returns the current plan; `None`: the configuration has no stream area.
     pub fn plan(&self) -> Option<StreamPlanRef> {
         self.plan.borrow().clone()
     }
@@ -39,18 +45,23 @@ impl StreamArea {
     }
 }
 
+/// The mail area of a thread: its current plan, and its sessions, which keep the plan that they began with.
 pub struct MailArea {
     plan: RefCell<Option<MailPlanRef>>,
+    /// The thread's sessions.
     pub sessions: mail_features::Mails,
 }
 
 impl MailArea {
+    /// Begins without sessions.
     pub fn new(plan: Option<Arc<MailPlan>>) -> MailArea {
         MailArea { plan: RefCell::new(plan.map(Rc::new)), sessions: mail_features::Mails::default() }
     }
+    /// Replaces the plan at a reload.
     pub fn replan(&self, plan: Option<Arc<MailPlan>>) {
         *self.plan.borrow_mut() = plan.map(Rc::new);
     }
+    /// Returns the current plan; `None`: the configuration has no mail area.
     pub fn plan(&self) -> Option<MailPlanRef> {
         self.plan.borrow().clone()
     }

@@ -23,8 +23,12 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of requests whose responses share a write.
 const REQUESTS_MAX: usize = 64;
 
+/// Responses that leave together. [`Batch::add`] each in the order of the requests, then [`conclude`] or
+/// [`Batch::send_then`]. If it is dropped before, its requests count as lost.
 pub struct Batch<'a> {
+    /// The connection's bytes.
     pub link: Link,
+    /// The connection.
     pub connection: &'a Rc<ClientConnection>,
     /// Requests with their responses' ends in the output.
     done: smallvec::SmallVec<[(Box<Request>, usize); 4]>,
@@ -34,6 +38,7 @@ pub struct Batch<'a> {
     tail: &'static [u8],
     /// Part of a file behind the last response's head, which the kernel sends.
     file: Option<FilePart>,
+    /// View of the client that the requests share.
     pub presence: Option<Rc<Presence>>,
 }
 
@@ -46,6 +51,7 @@ impl Drop for Batch<'_> {
 }
 
 impl<'a> Batch<'a> {
+    /// Begins an empty batch.
     pub fn new(link: Link, connection: &'a Rc<ClientConnection>) -> Batch<'a> {
         Batch { link, connection, done: smallvec::SmallVec::new(), body: None, tail: b"", file: None, presence: None }
     }
@@ -104,9 +110,11 @@ impl<'a> Batch<'a> {
     fn has_last(&self) -> bool {
         self.body.is_some() || self.file.is_some()
     }
+    /// Tells whether no response was added.
     pub fn is_empty(&self) -> bool {
         self.done.is_empty()
     }
+    /// Writes the batch, and continues in a task with `start`, unless the connection fails.
     pub fn send_then(&mut self, out: &mut Vec<u8>, start: Start) {
         let start = match self.send(out, false) {
             BatchEnd::All => start,

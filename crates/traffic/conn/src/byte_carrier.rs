@@ -19,6 +19,11 @@ use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
+/// A connection of concurrent requests over a byte stream. [`ByteCarrier::begin`] puts it into the poller's entry;
+/// octets then go to the core when they arrive.
+///
+/// The core is borrowed for single calls and never while a request runs. All changes call `StreamLink::touch`; the end
+/// of the turn writes.
 pub struct ByteCarrier {
     link: Link,
     core: Rc<RefCell<dyn ByteCore>>,
@@ -115,6 +120,8 @@ impl StreamLink for ByteCarrier {
 }
 
 impl ByteCarrier {
+    /// Makes a core the carrier of a connection's entry. Octets that were read before go to [`ByteCarrier::begin_with`]
+    /// or [`ByteCarrier::begin_upgraded`].
     pub fn begin<C: ByteCore + 'static>(
         worker: &Rc<Worker>,
         key: Key,
@@ -154,6 +161,7 @@ impl ByteCarrier {
         self.streams.set_first(r);
         self.begin_with(rest);
     }
+    /// Returns the connection's bytes.
     pub fn link(&self) -> &Link {
         &self.link
     }

@@ -14,24 +14,40 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+/// A command of the process to a worker thread. Executed at the begin of the next turn, in order.
 #[derive(Debug)]
 pub enum WorkerCommand {
     /// Serves this configuration. `listeners` are its sockets that the thread lacks; sockets whose address and kind are
     /// not in `keep` are closed.
-    Serve { serving: ServeLoop, listeners: Vec<BoundSocket>, keep: Vec<(Address, bool)> },
+    Serve {
+        /// The configuration.
+        serving: ServeLoop,
+        /// Sockets to add.
+        listeners: Vec<BoundSocket>,
+        /// Addresses of the sockets that stay; `true`: of datagrams.
+        keep: Vec<(Address, bool)>,
+    },
     /// QUIT: stops accepting, closes idle connections, finishes requests, ends the thread; after `timeout_ms`
     /// (`worker_shutdown_timeout`, 0: never) closes the rest.
-    Quit { timeout_ms: u64 },
+    Quit {
+        /// Milliseconds; 0: never.
+        timeout_ms: u64,
+    },
     /// TERM: ends the thread at once.
     Terminate,
     /// USR1: writes buffered log lines, then drops the sender.
     Flush(tokio::sync::mpsc::UnboundedSender<()>),
 }
 
+/// All that a worker thread needs to start.
 pub struct ThreadInit {
+    /// Number of the thread, from 0, for metrics.
     pub index: usize,
+    /// The first configuration.
     pub serving: ServeLoop,
+    /// The thread's listening sockets.
     pub listeners: Vec<BoundSocket>,
+    /// The end of the channel that the process sends commands to.
     pub commands: tokio::sync::mpsc::UnboundedReceiver<WorkerCommand>,
     /// CPUs to run on (`worker_cpu_affinity`).
     pub cpus: Option<Vec<usize>>,

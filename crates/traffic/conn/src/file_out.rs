@@ -16,12 +16,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Reads of files for one response, as its location's directives say.
 pub struct FileOut {
     sendfile: bool,
     /// Bytes per sendfile() call; 0: unlimited.
     chunk: u64,
     /// Bytes per read, and number of buffers filled before a write.
     buffer: usize,
+    /// Number of buffers that are filled before a write.
     pub buffers: usize,
     /// Pool for reads before `sendfile` and into buffers, or for direct reads only.
     pool: Option<Arc<Pool>>,
@@ -31,6 +33,7 @@ pub struct FileOut {
     read_ahead: u64,
     /// Last prepared file: its identity and descriptors for threads.
     open: Option<Open>,
+    /// Message about a read that failed, for the error log.
     pub trouble: Option<String>,
 }
 
@@ -83,6 +86,7 @@ impl FileOut {
         }
     }
 
+    /// Tells whether sendfile() alone sends files: without reads in threads, direct reads and advice.
     pub fn kernel_alone(&self) -> bool {
         self.sendfile && self.pool.is_none() && self.direct_from.is_none() && self.read_ahead == 0
     }

@@ -30,10 +30,12 @@ pub struct TaskGuard {
 }
 
 impl TaskGuard {
+    /// Counts a task of the connection.
     pub fn new(worker: &Rc<Worker>, key: Key) -> TaskGuard {
         worker.tasks.set(worker.tasks.get() + 1);
         TaskGuard { worker: worker.clone(), key, closes: Cell::new(true) }
     }
+    /// Leaves the connection open: it has become idle.
     pub fn disarm(&self) {
         self.closes.set(false);
     }
@@ -48,9 +50,11 @@ impl Drop for TaskGuard {
     }
 }
 
+/// Counts a connection as writing (`$connections_writing`) until it is dropped.
 pub struct WriteGuard(());
 
 impl WriteGuard {
+    /// Begins to count.
     pub fn begin() -> WriteGuard {
         process::CONNECTIONS_WRITING.up();
         WriteGuard(())

@@ -10,8 +10,11 @@ use observe::{Detail, Severity};
 use std::rc::Rc;
 use wire_h1::{HeadError, HeadLimits, HeadParser, ParseProgress};
 
+/// Result of reading a head.
 pub enum HeadState {
+    /// More bytes are needed.
     Partial,
+    /// A valid head, and its length in bytes.
     Request(Box<Request>, usize),
     /// Respond with this status.
     Refused(Box<Request>, u16),
@@ -27,6 +30,7 @@ pub fn head_limits(worker: &Worker, connection: &ClientConnection) -> HeadLimits
 /// Bytes of an incomplete head kept with its connection; a longer one becomes a task.
 pub const BEGUN_BYTES_MAX: usize = READ_BYTES / 2;
 
+/// nginx's message about a client that is silent.
 pub const TIMED_OUT: &str = "client timed out (110: Connection timed out)";
 
 /// Keeps the start of a head or PROXY protocol header without a task. Its time runs from the connection's start, or
@@ -51,6 +55,7 @@ pub fn keep_head(
     worker.poller.again_if_readable(key);
 }
 
+/// Takes the start of a head from its connection, to be completed.
 pub fn take_head(connection: &ClientConnection) -> Option<BegunHead> {
     let begun = connection.begun.take()?;
     process::CONNECTIONS_READING.down();
@@ -141,6 +146,7 @@ fn tell(worker: &Worker, connection: &ClientConnection, line: &dyn Fn(&str) -> S
     core.error_log.log(Severity::Info, connection.number, format_args!("{}", line(&client)));
 }
 
+/// Closes a connection between requests whose time is over; logs an incomplete head with 408.
 pub fn timed_out(worker: &Worker, key: Key, connection: &Rc<ClientConnection>) {
     if let Some(BegunHead { since, bytes }) = take_head(connection) {
         never_came(worker, connection, &bytes, since, 408, TIMED_OUT);

@@ -37,6 +37,8 @@ impl Carrier for ClientConnection {
     }
 }
 
+/// Reads once and answers the requests of an idle connection. Those that cannot be answered at once continue in the
+/// entry (`waiting.rs`) or in a task; the start of a head stays with the connection.
 pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnection>, secure: Option<&Rc<Secure>>) {
     let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
         // The event is edge-triggered: a connection that lost it would hang.

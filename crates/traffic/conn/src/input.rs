@@ -14,13 +14,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use wire_h1::{ChunkedDecoder, Role};
 
+/// Bytes that a task has read, and how many of them are used.
 #[derive(Default)]
 pub struct Input {
+    /// The bytes; the first `start` are used.
     pub buf: Vec<u8>,
+    /// Number of used bytes.
     pub start: usize,
 }
 
 impl Input {
+    /// Returns the unused bytes.
     pub fn bytes(&self) -> &[u8] {
         self.buf.get(self.start..).unwrap_or_default()
     }
@@ -37,10 +41,12 @@ impl Input {
         self.use_up(n);
         bytes
     }
+    /// Drops all bytes, and keeps the buffer.
     pub fn clear(&mut self) {
         self.buf.clear();
         self.start = 0;
     }
+    /// Marks `n` further bytes as used.
     pub fn use_up(&mut self, n: usize) {
         self.start += n;
         if self.start >= self.buf.len() {
@@ -110,6 +116,7 @@ impl http_engine::connection::BodyOctets for BodyState {
 }
 
 impl BodyState {
+    /// Begins the state of a body that is still to be read. `expects`: the client waits for 100 (Continue).
     pub fn new(length: BodyLength, expects: bool) -> BodyState {
         let framing = match length {
             BodyLength::Exact(0) | BodyLength::None | BodyLength::UntilClose => BodyFraming::Done,
@@ -124,6 +131,7 @@ impl BodyState {
             cut: false.into(),
         }
     }
+    /// Tells whether the end of the body was read.
     pub fn done(&self) -> bool {
         matches!(*self.framing.borrow(), BodyFraming::Done)
     }
@@ -200,20 +208,30 @@ impl BodyState {
     }
 }
 
+/// Reads a request's body over HTTP/1; sends 100 (Continue) before its first read.
 pub struct Reader {
+    /// The connection's bytes.
     pub link: Link,
+    /// Bytes read so far, which may begin with the body.
     pub input: Rc<RefCell<Input>>,
+    /// State that the connection shares.
     pub state: Rc<BodyState>,
+    /// `client_body_timeout`.
     pub timeout: Duration,
+    /// Timer of the current wait.
     pub sleep: Option<Sleep>,
     /// `client_max_body_size`; 0: unlimited.
     pub limit: u64,
+    /// Bytes of the body so far.
     pub taken: u64,
 }
 
+/// The interim response 100.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 impl Reader {
+    /// Sends 100 (Continue) if the client expects it and the body is not empty. Does not wait: a full socket loses the
+    /// response.
     pub fn say_continue(link: &Link, state: &BodyState) {
         if !state.done() {
             Reader::say_continue_even_if_empty(link, state);

@@ -48,12 +48,15 @@ pub fn local_of(accepted: &socket::AcceptedSocket, address: &Rc<Address>) -> Rc<
 
 /// Facts known from another listener or area.
 pub struct As<F> {
+    /// Local address.
     pub local: Rc<Address>,
+    /// PROXY protocol header that was read already.
     pub proxy: Option<ProxyHeader>,
     /// TLS after its handshake.
     pub established: Option<F>,
 }
 
+/// [`take_in`] with known facts.
 pub fn take_in_as(
     worker: &Rc<Worker>,
     accepted: socket::AcceptedSocket,

@@ -17,9 +17,11 @@ impl LingerQueue {
         self.order.insert(self.last, key);
         self.last
     }
+    /// Removes the connection of a place, if it is still there.
     pub fn remove(&mut self, place: u64) {
         self.order.remove(&place);
     }
+    /// Returns the number of connections.
     pub fn count(&self) -> usize {
         self.order.len()
     }

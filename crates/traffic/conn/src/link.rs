@@ -11,15 +11,19 @@ use std::task::{Context, Poll};
 
 const READ_BYTES_MIN: usize = 8 * 1024;
 
+/// Access to a connection's bytes. Cheap to clone; does not keep the connection open.
 #[derive(Clone)]
 pub struct Link {
+    /// The thread.
     pub worker: Rc<Worker>,
+    /// The entry in the poller.
     pub key: Key,
     /// `None`: cleartext.
     pub secure: Option<Rc<Secure>>,
 }
 
 impl Link {
+    /// Returns the link of an entry, with TLS if its carrier has it.
     pub fn of(worker: &Rc<Worker>, key: Key) -> Link {
         let secure = worker.poller.registration(key).and_then(|carrier| carrier.tls());
         Link { worker: worker.clone(), key, secure }
@@ -84,6 +88,7 @@ impl Link {
         self.note_written(&sent);
         sent
     }
+    /// Tells whether the kernel can send files by itself: in cleartext.
     pub fn has_sendfile(&self) -> bool {
         self.secure.is_none()
     }
@@ -105,6 +110,7 @@ impl Link {
         self.worker.poller.send_room(self.key)
     }
 
+    /// Writes ciphertext that the socket has not taken; fails with `WouldBlock` if more is left.
     pub fn flush(&self) -> io::Result<()> {
         let Some(secure) = &self.secure else { return Ok(()) };
         let flushed = secure.flush(&self.worker, self.key);
@@ -112,6 +118,7 @@ impl Link {
         flushed
     }
 
+    /// Waits until all accepted output is in the socket.
     pub async fn flushed(&self) -> io::Result<()> {
         loop {
             match self.flush() {
@@ -125,6 +132,7 @@ impl Link {
         }
     }
 
+    /// Releases spare memory of TLS.
     pub fn shrink(&self) {
         if let Some(secure) = &self.secure {
             secure.shrink();
@@ -143,6 +151,7 @@ impl Link {
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         self.worker.poller.poll_readable(self.key, cx)
     }
+    /// Waits for room in the socket; `false` if the connection is gone.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         self.worker.poller.poll_writable(self.key, cx)
     }
@@ -150,6 +159,7 @@ impl Link {
     pub fn is_cut(&self) -> bool {
         !self.worker.poller.contains(self.key)
     }
+    /// Waits for the end of the client's output; `false` if the connection is gone.
     pub fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<bool> {
         self.worker.poller.poll_closing(self.key, cx)
     }

@@ -26,6 +26,7 @@ pub fn pass_connection(
     worker.mail.sessions.resume(&plan, PassedSession { stream, peer, proxy, local, listener, number });
     Ok(())
 }
+/// Begins the session of an accepted connection.
 pub fn begin_mail(
     worker: &Worker,
     accepted: socket::AcceptedSocket,

@@ -16,6 +16,7 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// The reason why a response was not sent whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendError {
     /// The connection ended, with the error code of a write.
@@ -32,6 +33,7 @@ const GATHER_PIECES: usize = 32;
 /// Bytes of pieces gathered for a socket that takes no bytes now, and the least piece that a source is asked for.
 const GATHER_BYTES_MIN: usize = 4 * 1024;
 
+/// Queues pieces of a response and writes them at the client's pace.
 pub struct Sender {
     link: Link,
     queue: VecDeque<Piece>,
@@ -40,10 +42,12 @@ pub struct Sender {
     timeout: Duration,
     /// Of the client's socket, for bytes in memory.
     room: Room,
+    /// Bytes written so far.
     pub sent: u64,
 }
 
 impl Sender {
+    /// Begins with an empty queue. `timeout_ms`: `send_timeout`.
     pub fn new(link: Link, timeout_ms: u64) -> Sender {
         Sender {
             link,
@@ -55,6 +59,7 @@ impl Sender {
             sent: 0,
         }
     }
+    /// Queues a piece; an empty one is ignored.
     pub fn push(&mut self, piece: Piece) {
         if !piece.is_empty() {
             self.queued += piece.len();
@@ -68,7 +73,7 @@ impl Sender {
     fn room_for(&mut self, bytes: usize) -> usize {
         self.room.up_to(bytes, || self.link.send_room())
     }
-    /// Returns [`http_engine::Reply::piece_room`].
+    /// Returns [`http_engine::request::Reply::piece_room`].
     fn piece_room(&mut self) -> u32 {
         let queued = self.queued as usize;
         match self.room_for(GATHER_BYTES) {

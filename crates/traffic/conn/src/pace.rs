@@ -4,10 +4,12 @@ use base::clock;
 use http_engine::Request;
 use std::time::Duration;
 
+/// The pace of one response.
 pub struct Pace {
     rate: u64,
     after: u64,
     started: clock::Instant,
+    /// Bytes of the body sent so far, which the caller adds.
     pub sent: u64,
 }
 

@@ -7,11 +7,14 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+/// Watches an HTTP/1 client for its request. Recycled by its thread.
 pub struct Presence {
+    /// The connection's bytes.
     pub link: Link,
 }
 
 impl Presence {
+    /// Returns a recycled or a new one.
     pub fn of(link: &Link) -> Rc<Presence> {
         if let Some(mut spare) = link.worker.spares.take::<Presence>()
             && let Some(own) = Rc::get_mut(&mut spare)
@@ -21,6 +24,7 @@ impl Presence {
         }
         Rc::new(Presence { link: link.clone() })
     }
+    /// Returns it to the thread's spares, if no request refers to it any more.
     pub fn recycle(mut self: Rc<Presence>, worker: &Worker) {
         if let Some(own) = Rc::get_mut(&mut self) {
             own.link.secure = None;

@@ -10,7 +10,9 @@ use std::task::{Context, Poll, ready};
 
 /// Client side of a tunnel; octets read behind the head come first.
 pub struct Raw {
+    /// The connection's bytes.
     pub link: Link,
+    /// Bytes that were read behind the head.
     pub input: Rc<RefCell<Input>>,
 }
 

@@ -12,11 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire_h1::{HeadLimits, HeadParser};
 
+/// The client of a rehearsed request.
 pub struct RehearsalClient {
+    /// Index of the listener in the plan.
     pub listener: usize,
     /// Local address; `None`: the listener's.
     pub local: Option<SocketAddr>,
+    /// The client's address; `None`: a UNIX-domain socket.
     pub peer: Option<SocketAddr>,
+    /// Name in the ClientHello; `None`: cleartext.
     pub tls: Option<String>,
 }
 

@@ -20,6 +20,9 @@ const READ_BYTES_MIN: usize = 4 * 1024;
 /// Budget of a handshake in octets: signature and key exchange take over half a millisecond.
 const HANDSHAKE_COST: usize = budget::BYTES as usize / 2;
 
+/// TLS of a client's connection: the carrier of its entry, and the channel below its [`Link`](crate::link::Link).
+///
+/// The channel is borrowed for single calls; no method may be called from within another.
 pub struct Secure {
     /// Replaced after the handshake by one with its facts.
     connection: RefCell<Rc<ClientConnection>>,
@@ -57,15 +60,19 @@ impl Secure {
         secure.handshake_done();
         secure
     }
+    /// Returns the connection; after the handshake with its facts.
     pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
+    /// Tells whether the handshake is unfinished.
     pub fn is_handshaking(&self) -> bool {
         self.channel.borrow().is_handshaking()
     }
+    /// Tells whether the first byte was examined, so that the connection is known to use TLS.
     pub fn has_begun(&self) -> bool {
         self.begun.get()
     }
+    /// Notes that the first byte begins a handshake.
     pub fn begin(&self) {
         self.begun.set(true);
     }
@@ -73,15 +80,19 @@ impl Secure {
     pub fn take_unread(&self) -> Vec<u8> {
         self.unread.take()
     }
+    /// Tells whether the reason for closing was logged.
     pub fn has_told(&self) -> bool {
         self.told.get()
     }
+    /// Tells whether the handshake waits for a certificate.
     pub fn is_waiting(&self) -> bool {
         self.wait.borrow().is_some()
     }
+    /// Tells whether ciphertext waits for the socket.
     pub fn has_unsent(&self) -> bool {
         self.channel.borrow().has_unsent()
     }
+    /// Releases spare memory of the buffers.
     pub fn shrink(&self) {
         self.channel.borrow_mut().shrink();
     }
@@ -90,10 +101,12 @@ impl Secure {
         ClientSocket { worker, key, unread: &self.unread }
     }
 
+    /// Writes ciphertext; fails with `WouldBlock` if more is left.
     pub fn flush(&self, worker: &Worker, key: Key) -> io::Result<()> {
         self.channel.borrow_mut().flush(&self.socket(worker, key))
     }
 
+    /// Encrypts and writes pieces; returns the number of accepted plaintext bytes.
     pub fn send(&self, worker: &Worker, key: Key, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(self.channel.borrow_mut().send(&self.socket(worker, key), pieces)?)
     }
@@ -266,6 +279,7 @@ impl Secure {
         }
     }
 
+    /// Logs the reason for closing, with nginx's context.
     pub fn say(&self, worker: &Worker, level: Severity, words: &str) {
         self.told.set(true);
         let connection = self.connection();
@@ -281,6 +295,7 @@ impl Secure {
     }
 }
 
+/// Returns the class of a failed handshake, for metrics.
 pub fn tls_failure(e: &TlsError) -> TlsFailure {
     match e {
         TlsError::UnsupportedProtocol => TlsFailure::NoCommonProtocol,

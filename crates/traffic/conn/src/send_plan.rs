@@ -5,6 +5,7 @@ use http_engine::file_io::Aio;
 use http_engine::files::KERNEL_COPY_BYTES;
 use http_engine::{FilePart, Request, ResponseBody};
 
+/// The way in which a response leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendPlan {
     /// Head and a body of this length are in memory: one write ends the request. The body may be a single chunk
@@ -12,6 +13,7 @@ pub enum SendPlan {
     Whole(usize),
     /// [`SendPlan::Whole`] with later work: tunnel, background work, `post_action`.
     Followed(usize),
+    /// Piece by piece, by a task.
     Pieces,
 }
 
@@ -68,6 +70,7 @@ pub enum SingleChunk {
 }
 
 impl SingleChunk {
+    /// Returns the framing of a body.
     pub fn of(r: &Request, body: &ResponseBody) -> SingleChunk {
         if !r.reply.chunked || r.reply.head_only {
             return SingleChunk::Unframed;
@@ -94,6 +97,7 @@ impl SingleChunk {
 pub struct PromisedLength(Option<u64>);
 
 impl PromisedLength {
+    /// Begins with the length in the response's head; no promise without one, or for a head alone.
     pub fn of(r: &Request) -> PromisedLength {
         PromisedLength(r.out.content_length.filter(|_| !r.reply.head_only))
     }
@@ -109,6 +113,7 @@ impl PromisedLength {
     pub fn is_short(&self) -> bool {
         self.0.is_some_and(|left| left > 0)
     }
+    /// Tells whether a length was promised and all of it was sent.
     pub fn is_kept(&self) -> bool {
         self.0 == Some(0)
     }

@@ -21,6 +21,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 /// Number of turns after which [`Sim::settle`] fails, because the loop never becomes idle.
 const TURNS_MAX: usize = 100_000;
 
+/// A worker thread whose loop a test runs. One at a time per thread: it freezes the thread's clock until it is dropped.
 pub struct Sim {
     turns: Turns,
     commands: UnboundedSender<WorkerCommand>,
@@ -30,6 +31,7 @@ pub struct Sim {
 }
 
 impl Sim {
+    /// Starts a thread's loop without sockets.
     pub fn new(serving: ServeLoop) -> io::Result<Sim> {
         clock::freeze();
         let (commands, receiver) = unbounded_channel();
@@ -37,6 +39,7 @@ impl Sim {
         Ok(Sim { turns: Turns::begin(init)?, commands, ended: false, step: 0 })
     }
 
+    /// Connects a client to a listener of the http area.
     pub fn connect(&mut self, address: &Address) -> io::Result<UnixStream> {
         self.take_in(address).map(|(_, theirs)| theirs)
     }
@@ -50,6 +53,7 @@ impl Sim {
         Ok((key, theirs))
     }
 
+    /// As [`Sim::connect`], with a protocol core in place of HTTP/1.
     pub fn connect_speaking(&mut self, address: &Address, core: impl ByteCore + 'static) -> io::Result<UnixStream> {
         let (key, theirs) = self.take_in(address)?;
         let worker = &self.turns.worker;
@@ -79,6 +83,7 @@ impl Sim {
         Err(io::Error::other("the loop does not come to rest"))
     }
 
+    /// Runs one turn, which does not wait.
     pub fn turn(&mut self) -> io::Result<()> {
         self.ended |= self.turns.turn(false)? == TurnProgress::Ended;
         Ok(())
@@ -103,9 +108,11 @@ impl Sim {
         }
     }
 
+    /// Tells whether the thread has ended.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
+    /// Returns the number of unfinished tasks.
     pub fn tasks(&self) -> usize {
         self.turns.worker.tasks.get()
     }
@@ -120,6 +127,7 @@ impl Sim {
         drop(self);
         worker.upgrade().is_none()
     }
+    /// Returns the number of clients' connections.
     pub fn clients(&self) -> usize {
         let worker = &self.turns.worker;
         worker
@@ -140,9 +148,11 @@ impl Sim {
             let _ = commands.send(command);
         });
     }
+    /// Counts steps from now on, for [`Sim::steps_made`].
     pub fn count_steps(&mut self) {
         self.at_step(u64::MAX, || {});
     }
+    /// Cancels the planned event.
     pub fn forget_step(&mut self) {
         self.panic_at(0);
     }
@@ -151,6 +161,7 @@ impl Sim {
         self.turns.worker.happening.replace(Some(Box::new(happening)));
         self.turns.worker.at_step.set(step);
     }
+    /// Returns the number of steps since [`Sim::count_steps`].
     pub fn steps_made(&self) -> u64 {
         self.step - self.turns.worker.at_step.get()
     }

@@ -7,10 +7,12 @@ use std::rc::Rc;
 /// Maximum number of spare objects per type.
 const SPARE_MAX: usize = 64;
 
+/// Spare objects, by their type.
 #[derive(Default)]
 pub struct Spares(RefCell<Vec<(TypeId, Vec<Rc<dyn Any>>)>>);
 
 impl Spares {
+    /// Takes a spare object. It has the content of its last use.
     pub fn take<T: 'static>(&self) -> Option<Rc<T>> {
         let mut pools = self.0.borrow_mut();
         let (_, pool) = pools.iter_mut().find(|(id, _)| *id == TypeId::of::<T>())?;

@@ -20,11 +20,13 @@ use stream_features::Host;
 use stream_features::sessions::{AcceptedClient, PassedClient};
 use stream_features::udp::{DatagramReceiver, UdpSocket, receive_datagrams};
 
+/// Carrier of a datagram socket of the stream area.
 pub struct DatagramSocket {
     socket: Rc<UdpSocket>,
 }
 
 impl DatagramSocket {
+    /// Duplicates the descriptor, for sessions that outlive the entry.
     pub fn new(fd: &OwnedFd, address: Address) -> io::Result<DatagramSocket> {
         Ok(DatagramSocket { socket: UdpSocket::new(fd.try_clone()?, address)? })
     }
@@ -51,6 +53,7 @@ impl Carrier for DatagramSocket {
     }
 }
 
+/// Begins the session of an accepted connection.
 pub fn begin_session(
     worker: &Rc<Worker>,
     accepted: socket::AcceptedSocket,

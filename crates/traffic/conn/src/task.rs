@@ -26,6 +26,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use wire_h1::HeadParser;
 
+/// The work that a task begins with.
 pub enum Start {
     /// Read bytes: part of a head, several requests, or none.
     Bytes(Vec<u8>),
@@ -41,6 +42,7 @@ pub enum Start {
     Flush(clock::Instant),
 }
 
+/// Starts the connection's task. The entry is busy until the task ends or the connection becomes idle again.
 pub fn spawn_task(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnection>, start: Start) {
     worker.poller.set_busy(key);
     let (worker, connection) = (worker.clone(), connection.clone());

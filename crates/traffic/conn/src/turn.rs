@@ -81,15 +81,22 @@ impl Drop for MeasuredTurn {
     }
 }
 
+/// Result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnProgress {
+    /// Nothing was to be done.
     None,
+    /// Something was done.
     Some,
+    /// The thread must end.
     Ended,
 }
 
+/// The loop of a worker thread. [`Turns::begin`] on the thread itself, then [`Turns::turn`] until it returns
+/// [`Progress::Ended`].
 pub struct Turns {
     thread: Option<runtime::Thread>,
+    /// State of the thread.
     pub worker: Rc<Worker>,
     commands: tokio::sync::mpsc::UnboundedReceiver<WorkerCommand>,
     told: Arc<LoopWaker>,
@@ -108,6 +115,7 @@ pub struct Turns {
 }
 
 impl Turns {
+    /// Prepares the calling thread: executor, poller, sockets.
     pub fn begin(init: ThreadInit) -> std::io::Result<Turns> {
         clock::update();
         metrics::mark_worker(init.index);
@@ -142,6 +150,7 @@ impl Turns {
         })
     }
 
+    /// Returns the time of the next deadline or timer; `None`: there is none.
     pub fn next_due(&self) -> Option<Instant> {
         let worker = &self.worker;
         let nearer = |one: Option<Instant>, other: Option<Instant>| match (one, other) {

@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+/// Carrier of a connection whose request waits for a server.
 pub struct WaitEntry {
     connection: RefCell<Option<Rc<ClientConnection>>>,
     secure: RefCell<Option<Rc<Secure>>>,

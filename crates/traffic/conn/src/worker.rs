@@ -28,10 +28,13 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 pub trait Carrier {
     /// Handles an event, or a wake-up of the key with [`Carrier::has_wakeups`].
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key);
+    /// Handles the passed deadline of the entry.
     fn timed_out(self: Rc<Self>, _worker: &Rc<Worker>, _key: Key) {}
     /// Writes the turn's output, once after [`Worker::touch`].
     fn end_of_turn(self: Rc<Self>, _worker: &Rc<Worker>, _key: Key) {}
+    /// Prepares the close of the socket: says goodbye, without waiting.
     fn closing(&self, _worker: &Worker, _key: Key) {}
+    /// Ends requests whose connection is closed by `worker_shutdown_timeout`.
     fn cut_off(&self, _worker: &Worker) {}
     /// Carries concurrent requests, whose output leaves at the end of the turn.
     fn has_streams(&self) -> bool {
@@ -45,9 +48,11 @@ pub trait Carrier {
     fn has_wakeups(&self) -> bool {
         false
     }
+    /// Tells whether a request is running in the entry.
     fn has_request(&self) -> bool {
         false
     }
+    /// Tells whether its events belong to an unfinished TLS handshake, which costs more than others.
     fn is_handshaking(&self) -> bool {
         false
     }
@@ -63,11 +68,13 @@ pub trait Carrier {
     fn client(self: Rc<Self>) -> Option<Rc<ClientConnection>> {
         None
     }
+    /// Returns the TLS of the connection; `None`: cleartext.
     fn tls(self: Rc<Self>) -> Option<Rc<Secure>> {
         None
     }
 }
 
+/// Carrier of the file cache's notifications.
 pub struct WorkerFiles;
 
 impl Carrier for WorkerFiles {
@@ -76,32 +83,45 @@ impl Carrier for WorkerFiles {
     }
 }
 
+/// State of a worker thread, which its carriers share. Cells are borrowed for single calls, except `read_buf` and
+/// `out_buf`: the inline path holds them while it answers a connection, and nothing that runs meanwhile may read
+/// another one.
 pub struct Worker {
+    /// Sockets of the thread with their carriers, and deadlines.
     pub poller: Rc<Poller<Rc<dyn Carrier>>>,
+    /// The current configuration.
     pub serving: RefCell<ServeLoop>,
     /// In an `Rc`, so that requests' references are not counted across threads.
     #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
+    /// The stream area.
     pub stream: StreamArea,
+    /// The mail area.
     pub mail: MailArea,
     /// The thread as stream sessions see it.
     pub host: RefCell<Option<Rc<dyn Host>>>,
+    /// Open sockets of listeners.
     pub listening: RefCell<Vec<ListenState>>,
     /// Entry of [`WorkerFiles`].
     pub files: Cell<Option<Key>>,
     /// Boxed, as tasks pass them.
     #[allow(clippy::vec_box)]
     spare: RefCell<Vec<Box<Request>>>,
+    /// Recycled objects.
     pub spares: Spares,
+    /// Buffer for the bytes of one read on the inline path.
     pub read_buf: RefCell<Vec<u8>>,
+    /// Buffer for the responses of one write on the inline path.
     pub out_buf: RefCell<Vec<u8>>,
     /// QUIT was received: no keep-alive.
     pub quitting: Cell<bool>,
+    /// Unfinished tasks and waits.
     pub tasks: Cell<usize>,
     /// Clients of datagram listeners, which have no entries.
     pub datagram_clients: Cell<usize>,
     /// Unfinished QUIC handshakes of clients that have not proven their address.
     pub unproven_handshakes: Cell<usize>,
+    /// Time at which paused listeners accept again.
     pub paused_until: Cell<Option<Instant>>,
     /// Time since which clients wait for one of `worker_connections`.
     pub full_since: Cell<Option<Instant>>,
@@ -109,6 +129,7 @@ pub struct Worker {
     pub full_logged: Cell<Option<Instant>>,
     /// Key whose event is being handled: its driver may hold its state.
     pub current: Cell<Option<Key>>,
+    /// Connections that linger.
     pub lingering: RefCell<LingerQueue>,
     /// Last search that found no idle connection to close.
     pub no_room_at: Cell<Option<Instant>>,
@@ -122,12 +143,14 @@ pub struct Worker {
     pub dirty: RefCell<Vec<(Key, Rc<dyn Carrier>)>>,
     /// Step of a test's event; 0: none.
     pub at_step: Cell<u64>,
+    /// The event of a test.
     pub happening: RefCell<Option<Box<dyn FnOnce()>>>,
     /// Reloads with a cutoff: its time, and the first number of newer connections.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
 
 impl Worker {
+    /// Creates the state of the calling thread.
     pub fn new(serving: ServeLoop) -> std::io::Result<Worker> {
         Ok(Worker {
             poller: Rc::new(Poller::new()?),
@@ -172,6 +195,7 @@ impl Worker {
         }
     }
 
+    /// Tells whether an entry's carrier is in a TLS handshake.
     pub fn is_handshaking(&self, key: Key) -> bool {
         self.poller.registration(key).is_some_and(|carrier| carrier.is_handshaking())
     }
@@ -184,6 +208,7 @@ impl Worker {
         Some(plan.locations.get(server.location)?.core.clone())
     }
 
+    /// Logs a message of the process about a connection; 0: about none.
     pub fn log(&self, level: Severity, connection: u64, words: std::fmt::Arguments<'_>) {
         let log: Arc<ErrorLog> = self.serving.borrow().error_log.clone();
         log.log(level, connection, words);
@@ -199,6 +224,7 @@ impl Worker {
         }
     }
 
+    /// Returns the number of a new connection.
     pub fn next_number() -> u64 {
         NUMBERS.fetch_add(1, Ordering::Relaxed)
     }
@@ -220,6 +246,7 @@ impl Worker {
         }
     }
 
+    /// Returns the time of the next cutoff.
     pub fn next_cutoff(&self) -> Option<Instant> {
         self.cutoffs.borrow().iter().map(|(at, _)| *at).min()
     }
@@ -270,9 +297,11 @@ impl Worker {
         r.accounting.started = base::clock::now();
         Some(r)
     }
+    /// Has [`Carrier::end_of_turn`] called in this turn. Once per carrier and turn: the carrier itself keeps a mark.
     pub fn touch(&self, key: Key, carrier: Rc<dyn Carrier>) {
         self.dirty.borrow_mut().push((key, carrier));
     }
+    /// Counts and logs a request whose response was sent or given up, and recycles it.
     pub fn finished(&self, mut r: Box<Request>) {
         counting::count_ended(&mut r);
         self.step();
@@ -294,6 +323,7 @@ impl Worker {
         }
         self.recycle(r);
     }
+    /// Recycles a request that gets no log line.
     pub fn recycle(&self, mut r: Box<Request>) {
         let mut spare = self.spare.borrow_mut();
         if spare.len() < SPARE_REQUESTS_MAX && r.buf.capacity() <= READ_BYTES {
@@ -308,6 +338,7 @@ impl Worker {
             self.poller.set_nodelay(key);
         }
     }
+    /// Closes a connection, and counts it.
     pub fn close(&self, key: Key) {
         if let Some(carrier) = self.poller.registration(key) {
             carrier.closing(self, key);

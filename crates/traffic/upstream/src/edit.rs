@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 /// Maximum number of lines of a group that the API changes.
 pub const LINES_MAX: usize = 10_000;
 
+/// The lines of a group while [`Group::edit`] changes them.
 pub struct EditDraft<'a> {
+    /// The lines so far: those of the configuration, then those of the API.
     pub entries: Vec<Entry>,
     roster: &'a Roster,
 }
@@ -19,6 +21,7 @@ impl EditDraft<'_> {
     pub fn generation(&self) -> u64 {
         self.roster.generation()
     }
+    /// Returns the line of a number.
     pub fn get(&mut self, number: u64) -> Option<&mut Entry> {
         self.entries.iter_mut().find(|entry| entry.number == number)
     }

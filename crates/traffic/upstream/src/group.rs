@@ -15,15 +15,19 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use tokio::sync::Notify;
 
+/// The servers of a group at one time. A change makes new ones; requests keep those that they began with.
 #[derive(Debug, Default)]
 pub struct Members {
+    /// Servers without `backup`.
     pub primary: Vec<Arc<Peer>>,
+    /// Servers with `backup`, used when no other is left.
     pub backup: Vec<Arc<Peer>>,
     pub(crate) total_weight: u64,
     pub(crate) ring: OnceLock<Vec<(u32, usize)>>,
 }
 
 impl Members {
+    /// Returns the number of servers that are neither `down` nor draining.
     pub fn tries(&self) -> usize {
         self.all().filter(|p| !p.spec.down && !p.spec.drain).count()
     }
@@ -31,24 +35,33 @@ impl Members {
     pub fn single(&self) -> bool {
         self.primary.len() == 1 && self.backup.is_empty()
     }
+    /// Returns primary servers, then backup servers.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Peer>> {
         self.primary.iter().chain(&self.backup)
     }
 }
 
+/// `queue`: requests that wait while no server can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
+    /// Requests that may wait.
     pub max: usize,
+    /// Longest wait in milliseconds.
     pub timeout_ms: u64,
 }
 
+/// Settings of a group that few groups have.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
+    /// `queue`.
     pub queue: Option<Queue>,
+    /// `outlier_ejection`.
     pub ejection: Option<Ejection>,
+    /// `retry_budget`.
     pub budget: Option<Budget>,
     /// `zone`: counts per server.
     pub counted: bool,
+    /// A group of the stream area.
     pub stream: bool,
     /// Servers that outlive the configuration, and the numbers of all; with `zone`.
     pub roster: Option<Arc<Roster>>,
@@ -61,10 +74,13 @@ pub struct Group {
     pub name: String,
     /// Number of the name, for fast comparison; constant over reloads.
     pub(crate) number: u64,
+    /// The way of selecting a server.
     pub method: BalanceMethod,
+    /// Limits of idle connections.
     pub keepalive: KeepAlive,
     /// An `upstream` block, not implied by a URL.
     pub explicit: bool,
+    /// Further settings.
     pub extras: Extras,
     pub(crate) waiting: AtomicUsize,
     pub(crate) overflows: AtomicU64,
@@ -86,6 +102,7 @@ impl Group {
     pub fn number(&self) -> u64 {
         self.number
     }
+    /// Creates a group without further settings.
     pub fn new(
         name: &str,
         lines: Vec<ServerLine>,
@@ -96,6 +113,9 @@ impl Group {
         Group::with(name, lines, method, keepalive, explicit, Extras::default())
     }
 
+    /// Creates a group. Servers that the previous configuration has with equal parameters continue their state. With a
+    /// roster, lines get numbers, lines that the API added join them, and servers of changed parameters continue their
+    /// state, too.
     pub fn with(
         name: &str,
         lines: Vec<ServerLine>,
@@ -147,9 +167,11 @@ impl Group {
         group
     }
 
+    /// Returns the present servers.
     pub fn members(&self) -> Arc<Members> {
         self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+    /// Begins the choices of a request.
     pub fn attempts(&self) -> Attempts {
         Attempts::new(self.members())
     }
@@ -160,6 +182,7 @@ impl Group {
     pub(crate) fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    /// Returns a copy of the lines, in their order.
     pub fn lines(&self) -> Vec<Entry> {
         self.entries().clone()
     }

@@ -12,7 +12,9 @@ pub struct Ejection {
     pub errors: u32,
     /// Percentage of errors among at least `requests` of a window; 0: disabled.
     pub rate: u32,
+    /// Least number of requests in a window for `rate` to apply.
     pub requests: u32,
+    /// Length of the window in milliseconds.
     pub window_ms: u64,
     /// First exclusion in milliseconds; repeated ones grow by as much, up to tenfold.
     pub time_ms: u64,
@@ -28,10 +30,14 @@ impl Default for Ejection {
 
 const EJECTIONS_MAX: u32 = 10;
 
+/// An exclusion that has just begun, for the error log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EjectedPeer {
+    /// Its duration in milliseconds.
     pub for_ms: u64,
+    /// Errors in the window.
     pub errors: u32,
+    /// Requests in the window.
     pub of: u32,
 }
 
@@ -112,9 +118,11 @@ impl HealthCounts {
 }
 
 impl Budget {
+    /// Creates a budget with empty counts. Clones share them.
     pub fn new(share: u32, least: u32) -> Budget {
         Budget { share, least, counts: Arc::default() }
     }
+    /// Counts a request.
     pub fn request(&self, now: Instant) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let at = counts.turn(now);

@@ -4,6 +4,7 @@ use base::clock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+/// A measured time of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedRecord {
     /// Until established.
@@ -16,6 +17,7 @@ pub enum TimedRecord {
     Response = 3,
 }
 
+/// Times, outages and checks of a server.
 #[derive(Debug, Default)]
 pub struct History {
     /// Moving averages in microseconds plus 1; 0: unknown.
@@ -41,14 +43,18 @@ pub struct Outages {
     pub start: u64,
     /// The outage has not ended.
     pub lasts: bool,
+    /// Length of all ended outages in milliseconds.
     pub ended_ms: u64,
     /// Outages that began with failed requests.
     pub count: u64,
 }
 
+/// Counts of a server's health checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckCounts {
+    /// Checks that have ended.
     pub checks: u64,
+    /// Checks that have failed.
     pub fails: u64,
     /// Times that the server became unhealthy.
     pub unhealthy: u64,
@@ -98,6 +104,7 @@ impl History {
             }
         });
     }
+    /// Returns the outages so far.
     pub fn outages(&self) -> Outages {
         self.with_outages(|o| *o)
     }

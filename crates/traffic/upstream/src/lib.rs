@@ -3,6 +3,7 @@
 //! state; [`pool`] keeps connections per thread; [`resolver`] and [`names`] resolve names.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod balance;
 pub mod client;

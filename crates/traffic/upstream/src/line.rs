@@ -7,31 +7,42 @@ use std::net::{IpAddr, SocketAddr};
 /// Maximum number of servers per `server` line.
 pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
 
+/// Addresses that a line stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerSource {
+    /// Addresses that the configuration names.
     Fixed(Vec<Address>),
     /// Name for the system, once it resolves.
     Named {
+        /// The name.
         host: String,
+        /// The port of all its addresses.
         port: u16,
     },
     /// `resolve`: name for the `resolver`, repeated by TTL; `service`: by SRV records.
     Resolved {
+        /// The name, for `service` the domain.
         host: String,
+        /// The port of its addresses; SRV records have their own.
         port: u16,
+        /// Name of the service.
         service: Option<String>,
     },
 }
 
+/// A `server` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLine {
     /// Parameters of each server; the address is a placeholder.
     pub spec: PeerSpec,
+    /// Its addresses.
     pub source: ServerSource,
 }
 
+/// An address of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedAddress {
+    /// IP address and port.
     pub address: SocketAddr,
     /// Name and weight of an SRV record.
     pub record: Option<(String, u32)>,
@@ -40,11 +51,13 @@ pub struct ResolvedAddress {
 }
 
 impl ResolvedAddress {
+    /// Combines an address of the name with the line's port.
     pub fn plain(ip: IpAddr, port: u16) -> ResolvedAddress {
         ResolvedAddress { address: SocketAddr::new(ip, port), record: None, backup: false }
     }
 }
 
+/// The origin of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineOrigin {
     /// A line of the configuration, which comes back with a reload.
@@ -53,11 +66,14 @@ pub enum LineOrigin {
     Api,
 }
 
+/// A line of a group, with its number and the addresses found for it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Never used again for another line of the group in this process.
     pub number: u64,
+    /// The line.
     pub line: ServerLine,
+    /// Its origin.
     pub origin: LineOrigin,
     pub(crate) found: Vec<ResolvedAddress>,
 }

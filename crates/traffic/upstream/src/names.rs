@@ -14,10 +14,15 @@ const AGAIN_LAST: Duration = Duration::from_secs(30);
 /// Least interval between queries of a name, whatever its TTL.
 const AGAIN_LEAST: Duration = Duration::from_secs(1);
 
+/// Resolution of a group's names; made for each configuration. [`Naming::prepare`] before the start, then
+/// [`Naming::keep`].
 #[derive(Clone, Debug)]
 pub struct NameTask {
+    /// The group whose lines are updated.
     pub group: Arc<Group>,
+    /// The `resolver` for lines with `resolve`; without one these stay as they are.
     pub resolver: Option<Arc<NameResolver>>,
+    /// `resolver_timeout`.
     pub timeout: Duration,
 }
 
@@ -44,6 +49,7 @@ impl NameTask {
         may_come || self.group.lines().iter().any(|entry| is_named(&entry.line))
     }
 
+    /// Resolves names without addresses once, with the system. Failures are left to [`Naming::keep`].
     pub async fn prepare(self) {
         for (index, entry) in self.group.lines().into_iter().enumerate() {
             if let ServerSource::Named { host, port } = &entry.line.source
@@ -196,12 +202,45 @@ impl KeptLine<'_> {
     }
 }
 
+/// A message of name resolution, for the error log.
 #[derive(Clone, Copy, Debug)]
 pub enum Word<'a> {
-    Down { host: &'a str, group: &'a str, why: &'a str },
-    Found { host: &'a str, group: &'a str },
-    Failed { host: &'a str, service: Option<&'a str>, why: ResolveFailure },
-    Target { host: &'a str, service: &'a str, of: &'a str, why: ResolveFailure },
+    /// A name has no addresses; its servers are unavailable.
+    Down {
+        /// The name.
+        host: &'a str,
+        /// Name of the group.
+        group: &'a str,
+        /// The system's reason.
+        why: &'a str,
+    },
+    /// A name that was down has addresses.
+    Found {
+        /// The name.
+        host: &'a str,
+        /// Name of the group.
+        group: &'a str,
+    },
+    /// The `resolver` failed.
+    Failed {
+        /// The name, or the domain of the service.
+        host: &'a str,
+        /// The service, if SRV records were asked for.
+        service: Option<&'a str>,
+        /// The reason.
+        why: ResolveFailure,
+    },
+    /// A target of an SRV record has no addresses.
+    Target {
+        /// The target.
+        host: &'a str,
+        /// The service.
+        service: &'a str,
+        /// The domain of the service.
+        of: &'a str,
+        /// The reason.
+        why: ResolveFailure,
+    },
 }
 
 impl std::fmt::Display for Word<'_> {

@@ -14,22 +14,30 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct PeerSpec {
     /// Configured name, or an SRV record's: the key of consistent hashing.
     pub name: String,
+    /// The server's address; a placeholder in a [`Line`](crate::Line).
     pub address: Address,
+    /// `weight`; at least 1.
     pub weight: u32,
     /// Connections at most; 0: unlimited.
     pub max_conns: u32,
     /// 0: failures do not count.
     pub max_fails: u32,
+    /// `fail_timeout` in milliseconds.
     pub fail_timeout_ms: u64,
+    /// `slow_start` in milliseconds; 0: none.
     pub slow_start_ms: u64,
+    /// `backup`.
     pub backup: bool,
+    /// `down`.
     pub down: bool,
     /// Receives bound requests only.
     pub drain: bool,
+    /// `route`, the id for `sticky`; empty: derived from the address.
     pub route: String,
 }
 
 impl PeerSpec {
+    /// A server with nginx's default parameters.
     pub fn new(name: impl Into<String>, address: Address) -> PeerSpec {
         PeerSpec {
             name: name.into(),
@@ -47,17 +55,21 @@ impl PeerSpec {
     }
 }
 
+/// The result of a server's health checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckState {
     /// Unchecked, or all checks pass.
     Healthy = 0,
+    /// A check has failed; the server is excluded.
     Unhealthy = 1,
     /// `mandatory`: excluded until the first check passes.
     Unknown = 2,
 }
 
+/// A server of a group. Its state outlives reloads and, in a group with a roster, changes of its parameters.
 #[derive(Debug)]
 pub struct Peer {
+    /// Its parameters.
     pub spec: PeerSpec,
     /// Address as text: `$upstream_addr`, log lines.
     pub text: Arc<str>,
@@ -104,6 +116,7 @@ impl Live {
             history: History::default(),
         }
     }
+    /// Returns the connections in use, over all threads.
     pub fn active(&self) -> u64 {
         self.active.load(Ordering::Relaxed)
     }
@@ -111,24 +124,37 @@ impl Live {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeerState {
+    /// Weight, reduced by failures (nginx: `effective_weight`).
     pub effective: i64,
+    /// Failures within `fail_timeout` (nginx: `fails`).
     pub fails: u32,
+    /// Time of the last failure (nginx: `accessed`).
     pub accessed: Instant,
+    /// Time of the last failure, or of a choice `fail_timeout` later (nginx: `checked`).
     pub checked: Instant,
     /// Averaged response times in milliseconds (`least_time`).
     pub header_time: u64,
+    /// Averaged time until the end of the response, in milliseconds.
     pub response_time: u64,
     /// Unanswered requests (`least_time ... inflight`).
     pub inflight: u64,
+    /// Sum of the unanswered requests' ages at `inflight_changed`, in milliseconds.
     pub inflight_last: u64,
+    /// Averaged age of unanswered requests, in milliseconds.
     pub inflight_time: u64,
+    /// Time of the last change of `inflight`.
     pub inflight_changed: Instant,
+    /// Begin of `slow_start`; `None`: not recovering.
     pub recovered: Option<Instant>,
     /// Consecutive errors, and the current window (`outlier_ejection`).
     pub row: u32,
+    /// Begin of the window.
     pub window: Instant,
+    /// Requests in the window.
     pub seen: u32,
+    /// Errors in the window.
     pub bad: u32,
+    /// Ejections in a row, for the length of the next one.
     pub ejections: u32,
 }
 
@@ -168,6 +194,7 @@ impl Peer {
     pub fn zone(&self) -> Option<&MetricZone<metrics::peer::Of>> {
         self.live.zone.get()
     }
+    /// Returns the connections in use, over all threads.
     pub fn active(&self) -> u64 {
         self.live.active()
     }
@@ -177,6 +204,7 @@ impl Peer {
     pub(crate) fn leave(&self) {
         self.live.active.fetch_sub(1, Ordering::Relaxed);
     }
+    /// Returns times, outages and checks.
     pub fn history(&self) -> &History {
         &self.live.history
     }
@@ -250,13 +278,16 @@ impl Peer {
             }
         });
     }
+    /// Tells whether `max_conns` is reached.
     pub fn full(&self) -> bool {
         self.spec.max_conns > 0 && self.active() >= u64::from(self.spec.max_conns)
     }
+    /// Tells whether no health check excludes the server, and it is not ejected.
     pub fn sound(&self, now: Instant) -> bool {
         self.live.checked.load(Ordering::Relaxed) == CheckState::Healthy as u8
             && self.live.ejected_until.load(Ordering::Relaxed) <= now.0
     }
+    /// Tells whether `outlier_ejection` excludes the server.
     pub fn is_ejected(&self, now: Instant) -> bool {
         self.live.ejected_until.load(Ordering::Relaxed) > now.0
     }
@@ -295,6 +326,7 @@ impl Peer {
             }
         });
     }
+    /// Forgets the results of checks that the configuration no longer has.
     pub fn keep_checks(&self, names: &[&str]) {
         self.with_checks(|checks| checks.retain(|(name, _)| names.contains(&name.as_str())));
     }
@@ -316,6 +348,7 @@ impl Peer {
         }
         news
     }
+    /// Returns the worst result of the server's checks.
     pub fn checks_say(&self) -> CheckState {
         match self.live.checked.load(Ordering::Relaxed) {
             0 => CheckState::Healthy,
@@ -332,6 +365,7 @@ impl Peer {
                 s.fails >= spec.max_fails && now.millis_since(s.checked) <= spec.fail_timeout_ms && s.checked.0 > 0
             })
     }
+    /// Tells whether the server cannot be chosen: full, unhealthy, ejected or failing.
     pub fn unavailable(&self, now: Instant) -> bool {
         self.full() || !self.sound(now) || self.failing(now)
     }

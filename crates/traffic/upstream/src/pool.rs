@@ -18,12 +18,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+/// `keepalive` and its siblings: limits of idle connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
     /// Idle connections of the group per thread, of all locations; 0: none.
     pub connections: usize,
+    /// `keepalive_requests`.
     pub requests_max: u64,
+    /// `keepalive_time` in milliseconds.
     pub time_ms: u64,
+    /// `keepalive_timeout` in milliseconds; 0: no limit.
     pub timeout_ms: u64,
     /// `local`: not shared between locations.
     pub local: bool,
@@ -84,6 +88,8 @@ impl Hasher for MixedScopes {
     }
 }
 
+/// A connection of a protocol with one request at a time. [`take`] or [`Pooled::new`], [`Pooled::begin`] for each
+/// request, and [`give`] after a complete response; dropped, it closes.
 pub struct PooledConnection {
     pub(crate) stream: Stream,
     pub(crate) codec: Box<dyn SerialCodec>,
@@ -124,6 +130,7 @@ pub struct IdleTimer {
 }
 
 impl IdleTimer {
+    /// Begins the measured silence anew, after an event.
     #[inline]
     pub fn renew(&mut self) {
         self.waiting = false;
@@ -148,6 +155,7 @@ impl IdleTimer {
         self.waiting &= !over;
         over
     }
+    /// Ready when `timeout` has passed without events.
     pub async fn over(&mut self, timeout: Duration) {
         std::future::poll_fn(|cx| if self.poll_over(cx, timeout) { Poll::Ready(()) } else { Poll::Pending }).await;
     }
@@ -171,6 +179,7 @@ thread_local! {
 pub struct Binding(usize);
 
 impl Binding {
+    /// Creates a binding without connections, on the thread of the client's connection, which alone may use it.
     #[expect(clippy::new_without_default, reason = "every binding is another one")]
     pub fn new() -> Binding {
         static NEXT: AtomicUsize = AtomicUsize::new(1);
@@ -215,9 +224,7 @@ impl PooledConnection {
             idle_mark: None,
         })
     }
-    pub fn is_fresh(&self) -> bool {
-        self.requests <= 1
-    }
+    /// Begins a request, whose encoded head the caller writes.
     pub fn begin(&mut self, asked: &RequestFacts, head: &[u8]) {
         self.requests += 1;
         self.codec.begin(asked, head);

@@ -15,7 +15,9 @@ const REMOVED_MAX: usize = 100_000;
 
 /// A configuration's group, to which changes are published.
 pub trait Follower: Send + Sync + std::fmt::Debug {
+    /// Returns the group's lines.
     fn lines(&self) -> Vec<Entry>;
+    /// Returns the group's servers.
     fn peers(&self) -> Vec<Arc<Peer>>;
     /// Replaces the lines. Their known addresses stay.
     fn replace(&self, new: Vec<Entry>);
@@ -72,6 +74,7 @@ impl Roster {
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
+    /// Returns the number of idle connections to the group's servers, over all threads.
     pub fn idle(&self) -> u64 {
         self.idle.load(Ordering::Relaxed)
     }
@@ -146,6 +149,7 @@ impl Roster {
         state.publish(None);
         Ok(())
     }
+    /// Tells whether this process has read the state file.
     pub fn is_loaded(&self) -> bool {
         self.state().loaded_by == Some(std::process::id())
     }

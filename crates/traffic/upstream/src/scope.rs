@@ -11,6 +11,7 @@ static NEXT: AtomicUsize = AtomicUsize::new(1);
 /// Own scopes below belong to replaced configurations.
 static RETIRED: AtomicUsize = AtomicUsize::new(0);
 
+/// A key of idle connections beside group and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scope {
     number: usize,
@@ -40,6 +41,7 @@ impl Scope {
     pub fn bound_to(self, client: usize) -> Scope {
         Scope { client, ..self }
     }
+    /// Returns the scope's number, which equal scopes share.
     pub fn number(self) -> usize {
         self.number
     }

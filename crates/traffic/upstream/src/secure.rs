@@ -26,9 +26,12 @@ impl Socket for Below<'_> {
     }
 }
 
+/// A failed handshake.
 #[derive(Debug)]
 pub enum HandshakeError {
+    /// The rules were not met, or a message is malformed.
     Tls(TlsError),
+    /// A failed system call.
     Io(io::Error),
     /// Closed by the server during the handshake.
     Closed,
@@ -134,6 +137,7 @@ impl Secure {
         Ok(self.channel.borrow_mut().send(&Below(outbound), &[IoSlice::new(buf)])?)
     }
 
+    /// Waits for ciphertext, or has plaintext at once; meanwhile sends the rest of earlier writes.
     pub fn poll_readable(&self, outbound: &Outbound, cx: &mut Context<'_>) -> Poll<()> {
         if !self.early.borrow().is_empty() {
             return Poll::Ready(());
@@ -154,18 +158,23 @@ impl Secure {
         outbound.poll_readable(cx)
     }
 
+    /// Tells whether ciphertext waits for the socket.
     pub fn has_unsent(&self) -> bool {
         self.channel.borrow().has_unsent()
     }
+    /// Writes ciphertext as far as the socket takes it; fails with `WouldBlock` if more is left.
     pub fn flush(&self, outbound: &Outbound) -> io::Result<()> {
         self.channel.borrow_mut().flush(&Below(outbound))
     }
+    /// Returns the handshake's facts.
     pub fn facts(&self) -> Option<Arc<Facts>> {
         self.channel.borrow().facts().cloned()
     }
+    /// Returns the TLS state, and plaintext that was received with the handshake.
     pub fn into_parts(self) -> (TlsStream, Vec<u8>) {
         (self.channel.into_inner().into_inner(), self.early.into_inner())
     }
+    /// Releases spare memory of the buffers.
     pub fn shrink(&self) {
         self.channel.borrow_mut().shrink();
     }

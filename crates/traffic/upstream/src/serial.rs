@@ -15,6 +15,7 @@ const BODY_BYTES: usize = 32 * 1024;
 /// Longer pieces of a body are written uncopied, separately.
 const SHARED_BYTES_MIN: usize = 16 * 1024;
 
+/// A request on a connection of its own: see [`crate::ClientStream`].
 pub struct Serial {
     connection: Box<PooledConnection>,
     out: Vec<u8>,
@@ -63,6 +64,7 @@ impl Serial {
             counts: Counts::default(),
         }
     }
+    /// Returns the number of requests that the connection has served, this one included.
     pub fn requests(&self) -> u64 {
         self.connection.requests
     }
@@ -83,6 +85,7 @@ impl Serial {
         }
         self.tail = piece.clone();
     }
+    /// [`Serial::queue`] for an owned piece, which becomes the output buffer if it is sent unchanged.
     pub fn queue_owned(&mut self, piece: Vec<u8>, end: bool) {
         if self.is_flushed() && !self.connection.codec.frames_body() {
             self.out = piece;
@@ -91,9 +94,11 @@ impl Serial {
             self.queue(&piece, end);
         }
     }
+    /// Tells whether all queued bytes were written.
     pub fn is_flushed(&self) -> bool {
         self.at == self.out.len() && self.tail.is_empty()
     }
+    /// Writes queued bytes; ready once all are written. From the second write on, the socket has TCP_NODELAY.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>> {
         let stream = &self.connection.stream;
         while !self.is_flushed() {
@@ -136,6 +141,7 @@ impl Serial {
     pub fn sent(&mut self, honest: bool) {
         self.whole = honest;
     }
+    /// Takes the output buffer, emptied, if all was written; otherwise an empty one.
     pub fn take_buffer(&mut self) -> Vec<u8> {
         if !self.is_flushed() {
             return Vec::new();
@@ -145,6 +151,7 @@ impl Serial {
         buffer.clear();
         buffer
     }
+    /// Decodes the next event from received bytes, without a read.
     pub fn buffered(&mut self) -> Result<Option<Event>, MalformedResponse> {
         if self.ended {
             return Ok(None);
@@ -208,14 +215,13 @@ impl Serial {
             }
         }
     }
+    /// Returns the connection's timer of silence.
     pub fn idle_timer(&mut self) -> &mut IdleTimer {
         &mut self.connection.idle_timer
     }
+    /// Takes the counts since the last call.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
-    }
-    pub fn has_input(&self) -> bool {
-        !self.input.is_empty()
     }
     /// Ends a request; keeps the connection unless in doubt.
     pub fn finish(self, keep: &KeepAlive) {

@@ -13,14 +13,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tls::{Choice, ClientHello, Facts, TlsStream};
 
+/// Options of a socket before it connects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectOptions {
+    /// Local address (`proxy_bind`).
     pub from: Option<SocketAddr>,
     /// The local address may be foreign.
     pub transparent: bool,
+    /// SO_KEEPALIVE.
     pub keepalive: bool,
     /// SO_RCVBUF and SO_SNDBUF; 0: system's default.
     pub receive_buffer: usize,
+    /// SO_SNDBUF in bytes; 0: the system's default.
     pub send_buffer: usize,
 }
 
@@ -50,12 +54,18 @@ pub enum LocalError {
     /// socket() failed.
     Socket(io::Error),
     /// The local address is unavailable.
-    Bind { from: SocketAddr, error: io::Error },
+    Bind {
+        /// The local address.
+        from: SocketAddr,
+        /// The error of bind().
+        error: io::Error,
+    },
     /// The thread has as many connections as `worker_connections` allows.
     Connections(usize),
 }
 
 impl LocalError {
+    /// Finds the local reason of a failed connect; `None`: the error is the server's.
     pub fn of(e: &io::Error) -> Option<&LocalError> {
         e.get_ref()?.downcast_ref()
     }
@@ -144,6 +154,7 @@ fn begin(to: &Address, options: &ConnectOptions) -> io::Result<(Outbound, bool)>
     Ok((outbound, connected))
 }
 
+/// A connection that is being established.
 #[derive(Debug)]
 pub struct ConnectFuture {
     outbound: Option<Outbound>,
@@ -178,6 +189,7 @@ impl Stream {
         let mut connecting = ConnectFuture::begin(to, options)?;
         poll_fn(|cx| connecting.poll(cx)).await
     }
+    /// Performs a client's handshake. Must not be called twice.
     pub async fn handshake(&mut self, tls: TlsStream) -> Result<(), HandshakeError> {
         self.secure = Some(Box::new(Secure::handshake(&self.outbound, tls, |_| Choice::Fail).await?));
         Ok(())
@@ -191,9 +203,11 @@ impl Stream {
         self.secure = Some(Box::new(Secure::handshake(&self.outbound, TlsStream::server(), choose).await?));
         Ok(())
     }
+    /// Returns the facts of the TLS handshake; `None` in cleartext.
     pub fn facts(&self) -> Option<Arc<Facts>> {
         self.secure.as_ref()?.facts()
     }
+    /// Tells whether the connection uses TLS.
     pub fn is_secure(&self) -> bool {
         self.secure.is_some()
     }
@@ -201,12 +215,15 @@ impl Stream {
     pub fn try_peek(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         self.outbound.try_peek(buf)
     }
+    /// Notes that bytes were only looked at, so that the next read finds them.
     pub fn looked(&self) {
         self.outbound.looked();
     }
+    /// Tells whether the peer has closed or the connection failed; unread bytes may remain.
     pub fn is_closing(&self) -> bool {
         self.outbound.is_closing()
     }
+    /// Returns the socket's own address; `None` for UNIX-domain sockets.
     pub fn local_address(&self) -> Option<SocketAddr> {
         SockRef::from(&self.outbound).local_addr().ok()?.as_socket()
     }
@@ -215,21 +232,25 @@ impl Stream {
         let fd = self.outbound.release()?;
         Ok((fd, self.secure.take().map(|secure| secure.into_parts())))
     }
+    /// Tells whether ciphertext of earlier writes waits for the socket.
     pub fn has_unsent(&self) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.has_unsent())
     }
+    /// Sends ciphertext of earlier writes; fails with `WouldBlock` if more is left.
     pub fn try_flush(&self) -> io::Result<()> {
         match &self.secure {
             Some(secure) => secure.flush(&self.outbound),
             None => Ok(()),
         }
     }
+    /// Ends the own direction: close_notify, and a FIN.
     pub fn shutdown_write(&self) -> io::Result<()> {
         if let Some(secure) = &self.secure {
             secure.close(&self.outbound);
         }
         SockRef::from(&self.outbound).shutdown(std::net::Shutdown::Write)
     }
+    /// Releases spare memory of TLS.
     pub fn shrink(&self) {
         if let Some(secure) = &self.secure {
             secure.shrink();
@@ -239,6 +260,7 @@ impl Stream {
     pub fn hurry(&self) {
         self.outbound.hurry();
     }
+    /// Prepares a connection for the pool: releases spare memory and forgets its waiting task.
     pub fn set_idle(&self) {
         if let Some(secure) = &self.secure {
             secure.shrink();
@@ -276,6 +298,7 @@ impl Stream {
     pub fn send_room(&self) -> Option<usize> {
         self.outbound.send_room()
     }
+    /// Waits until a read can make progress. One task at a time.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.secure {
             None => self.outbound.poll_readable(cx),
@@ -283,15 +306,19 @@ impl Stream {
         }
         .map(Ok)
     }
+    /// Waits until the socket takes more bytes. One task at a time.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.outbound.poll_writable(cx).map(Ok)
     }
+    /// Waits until a read can make progress.
     pub async fn readable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_readable(cx)).await
     }
+    /// Waits until the socket takes more bytes.
     pub async fn writable(&self) -> io::Result<()> {
         poll_fn(|cx| self.poll_writable(cx)).await
     }
+    /// Writes all bytes, waiting as needed. Fails as [`Stream::try_write`].
     pub async fn write_all(&self, mut buf: &[u8]) -> io::Result<()> {
         while !buf.is_empty() {
             match self.try_write(buf) {

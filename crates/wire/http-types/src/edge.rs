@@ -9,11 +9,13 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// Number of a stream on its connection. Never reused.
 pub type StreamId = u64;
 
 /// Map by stream. Needs no collision-resistant hash: streams are bounded and their numbers increase.
 pub type ByStream<T> = HashMap<StreamId, T, BuildHasherDefault<StreamHasher>>;
 
+/// Hasher of stream numbers: one multiplication.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamHasher(u64);
 
@@ -40,60 +42,80 @@ pub type FieldLines<'a, 'f> = &'f mut dyn Iterator<Item = (&'a [u8], &'a [u8])>;
 /// Sort key of streams waiting for a window, lowest first: urgency, depth, weight, order.
 pub type Rank = (u8, u32, Reverse<u64>, u32);
 
+/// Event of a core.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "heads are what most events are, and none waits for long")]
 pub enum Event {
     /// A request with the octets of its head. `end`: without a body.
     Head {
+        /// The request's stream.
         stream: StreamId,
+        /// The decoded fields.
         list: List,
+        /// The valid request, or its fault, to be answered with 400.
         message: Result<Message, MalformedFields>,
+        /// No body follows.
         end: bool,
+        /// Octets of the head on the wire.
         octets: usize,
     },
     /// See [`StreamMux::take_body`].
     Body(StreamId),
+    /// The client has reset the stream, or the core has for a violation.
     Reset(StreamId),
     /// A blocked stream has a window again.
     Capacity(StreamId),
+    /// The client has announced its last request.
     Goaway,
 }
 
 /// The connection ends; the output informs the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProtocolError {
+    /// nginx's message.
     pub words: &'static str,
 }
 
+/// Part of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakenLines {
+    /// Further octets.
     Bytes(Bytes),
+    /// None have arrived; [`Event::Body`] follows.
     Later,
+    /// The body is complete.
     End,
     /// Contradicts its `content-length`.
     Broken,
+    /// The stream has ended before its body.
     Gone,
 }
 
+/// Result of sending a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentBody {
+    /// Octets of the body that were taken; the windows limit them.
     pub taken: usize,
     /// Octets on the wire, with framing.
     pub octets: usize,
 }
 
+/// Reason of a reset, which selects the protocol's error code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResetReason {
     /// Unprocessed: the client may retry.
     Refused,
     /// Violation by the client, or a refusal without a response.
     Protocol,
+    /// The target of CONNECT has failed.
     Connect,
+    /// A fault of the server.
     Internal,
 }
 
 /// Upper edge: a connection as streams. Calls for an ended stream have no effect.
 pub trait StreamMux {
+    /// Returns the protocol version.
     fn version(&self) -> Version;
 
     /// Next event, in order. Other methods are current only after `None`.
@@ -121,19 +143,26 @@ pub trait StreamMux {
     fn send_trailers(&mut self, stream: StreamId, fields: FieldLines<'_, '_>) -> usize;
     /// Forgets a stream; resets it unless closed on both sides.
     fn finish(&mut self, stream: StreamId);
+    /// Ends a stream at once, with an error code for the client.
     fn reset(&mut self, stream: StreamId, why: ResetReason);
     /// Rank among waiting streams; `None`: the client signalled no priorities.
     fn rank(&self, stream: StreamId) -> Option<Rank>;
     /// Tells whether extended CONNECT is offered (RFC 8441, RFC 9220).
     fn offers_connect(&self) -> bool;
 
+    /// Announces the last request (GOAWAY); later ones are refused.
     fn begin_shutdown(&mut self);
+    /// Tells whether the last request was announced (GOAWAY).
     fn is_going(&self) -> bool;
+    /// Tells whether no request is active and no response is left to send. Incomplete heads do not count.
     fn is_idle(&self) -> bool;
+    /// Tells whether a head is incomplete.
     fn is_within_head(&self) -> bool;
     /// Resets the streams of incomplete heads, of which one has taken too long. Returns `false` if no head is incomplete.
     fn give_up_head(&mut self) -> bool;
+    /// Tells whether a request has begun, so that the connection is not new any more.
     fn has_begun(&self) -> bool;
+    /// Releases spare memory of an idle connection.
     fn shrink(&mut self);
 }
 
@@ -141,6 +170,7 @@ pub trait StreamMux {
 pub trait ByteCore: StreamMux {
     /// Takes octets in. After an error, earlier events can still be polled.
     fn receive(&mut self, bytes: &[u8]) -> Result<(), ProtocolError>;
+    /// Tells whether the client has sent the protocol's preface.
     fn has_preface(&self) -> bool;
     /// Octets for one write; more may follow.
     fn output(&self) -> &[u8];
@@ -148,6 +178,7 @@ pub trait ByteCore: StreamMux {
     fn unsent(&self) -> usize {
         self.output().len()
     }
+    /// Removes `n` written octets from the front of the output.
     fn advance(&mut self, n: usize);
     /// Frees the memory of written octets, while the socket takes no more.
     fn release_written(&mut self) {}

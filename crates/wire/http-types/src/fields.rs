@@ -6,13 +6,18 @@ use crate::known::Known;
 /// Field line: `name` as written, trimmed `value`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Field {
+    /// Span of the name.
     pub name: Span,
+    /// Span of the value, without surrounding blanks.
     pub value: Span,
+    /// The name, if it is known.
     pub known: Known,
 }
 
+/// The fields of a head, in their order.
 #[derive(Clone, Debug)]
 pub struct Fields {
+    /// All fields. Additions go through [`Fields::push`], otherwise the index misses them.
     pub all: Vec<Field>,
     /// Index + 1 in `all` of the first field of each known name; 0 if absent.
     first: [u16; Known::COUNT],
@@ -29,11 +34,13 @@ impl Default for Fields {
 }
 
 impl Fields {
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.all.clear();
         self.first = [0; Known::COUNT];
     }
 
+    /// Keeps the first `count` fields.
     pub fn truncate(&mut self, count: usize) {
         self.all.truncate(count);
         for slot in &mut self.first {
@@ -43,6 +50,7 @@ impl Fields {
         }
     }
 
+    /// Keeps the fields that `wanted` accepts.
     pub fn retain(&mut self, wanted: impl Fn(&Field) -> bool) {
         let mut all = std::mem::take(&mut self.all);
         all.retain(|field| wanted(field));
@@ -63,17 +71,20 @@ impl Fields {
         }
     }
 
+    /// Returns the value of the first field of a known name.
     #[inline]
     pub fn first(&self, known: Known) -> Option<Span> {
         self.first_field(known).map(|f| f.value)
     }
 
+    /// Returns the first field of a known name.
     #[inline]
     pub fn first_field(&self, known: Known) -> Option<&Field> {
         let index = *self.first.get(known as usize)?;
         self.all.get(usize::from(index).checked_sub(1)?)
     }
 
+    /// Returns all fields of a known name.
     pub fn each(&self, known: Known) -> impl Iterator<Item = &Field> {
         let from = self.first.get(known as usize).map_or(0, |&i| usize::from(i));
         let rest = match from {

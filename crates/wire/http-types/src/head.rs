@@ -2,9 +2,12 @@
 
 use crate::fields::Fields;
 
+/// A range of bytes in the buffer of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
+    /// Offset of the first byte.
     pub start: u32,
+    /// Offset behind the last byte.
     pub end: u32,
 }
 
@@ -14,10 +17,12 @@ impl Span {
     pub fn of(self, buf: &[u8]) -> &[u8] {
         buf.get(self.start as usize..self.end as usize).unwrap_or(&[])
     }
+    /// Tells whether the range has no bytes.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(self) -> usize {
         self.end.saturating_sub(self.start) as usize
@@ -35,6 +40,7 @@ pub const HEAD_MAX: usize = 1 << 31;
 /// nginx's methods; others are [`Method::Other`] and served, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
+#[allow(missing_docs, reason = "the names are those of the methods")]
 pub enum Method {
     #[default] Other, Get, Head, Post, Put, Delete, Mkcol, Copy, Move, Options, Propfind, Proppatch, Lock, Unlock,
     Patch, Trace, Connect,
@@ -92,11 +98,16 @@ impl Method {
 /// `HTTP/1.1` covers every 1.x above 1.0, as in nginx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Version {
+    /// A request line without a version.
     Http09,
+    /// HTTP/1.0.
     Http10,
+    /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2.
     Http20,
+    /// HTTP/3.
     Http30,
 }
 
@@ -116,17 +127,21 @@ impl Version {
 /// Request head: offsets into the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct RequestHead {
+    /// The method.
     pub method: Method,
+    /// The method as written.
     pub method_span: Span,
     /// Target as written; see [`RequestHead::request_uri`] for `$request_uri`.
     pub target: Span,
     /// Request line without its line end (`$request`).
     pub line: Span,
+    /// The version.
     pub version: Version,
     /// Version as written, with trailing spaces (`$server_protocol`); empty for HTTP/0.9.
     pub protocol: Span,
     /// Scheme and authority (`host[:port]`) of an absolute-form target; `CONNECT host:port` sets `authority` alone.
     pub scheme: Span,
+    /// Authority of an absolute-form target or of CONNECT.
     pub authority: Span,
     /// Path as written; empty without one (`http://host`, `CONNECT`), meaning `/`.
     pub path: Span,
@@ -135,10 +150,12 @@ pub struct RequestHead {
     /// The canonical path may differ from `path`: it contains `%`, `//` or a segment starting with a dot, or there is a
     /// `#` or no path. Never false for a path that is not canonical.
     pub complex: bool,
+    /// The fields.
     pub fields: Fields,
 }
 
 impl RequestHead {
+    /// Empties the head for the next request, and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         self.method = Method::Other;
@@ -173,12 +190,15 @@ impl RequestHead {
 /// Response head: offsets into the parsed buffer.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
+    /// The version.
     pub version: Version,
+    /// Status code.
     pub status: u16,
     /// Status code to line end (`404 Not Found`), as nginx relays it.
     pub status_line: Span,
     /// Reason phrase; may be empty.
     pub reason: Span,
+    /// The fields.
     pub fields: Fields,
 }
 
@@ -188,6 +208,7 @@ impl ResponseHead {
         let ends = self.fields.all.iter().map(|field| field.value.end.max(field.name.end));
         ends.fold(self.status_line.end, u32::max) as usize
     }
+    /// Empties the head for the next response, and keeps the memory.
     pub fn clear(&mut self) {
         let mut fields = std::mem::take(&mut self.fields);
         fields.clear();
@@ -198,8 +219,11 @@ impl ResponseHead {
 /// Delimitation of a body (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
+    /// No body.
     None,
+    /// This many bytes.
     Exact(u64),
+    /// Chunked coding.
     Chunked,
     /// Responses only: ends with the connection.
     UntilClose,

@@ -68,12 +68,14 @@ const fn build() -> Code {
     code
 }
 
+/// Returns the number of octets that [`encode`] appends.
 pub fn encoded_len(text: &[u8]) -> usize {
     let bits: usize =
         text.iter().map(|octet| usize::from(LENGTHS.get(usize::from(*octet)).copied().unwrap_or(0))).sum();
     bits.div_ceil(8)
 }
 
+/// Appends the code of a text.
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
     let (mut bits, mut count) = (0u64, 0u32);
     for octet in text {

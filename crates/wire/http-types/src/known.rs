@@ -5,9 +5,11 @@ macro_rules! names {
         /// Field names used per request, recognised while the head is parsed.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         #[repr(u8)]
+        #[allow(missing_docs, reason = "the names are those of the fields")]
         pub enum Known { #[default] Other, $($known),* }
 
         impl Known {
+            /// Number of names, with [`Known::Other`].
             pub const COUNT: usize = NAMES.len() + 1;
 
             /// Empty for [`Known::Other`].
@@ -16,6 +18,7 @@ macro_rules! names {
             }
         }
 
+        /// All names, as usually spelled.
         pub const NAMES: &[(&str, Known)] = &[$(($text, Known::$known)),*];
     };
 }
@@ -38,10 +41,12 @@ names! {
     Traceparent "Traceparent" Tracestate "Tracestate"
 }
 
+/// A set of known names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KnownSet(u64);
 
 impl KnownSet {
+    /// Makes a set of names.
     pub const fn of(names: &[Known]) -> KnownSet {
         let mut set = KnownSet(0);
         let mut rest = names;
@@ -51,9 +56,11 @@ impl KnownSet {
         }
         set
     }
+    /// Adds a name.
     pub fn insert(&mut self, name: Known) {
         self.0 |= 1 << name as u8;
     }
+    /// Tells whether the set has a name.
     #[inline]
     pub const fn has(self, name: Known) -> bool {
         self.0 & (1 << name as u8) != 0
@@ -69,12 +76,14 @@ pub struct NameSet {
 }
 
 impl NameSet {
+    /// Adds a name, in any case of letters.
     pub fn insert(&mut self, name: &[u8]) {
         match known_name(name) {
             Known::Other => self.others.push(name.to_ascii_lowercase()),
             name => self.known.insert(name),
         }
     }
+    /// Tells whether the set has a name that was recognised before; `name` matters for [`Known::Other`] only.
     #[inline]
     pub fn has(&self, known: Known, name: &[u8]) -> bool {
         match known {
@@ -82,6 +91,7 @@ impl NameSet {
             known => self.known.has(known),
         }
     }
+    /// Tells whether the set has a name.
     pub fn has_name(&self, name: &[u8]) -> bool {
         self.has(known_name(name), name)
     }

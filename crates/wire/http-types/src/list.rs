@@ -1,12 +1,16 @@
 //! Decoded header lists (HPACK, QPACK) and their validation as requests (RFC 9113, 8.3.1; RFC 9114, 4.3.1).
 
+/// A range of a list's arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListPlace {
+    /// Offset of the first octet.
     pub start: usize,
+    /// Offset behind the last octet.
     pub end: usize,
 }
 
 impl ListPlace {
+    /// Returns the octets.
     pub fn of(self, arena: &[u8]) -> &[u8] {
         arena.get(self.start..self.end).unwrap_or_default()
     }
@@ -15,7 +19,9 @@ impl ListPlace {
 /// The text is in one arena.
 #[derive(Clone, Debug, Default)]
 pub struct List {
+    /// Text of all names and values.
     pub arena: Vec<u8>,
+    /// Places of names and values, in the order of the fields.
     pub fields: Vec<(ListPlace, ListPlace)>,
     /// Exceeded the size limit; the excess was decoded and dropped.
     pub too_large: bool,
@@ -24,10 +30,12 @@ pub struct List {
 }
 
 impl List {
+    /// Returns names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|(name, value)| (name.of(&self.arena), value.of(&self.arena)))
     }
 
+    /// Appends a text to the arena, without a field.
     pub fn put(&mut self, text: &[u8]) -> ListPlace {
         let start = self.arena.len();
         self.arena.extend_from_slice(text);
@@ -41,9 +49,12 @@ impl List {
     }
 }
 
+/// Limits of a decoded list.
 #[derive(Clone, Copy, Debug)]
 pub struct ListLimits {
+    /// Octets of all names and values.
     pub bytes_max: usize,
+    /// Number of fields.
     pub fields_max: usize,
     /// Octets of one name, and of one value, in Huffman's code (as in nginx).
     pub field_max: usize,
@@ -54,13 +65,19 @@ pub struct ListLimits {
 pub enum RequestFault {
     /// Pseudo-header fields: behind other fields, unknown, repeated, empty or absent.
     Order,
+    /// Unknown pseudo-header field of this name.
     Unknown(Vec<u8>),
+    /// Repeated pseudo-header field.
     Duplicate(&'static str),
+    /// Pseudo-header field without a value.
     Empty(&'static str),
+    /// Missing pseudo-header field.
     Absent(&'static str),
     /// Name and value of a pseudo-header field.
     Invalid(&'static str, Vec<u8>),
+    /// Invalid method.
     Method(Vec<u8>),
+    /// Invalid name of a field.
     Name(Vec<u8>),
     /// Name and value of a field.
     Value(Vec<u8>, Vec<u8>),
@@ -114,6 +131,7 @@ fn capitalized(name: &[u8]) -> String {
 /// Invalid request, answered with 400 as in nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedFields {
+    /// The fault.
     pub fault: RequestFault,
     /// Method, if its field came before the fault.
     pub method: Option<ListPlace>,
@@ -127,18 +145,26 @@ impl From<RequestFault> for MalformedFields {
     }
 }
 
+/// A valid request, as places in its list.
 #[derive(Clone, Debug, Default)]
 pub struct Message {
+    /// `:method`.
     pub method: ListPlace,
+    /// `:scheme`.
     pub scheme: ListPlace,
+    /// `:authority`.
     pub authority: Option<ListPlace>,
+    /// `:path`.
     pub path: ListPlace,
+    /// `:protocol` of extended CONNECT (RFC 8441).
     pub protocol: Option<ListPlace>,
     /// Indices of fields, without ignored ones.
     pub fields: Vec<usize>,
+    /// Indices of fields that `ignore_invalid_headers` drops.
     pub ignored: Vec<usize>,
 }
 
+/// Tells whether a field concerns the connection and must not appear in HTTP/2 and HTTP/3 (RFC 9113, 8.2.2).
 pub fn is_connection_field(name: &[u8], value: &[u8]) -> bool {
     match name {
         b"connection" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding" | b"upgrade" | b"http2-settings" => {

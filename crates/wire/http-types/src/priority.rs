@@ -1,5 +1,6 @@
 //! Extensible priorities (RFC 9218): the field of HTTP/2 and HTTP/3.
 
+/// Priority of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priority {
     /// 0 (first) to 7 (last).

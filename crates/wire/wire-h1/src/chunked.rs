@@ -5,7 +5,9 @@ use std::ops::Range;
 /// Decoding side; affects log messages only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
+    /// Requests of a client.
     Server,
+    /// Responses of an upstream server.
     Client,
 }
 
@@ -23,6 +25,7 @@ pub enum ChunkError {
 }
 
 impl ChunkError {
+    /// Returns the status of the response: 400, or 502 for an upstream server's fault.
     pub fn status(&self) -> u16 {
         match self.role() {
             Role::Server => 400,
@@ -30,6 +33,7 @@ impl ChunkError {
         }
     }
 
+    /// Returns the log message.
     pub fn message(&self) -> &'static str {
         match self.role() {
             Role::Server => "client sent invalid chunked body",
@@ -54,9 +58,12 @@ pub const TRAILERS_MAX: usize = 8 * 1024;
 /// nginx's bound: sixteen times this exceeds a file offset.
 const SIZE_MAX: u64 = i64::MAX as u64 / 16;
 
+/// Result of a step of the decoder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecodedChunk {
+    /// Bytes of the input that were used, data included.
     pub consumed: usize,
+    /// Range of the input that is data; may be empty.
     pub data: Range<usize>,
     /// The body is complete; later bytes belong to the next message.
     pub done: bool,
@@ -92,6 +99,7 @@ pub struct ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
+    /// Begins a body.
     pub fn new(role: Role) -> Self {
         ChunkedDecoder { state: ChunkState::Start, role, size: 0, digits: 0, extensions: 0, trailers: Vec::new() }
     }
@@ -236,6 +244,7 @@ impl ChunkedDecoder {
         }
     }
 
+    /// Tells whether the end of the body was decoded.
     pub fn is_done(&self) -> bool {
         self.state == ChunkState::Done
     }

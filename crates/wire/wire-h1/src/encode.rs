@@ -37,6 +37,7 @@ impl<'a> RequestWriter<'a> {
         RequestWriter { out, clean }
     }
 
+    /// Appends a field, or notes that it cannot be sent.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         if name.is_empty() || name.iter().any(|&b| b <= b' ' || b == b':' || b == 0x7f) || !is_field_value(value) {
             self.clean = false;

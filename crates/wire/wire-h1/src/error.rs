@@ -5,7 +5,9 @@ use http_types::{Field, Known, Span};
 /// Reason to refuse a head; spans refer to the parsed buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
+    /// A method with bytes other than upper-case letters, `_` and `-`.
     InvalidMethod,
+    /// A malformed request line or target.
     InvalidRequest,
     /// `HTTP/2.0` or above in the request line.
     InvalidVersion,
@@ -13,16 +15,21 @@ pub enum HeadError {
     InvalidMethodHttp09,
     /// `http:///path`: an absolute target without a host.
     InvalidHost,
+    /// A request line beyond the limit.
     LineTooLong,
     /// Field line beyond the limit: start and length read.
     FieldTooLong(Span),
+    /// A head beyond the limit of all buffers.
     HeadTooLarge,
+    /// More fields than `max_headers`.
     TooManyFields,
     /// A field with an invalid byte; the span extends from the start of the line to this byte.
     InvalidField(Span),
     /// Repeated field that must be unique.
     DuplicateField {
+        /// The repeated field.
         field: Field,
+        /// The first field of this name.
         previous: Field,
     },
     /// Responses: invalid status line.
@@ -30,6 +37,7 @@ pub enum HeadError {
 }
 
 impl HeadError {
+    /// Tells whether the fault is in the request line.
     pub fn is_of_line(&self) -> bool {
         use HeadError::{InvalidHost, InvalidMethod, InvalidMethodHttp09, InvalidRequest, InvalidVersion, LineTooLong};
         matches!(
@@ -59,6 +67,7 @@ impl HeadError {
         self.status() == 494
     }
 
+    /// Returns nginx's log message, without the peer's bytes.
     pub fn message(&self) -> &'static str {
         match self {
             HeadError::InvalidMethod => "client sent invalid method",

@@ -5,15 +5,25 @@ use http_types::{BodyLength, Fields, Known, Method, RequestHead, ResponseHead, V
 /// Reason to refuse a well-formed head before the request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingError {
+    /// HTTP/1.1 without `Host`.
     MissingHost,
+    /// `Content-Length` that is no number, or beyond a file offset.
     InvalidContentLength,
+    /// Several `Content-Length`.
     DuplicateContentLength,
+    /// Several `Transfer-Encoding`.
     DuplicateTransferEncoding,
+    /// `Transfer-Encoding` in HTTP/1.0.
     TransferEncodingOnHttp10,
+    /// Both fields: request smuggling.
     ContentLengthAndTransferEncoding,
+    /// A coding other than `chunked`.
     UnknownTransferEncoding,
+    /// CONNECT without `tunnel_pass`.
     ConnectNotAllowed,
+    /// CONNECT with a body.
     ConnectWithBody,
+    /// TRACE.
     TraceNotAllowed,
 }
 
@@ -45,6 +55,7 @@ impl FramingError {
         }
     }
 
+    /// Returns nginx's log message about a server, without values.
     pub fn upstream_message(&self) -> &'static str {
         match self {
             FramingError::DuplicateContentLength | FramingError::DuplicateTransferEncoding => {
@@ -68,6 +79,7 @@ impl FramingError {
         }
     }
 
+    /// [`FramingError::upstream_message`] with the value that nginx adds.
     pub fn upstream_log(&self, fields: &Fields, buf: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(self.upstream_message().as_bytes());
         match self {

@@ -89,6 +89,7 @@ fn check_head(head: &RequestHead, data: &[u8]) {
     }
 }
 
+/// Parsing a response head whole or by bytes is equal, and the relay agrees with the parser.
 pub fn response(data: &[u8]) {
     for limits in [HeadLimits::default(), TIGHT] {
         let mut head = ResponseHead::default();

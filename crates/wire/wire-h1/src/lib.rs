@@ -8,6 +8,7 @@
 //! 1,370 with framing; `examples/head_cost.rs` measures them.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod bytes;

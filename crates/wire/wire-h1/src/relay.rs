@@ -4,10 +4,12 @@
 use crate::fields::{FieldLine, any_line, usual_line};
 use http_types::{Field, Known, KnownSet, NameSet, Span};
 
+/// Rules for relayed lines.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayRules<'a> {
     /// Different for different rules, and never 0.
     pub id: u64,
+    /// Names of fields that are not relayed.
     pub hidden: &'a NameSet,
     /// Relays `Set-Cookie` unchanged.
     pub cookies: bool,
@@ -15,13 +17,20 @@ pub struct RelayRules<'a> {
     pub head_max: usize,
 }
 
+/// Facts of a relayed head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHead {
+    /// Status code.
     pub status: u16,
+    /// Span of code and reason.
     pub status_line: Span,
+    /// Span of the value of `Content-Type`; may be empty.
     pub content_type: Span,
+    /// Length of the body in bytes.
     pub length: u64,
+    /// The connection can be used again.
     pub keep_alive: bool,
+    /// Length of the head in bytes.
     pub consumed: usize,
 }
 

@@ -11,11 +11,15 @@ use http_types::{FIELDS_MAX, Field, HEAD_MAX, RequestHead, Span, Version};
 pub struct HeadLimits {
     /// Request line (nginx: one of `large_client_header_buffers`).
     pub line_max: usize,
+    /// Field line (nginx: one of `large_client_header_buffers`).
     pub field_max: usize,
     /// Whole head with preceding empty lines (nginx: all of the buffers).
     pub total_max: usize,
+    /// Number of fields (`max_headers`).
     pub fields_max: usize,
+    /// Accepts underscores in names (`underscores_in_headers`).
     pub underscores: bool,
+    /// Drops fields with invalid names instead of refusing the head (`ignore_invalid_headers`).
     pub ignore_invalid: bool,
 }
 
@@ -43,11 +47,14 @@ impl HeadLimits {
     }
 }
 
+/// Result of parsing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseProgress {
+    /// More bytes are needed.
     Partial,
     /// Complete; the body or the next head follows `consumed` bytes.
     Done {
+        /// Bytes of the head, with preceding empty lines.
         consumed: usize,
     },
 }
@@ -76,6 +83,7 @@ pub struct HeadParser {
 pub(crate) const INVALID_MAX: usize = 64;
 
 impl HeadParser {
+    /// Prepares for the next head.
     pub fn reset(&mut self) {
         self.state = HeadState::Empty;
         self.start = 0;

@@ -5,6 +5,7 @@ use crate::fields::{FieldLine, any_line, usual_line};
 use crate::request::{HeadLimits, ParseProgress, field_too_long};
 use http_types::{FIELDS_MAX, HEAD_MAX, ResponseHead, Span, Version};
 
+/// Resumable parser of a response head.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseParser {
     line_done: bool,
@@ -19,10 +20,12 @@ impl ResponseParser {
         ResponseParser { line_done: true, ..ResponseParser::default() }
     }
 
+    /// Prepares for the next head.
     pub fn reset(&mut self) {
         *self = ResponseParser::default();
     }
 
+    /// Tells whether the status line is parsed.
     pub fn line_done(&self) -> bool {
         self.line_done
     }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 /// Overhead of a dynamic table entry (4.1).
 const ENTRY_OVERHEAD: usize = 32;
+/// Initial size of either table in octets (RFC 9113, 6.5.2).
 pub const TABLE_SIZE_DEFAULT: usize = 4096;
 
 /// Appendix A.
@@ -245,6 +246,7 @@ fn string(rest: &mut &[u8], arena: &mut Vec<u8>, max: usize) -> Result<Option<(L
 }
 
 impl Decoder {
+    /// Creates a decoder whose peer was told a table of `allowed` octets.
     pub fn with_table(allowed: usize) -> Decoder {
         let mut decoder = Decoder { allowed, ..Decoder::default() };
         if allowed < TABLE_SIZE_DEFAULT {
@@ -252,10 +254,13 @@ impl Decoder {
         }
         decoder
     }
+    /// Returns the octets of the table as the RFC counts them.
     pub fn table_size(&self) -> usize {
         self.table.size
     }
 
+    /// Decodes a complete block. Fields beyond the limits are decoded and left out. After an error, the connection must
+    /// end: the table is not in step.
     pub fn decode(&mut self, block: &[u8], limits: &ListLimits) -> Result<List, Broken> {
         let mut list = List::default();
         let mut rest = block;
@@ -353,6 +358,8 @@ impl Decoder {
     }
 }
 
+/// Encoder of a connection. Blocks must be sent in the order in which they are encoded: [`Encoder::begin`], then
+/// [`Encoder::field`] for each field.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     table: Dynamic,
@@ -421,6 +428,7 @@ impl Encoder {
         encoder.table.resize(0);
         encoder
     }
+    /// Follows the peer's SETTINGS_HEADER_TABLE_SIZE; the next block announces the change.
     pub fn resize(&mut self, max: usize) {
         let max = max.min(ENCODER_TABLE_MAX);
         if max != self.table.max {
@@ -428,11 +436,13 @@ impl Encoder {
             self.told = false;
         }
     }
+    /// Begins a block.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if !std::mem::replace(&mut self.told, true) {
             put_integer(self.table.max, 5, 0x20, out);
         }
     }
+    /// Appends a field; names in lower case.
     pub fn field(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let (named, whole) = find_static(name, value);
         if let Some(at) = whole {

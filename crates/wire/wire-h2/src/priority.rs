@@ -11,6 +11,7 @@ const NODES_MAX: usize = 256;
 const UPDATES_MAX: usize = 64;
 const WEIGHT: u16 = 16;
 
+/// Priorities of a client's streams.
 #[derive(Debug, Default)]
 pub struct Priorities {
     tree: Tree,
@@ -21,6 +22,7 @@ pub struct Priorities {
 }
 
 impl Priorities {
+    /// Ignores dependencies and weights: the client sends none.
     pub fn no_tree(&mut self) {
         self.no_tree = true;
     }
@@ -30,9 +32,11 @@ impl Priorities {
             self.tree.put(stream, on & 0x7fff_ffff, u16::from(weight) + 1, on >> 31 == 1);
         }
     }
+    /// Notes that the client uses RFC 9218.
     pub fn spoken(&mut self) {
         self.urgency = true;
     }
+    /// Keeps a PRIORITY_UPDATE for a stream that has not started; the oldest makes room.
     pub fn update(&mut self, stream: u32, priority: Priority) {
         self.updates.retain(|(of, _)| *of != stream);
         if self.updates.len() >= UPDATES_MAX {
@@ -40,10 +44,12 @@ impl Priorities {
         }
         self.updates.push_back((stream, priority));
     }
+    /// Takes the PRIORITY_UPDATE of a stream that starts.
     pub fn take_update(&mut self, stream: u32) -> Option<Priority> {
         let at = self.updates.iter().position(|(of, _)| *of == stream)?;
         self.updates.remove(at).map(|(_, priority)| priority)
     }
+    /// Returns the rank of a stream among those that wait.
     pub fn key(&self, stream: u32, priority: Priority) -> Rank {
         let (rank, weight) = self.tree.place(stream);
         // In sequence, unless incremental (RFC 9218, 10).

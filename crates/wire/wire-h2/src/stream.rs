@@ -41,13 +41,18 @@ pub fn join_piece(piece: &mut Bytes, content: &[u8]) -> bool {
     }
 }
 
+/// A stream of a server's connection.
 #[derive(Debug)]
 pub struct Stream {
+    /// Number of the stream.
     pub id: u32,
     /// Send window; negative after the peer reduced its windows.
     pub send_window: i64,
+    /// Octets that the client may send.
     pub recv_window: i64,
+    /// The client has ended its side.
     pub recv_closed: bool,
+    /// The response has ended.
     pub send_closed: bool,
     /// The final response's head was sent.
     pub answering: bool,
@@ -55,19 +60,26 @@ pub struct Stream {
     pub deaf: bool,
     /// Declared and received octets of the body.
     pub promised: Option<u64>,
+    /// Received octets of the body.
     pub received: u64,
+    /// Unread pieces of the body.
     pub body: VecDeque<Bytes>,
+    /// Unread octets.
     pub buffered: usize,
+    /// Read octets.
     pub taken: u64,
     /// Read octets not yet returned to the window.
     pub credit: i64,
+    /// The caller waits for the body: its window may grow.
     pub asked: bool,
     /// The caller waits for the window.
     pub blocked: bool,
+    /// Priority by RFC 9218.
     pub priority: Priority,
 }
 
 impl Stream {
+    /// Begins an open stream.
     pub fn new(id: u32, send_window: i64, recv_window: i64) -> Stream {
         Stream {
             id,
@@ -88,6 +100,7 @@ impl Stream {
             priority: Priority::default(),
         }
     }
+    /// Tells whether both sides have ended.
     pub fn is_closed(&self) -> bool {
         self.recv_closed && self.send_closed
     }

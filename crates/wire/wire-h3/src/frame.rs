@@ -2,15 +2,23 @@
 
 use std::fmt;
 
+/// DATA.
 pub const DATA: u64 = 0x0;
+/// HEADERS.
 pub const HEADERS: u64 = 0x1;
+/// CANCEL_PUSH.
 pub const CANCEL_PUSH: u64 = 0x3;
+/// SETTINGS.
 pub const SETTINGS: u64 = 0x4;
+/// PUSH_PROMISE.
 pub const PUSH_PROMISE: u64 = 0x5;
+/// GOAWAY.
 pub const GOAWAY: u64 = 0x7;
+/// MAX_PUSH_ID.
 pub const MAX_PUSH_ID: u64 = 0xd;
 /// PRIORITY_UPDATE frames for requests and for pushes (RFC 9218, 7.2).
 pub const PRIORITY_UPDATE: u64 = 0xf_0700;
+/// PRIORITY_UPDATE of a push (RFC 9218, 7.2).
 pub const PRIORITY_UPDATE_PUSH: u64 = 0xf_0701;
 
 /// Frame types of HTTP/2 without a meaning in HTTP/3 (RFC 9114, 7.2.8): PRIORITY, PING, WINDOW_UPDATE, CONTINUATION.
@@ -18,13 +26,20 @@ pub fn is_of_http2(kind: u64) -> bool {
     matches!(kind, 0x2 | 0x6 | 0x8 | 0x9)
 }
 
+/// Type of the control stream.
 pub const STREAM_CONTROL: u64 = 0x0;
+/// Type of a push stream.
 pub const STREAM_PUSH: u64 = 0x1;
+/// Type of QPACK's encoder stream.
 pub const STREAM_ENCODER: u64 = 0x2;
+/// Type of QPACK's decoder stream.
 pub const STREAM_DECODER: u64 = 0x3;
 
+/// Octets of the encoder's table that the sender can decode.
 pub const SETTINGS_QPACK_MAX_TABLE_CAPACITY: u64 = 0x1;
+/// Octets of a field section that the sender accepts.
 pub const SETTINGS_MAX_FIELD_SECTION_SIZE: u64 = 0x6;
+/// Sections that may wait for entries of the table.
 pub const SETTINGS_QPACK_BLOCKED_STREAMS: u64 = 0x7;
 /// RFC 9220, 3
 pub const SETTINGS_ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
@@ -33,31 +48,52 @@ pub const SETTINGS_ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
+    /// H3_NO_ERROR.
     NoError = 0x100,
+    /// H3_GENERAL_PROTOCOL_ERROR.
     GeneralProtocol = 0x101,
+    /// H3_INTERNAL_ERROR.
     Internal = 0x102,
+    /// H3_STREAM_CREATION_ERROR.
     StreamCreation = 0x103,
+    /// H3_CLOSED_CRITICAL_STREAM.
     ClosedCriticalStream = 0x104,
+    /// H3_FRAME_UNEXPECTED.
     FrameUnexpected = 0x105,
+    /// H3_FRAME_ERROR.
     Frame = 0x106,
+    /// H3_EXCESSIVE_LOAD.
     ExcessiveLoad = 0x107,
+    /// H3_ID_ERROR.
     Id = 0x108,
+    /// H3_SETTINGS_ERROR.
     Settings = 0x109,
+    /// H3_MISSING_SETTINGS.
     MissingSettings = 0x10a,
+    /// H3_REQUEST_REJECTED: the request was not processed.
     RequestRejected = 0x10b,
+    /// H3_REQUEST_CANCELLED.
     RequestCancelled = 0x10c,
+    /// H3_REQUEST_INCOMPLETE.
     RequestIncomplete = 0x10d,
+    /// H3_MESSAGE_ERROR.
     Message = 0x10e,
+    /// H3_CONNECT_ERROR.
     Connect = 0x10f,
+    /// H3_VERSION_FALLBACK.
     VersionFallback = 0x110,
+    /// QPACK_DECOMPRESSION_FAILED.
     DecompressionFailed = 0x200,
+    /// QPACK_ENCODER_STREAM_ERROR.
     EncoderStream = 0x201,
+    /// QPACK_DECODER_STREAM_ERROR.
     DecoderStream = 0x202,
 }
 
 /// A violation that ends the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
+    /// Code for the peer.
     pub code: ErrorCode,
     /// For the error log.
     pub words: &'static str,
@@ -71,6 +107,7 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
+/// Makes an error.
 pub const fn connection_error(code: ErrorCode, words: &'static str) -> ConnectionError {
     ConnectionError { code, words }
 }
@@ -107,9 +144,13 @@ pub fn put_head(kind: u64, length: usize, out: &mut Vec<u8>) {
 /// A peer's settings, with defaults for absent ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
+    /// SETTINGS_QPACK_MAX_TABLE_CAPACITY in octets.
     pub table_capacity: u64,
+    /// SETTINGS_QPACK_BLOCKED_STREAMS.
     pub blocked_streams: u64,
+    /// SETTINGS_MAX_FIELD_SECTION_SIZE in octets; `None`: no limit was named.
     pub section_size: Option<u64>,
+    /// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220).
     pub extended_connect: bool,
 }
 

@@ -74,6 +74,7 @@ pub struct MessageReader {
 }
 
 impl MessageReader {
+    /// Begins a message. `section_max`: octets of an encoded section.
     pub fn new(section_max: u64) -> MessageReader {
         let (head, state) = (FrameHead::default(), MessageState::Head);
         MessageReader { head, state, sections: 0, section_max, has_data: false, overhead: 0 }
@@ -99,6 +100,7 @@ impl MessageReader {
         self.overhead
     }
 
+    /// Returns the overhead and starts its count anew.
     pub fn take_overhead(&mut self) -> u64 {
         std::mem::take(&mut self.overhead)
     }
@@ -193,11 +195,15 @@ impl MessageReader {
 /// A frame of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlFrame {
+    /// SETTINGS, which come first and once.
     Settings(Settings),
+    /// GOAWAY, with the id of the last stream or push.
     Goaway(u64),
     /// PRIORITY_UPDATE: the request stream and its new priority field (RFC 9218, 7.2).
     Priority {
+        /// The request's stream.
         stream: u64,
+        /// Value of the priority field.
         field: Vec<u8>,
     },
 }
@@ -224,6 +230,7 @@ pub struct ControlReader {
 }
 
 impl ControlReader {
+    /// Begins the control stream of a client (`of_client`) or a server.
     pub fn new(of_client: bool) -> ControlReader {
         ControlReader {
             head: FrameHead::default(),

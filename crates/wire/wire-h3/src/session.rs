@@ -16,6 +16,7 @@ const UNKNOWN_MAX: usize = 8;
 
 const CLOSED: ConnectionError = connection_error(ErrorCode::ClosedCriticalStream, "client closed critical stream");
 
+/// Converts a code for `quinn-proto`.
 pub fn error_code(code: ErrorCode) -> VarInt {
     VarInt::from_u32(code as u32)
 }
@@ -23,8 +24,11 @@ pub fn error_code(code: ErrorCode) -> VarInt {
 /// Result of reading a stream.
 #[derive(Debug)]
 pub enum Read {
+    /// Octets of the stream, in order.
     Bytes(Bytes),
+    /// None have arrived.
     Blocked,
+    /// The peer has ended its side.
     End,
     /// The stream has ended: the code of the peer's reset, or 0 if the stream does not exist any more.
     Reset(u64),
@@ -52,13 +56,17 @@ struct IncomingStream {
     kind: StreamKind,
 }
 
+/// The shared part of a connection. Changes of `quic` are followed by [`Session::flush`].
 pub struct Session {
+    /// The QUIC connection.
     pub quic: Connection,
     /// HTTP/0.9: only request streams.
     pub hq: bool,
     /// The handshake has not selected the protocol yet, so no stream is opened.
     pub undecided: bool,
+    /// Encoder of this side's sections.
     pub encoder: Encoder,
+    /// Decoder of the peer's sections.
     pub decoder: Decoder,
     /// The peer's settings, after their arrival.
     pub peer: Option<Settings>,
@@ -70,10 +78,12 @@ pub struct Session {
     created: u8,
     /// Octets read from all streams; below, those of fields and bodies among them.
     received: u64,
+    /// Octets of fields and bodies, which the owner counts.
     pub payload: u64,
 }
 
 impl Session {
+    /// Begins a connection; this side's SETTINGS wait for the control stream.
     pub fn new(
         quic: Connection,
         blocked_streams: u64,

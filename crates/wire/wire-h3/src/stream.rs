@@ -19,12 +19,16 @@ pub const QUEUED_LEAST: usize = 16 * 1024;
 pub enum Phase {
     /// The head has not come whole, or waits for entries of the dynamic table.
     Head,
+    /// The head is complete: body and trailers follow.
     Body,
 }
 
+/// A request stream of either side.
 #[derive(Debug)]
 pub struct Stream {
+    /// Progress of the received message.
     pub phase: Phase,
+    /// Parser of the received frames.
     pub reader: MessageReader,
     /// Octets that were read and not parsed.
     pub input: Bytes,
@@ -40,24 +44,30 @@ pub struct Stream {
     pub answering: bool,
     /// The request's `content-length`, and octets of body that were parsed.
     pub promised: Option<u64>,
+    /// Octets of the body that were parsed.
     pub received: u64,
+    /// Octets of the body that the driver has taken.
     pub taken: u64,
     /// The driver waits for body.
     pub hungry: bool,
     /// Octets for QUIC that it has not taken.
     pub out: VecDeque<Bytes>,
+    /// Octets in `out`.
     pub queued: usize,
     /// Nothing follows `out`.
     pub fin: bool,
+    /// QUIC has the end of this side.
     pub fin_sent: bool,
     /// The driver waits for room.
     pub starved: bool,
     /// The driver has no more to do with the stream.
     pub released: bool,
+    /// Priority by RFC 9218.
     pub priority: Priority,
 }
 
 impl Stream {
+    /// Begins a stream. `section_max`: octets of an encoded section.
     pub fn new(section_max: u64) -> Stream {
         Stream {
             phase: Phase::Head,
@@ -90,6 +100,7 @@ impl Stream {
             self.out.push_back(bytes);
         }
     }
+    /// Returns the octets that may be queued below [`QUEUED_MAX`].
     pub fn room(&self) -> usize {
         QUEUED_MAX.saturating_sub(self.queued)
     }

@@ -3,6 +3,7 @@
 //! Accepts what nginx does (`ngx_proxy_protocol_read`), but waits for an incomplete header, where nginx closes.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod crc32c;

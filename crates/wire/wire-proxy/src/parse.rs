@@ -12,14 +12,19 @@ pub const MAX_HEADER: usize = 4096;
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 const V2_FIXED: usize = 16;
 
+/// Version of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
+    /// A line of text.
     V1,
+    /// Binary, with TLVs.
     V2,
 }
 
+/// A parsed header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
+    /// Its version.
     pub version: Version,
     /// `None` for `UNKNOWN`, `LOCAL`, datagrams and Unix sockets: the connection's own addresses count.
     pub addresses: Option<Addresses>,
@@ -27,9 +32,12 @@ pub struct Header {
     pub tlvs: Range<usize>,
 }
 
+/// Addresses of the original connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
+    /// The client.
     pub source: SocketAddr,
+    /// The server that the client has connected to.
     pub destination: SocketAddr,
 }
 
@@ -40,6 +48,7 @@ pub enum Error {
     Broken(Vec<u8>),
     /// Signature of version 2 with another version number.
     UnknownVersion(u8),
+    /// A header of version 2 beyond [`MAX_HEADER`].
     TooLarge,
     /// Version 2 with addresses shorter than their family's.
     Truncated,

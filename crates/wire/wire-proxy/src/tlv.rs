@@ -14,9 +14,12 @@ pub(crate) const SSL_SIG_ALG: u8 = 0x24;
 pub(crate) const SSL_KEY_ALG: u8 = 0x25;
 pub(crate) const NETNS: u8 = 0x30;
 
+/// A field of version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlv<'a> {
+    /// Type of the field.
     pub kind: u8,
+    /// Its value.
     pub value: &'a [u8],
 }
 
@@ -24,10 +27,12 @@ pub struct Tlv<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlvError;
 
+/// The fields in a range of bytes. Ends after a field that does not fit.
 #[derive(Clone, Debug)]
 pub struct Tlvs<'a>(&'a [u8]);
 
 impl<'a> Tlvs<'a> {
+    /// Reads the fields of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Tlvs(bytes)
     }
@@ -79,6 +84,7 @@ impl<'a> SslInfo<'a> {
         Some(SslInfo { client, verify: u32::from_be_bytes([a, b, c, d]), tlvs })
     }
 
+    /// Returns the subfields: version, cipher, names of the certificate.
     pub fn tlvs(&self) -> Tlvs<'a> {
         Tlvs(self.tlvs)
     }
@@ -87,7 +93,9 @@ impl<'a> SslInfo<'a> {
 /// Name after `$proxy_protocol_tlv_`, resolved while the configuration is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlvName {
+    /// The field of this type.
     Kind(u8),
+    /// The subfield of this type in the SSL field.
     Ssl(u8),
     /// `ssl_verify`: decimal number.
     SslVerify,
@@ -131,10 +139,12 @@ impl TlvName {
 }
 
 impl Header {
+    /// Returns the fields. `buf`: the buffer that was parsed.
     pub fn tlvs<'a>(&self, buf: &'a [u8]) -> Tlvs<'a> {
         Tlvs(buf.get(self.tlvs.clone()).unwrap_or(&[]))
     }
 
+    /// Returns the SSL field; `None` if the header has none. Fails if the fields before it or itself are cut.
     pub fn ssl<'a>(&self, buf: &'a [u8]) -> Result<Option<SslInfo<'a>>, TlvError> {
         match self.tlvs(buf).find(SSL)? {
             None => Ok(None),

@@ -19,6 +19,7 @@ pub fn write_v1(addresses: Option<(SocketAddr, SocketAddr)>, out: &mut Vec<u8>) 
     let _ = write!(out, "PROXY TCP{family} {from} {to} {} {}\r\n", source.port(), destination.port());
 }
 
+/// Writer of a header of version 2: [`V2Writer::new`], fields, [`V2Writer::finish`].
 #[derive(Debug)]
 pub struct V2Writer {
     bytes: Vec<u8>,
@@ -69,15 +70,18 @@ impl V2Writer {
         self
     }
 
+    /// Appends a field. A value beyond 65,535 bytes makes [`V2Writer::finish`] fail.
     pub fn tlv(&mut self, kind: u8, value: &[u8]) -> &mut Self {
         append(&mut self.bytes, kind, value, &mut self.overflow);
         self
     }
 
+    /// Appends the name that the client has asked for (SNI).
     pub fn authority(&mut self, name: &[u8]) -> &mut Self {
         self.tlv(tlv::AUTHORITY, name)
     }
 
+    /// Appends the negotiated protocol.
     pub fn alpn(&mut self, protocol: &[u8]) -> &mut Self {
         self.tlv(tlv::ALPN, protocol)
     }

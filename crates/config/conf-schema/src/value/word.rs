@@ -34,8 +34,9 @@ macro_rules! words {
     ($(#[$about:meta])* pub enum $Name:ident { $($(#[$doc:meta])* $Variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum $Name { $($(#[$doc])* $Variant),+ }
+        pub enum $Name { $(#[doc = concat!("`", $word, "`")] $(#[$doc])* $Variant),+ }
         impl $Name {
+            /// The words with their values, in the order of the documentation.
             pub const WORDS: &'static [(&'static str, $Name)] = &[$(($word, $Name::$Variant)),+];
         }
         impl $crate::ValueKind for $Name {
@@ -64,8 +65,10 @@ macro_rules! word_set {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $Name(pub u32);
         impl $Name {
-            $(pub const $Flag: $Name = $Name($bit);)+
+            $(#[doc = concat!("`", $word, "`")] pub const $Flag: $Name = $Name($bit);)+
+            /// The words with their bits, in the order of the documentation.
             pub const WORDS: &'static [(&'static str, u32)] = &[$(($word, $bit)),+];
+            /// Tells whether the set has a word of another set.
             #[must_use]
             pub const fn has(self, other: $Name) -> bool { self.0 & other.0 != 0 }
         }

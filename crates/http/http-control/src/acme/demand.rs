@@ -26,7 +26,8 @@ use tls::{ClientHello, ClientRules, ClientSettings, Wait};
 const QUEUE_MAX: usize = 256;
 /// Handshakes that wait for a name; further ones fail.
 const WAITS_MAX: usize = 256;
-/// Names of the table without a certificate. Refused ones are forgotten to make room.
+/// Names that a table may have beyond the maximum of certificates (`max`). Refused and failed names without an order
+/// are forgotten to make room.
 const REFUSED_MAX: usize = 10_000;
 /// Certificates of a server: by default, and at most.
 const NAMES: usize = 1000;

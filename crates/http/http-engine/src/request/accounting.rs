@@ -5,9 +5,11 @@ use base::clock::Instant;
 
 /// Counts a request's final cache status, and the bytes sent with it, when dropped.
 pub struct CacheCount {
+    /// The cache's zone of metrics.
     pub zone: metrics::MetricZone<metrics::cache::Of>,
     /// `$upstream_cache_status`; empty: none yet.
     pub status: &'static str,
+    /// Bytes sent to the client.
     pub sent: u64,
 }
 
@@ -21,14 +23,20 @@ impl Drop for CacheCount {
     }
 }
 
+/// Counts, sizes and times of a request, for log lines and metrics.
 #[derive(Default)]
 pub struct RequestAccount {
+    /// Arrival of the head's first byte, from which `$request_time` counts.
     pub started: Instant,
+    /// `$request_id`, made on its first use.
     pub id: Option<[u8; 16]>,
     /// In total (`$bytes_sent`), and of the body.
     pub bytes_sent: u64,
+    /// Bytes of the body sent to the client.
     pub body_bytes_sent: u64,
+    /// Bytes of the response head; 0 until one was written.
     pub header_size: u64,
+    /// `$request_completion`: the response was sent completely.
     pub completed: bool,
     /// Bytes received from the client and from the server after the switch to a tunnel.
     pub tunnelled: (u64, u64),

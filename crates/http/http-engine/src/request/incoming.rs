@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http_types::BodyLength;
 use std::rc::Rc;
 
+/// The request's body, its client, and facts about its arrival.
 #[derive(Default)]
 pub struct IncomingHead {
+    /// The body that is still to be read.
     pub body: RequestBody,
     /// Notifies a waiting handler that the client disconnected.
     pub watch: Option<Rc<dyn Watch>>,
@@ -15,6 +17,7 @@ pub struct IncomingHead {
     pub broken_body: bool,
     /// The part of the body that came with the head is malformed.
     pub malformed: bool,
+    /// Length of the body as the head declares it; `None`: the head declares no body.
     pub body_length: Option<BodyLength>,
     /// The body, if a handler has read all of it into memory (`$request_body`).
     pub body_bytes: Option<Bytes>,

@@ -31,17 +31,22 @@ use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// The client's body of a request.
 #[derive(Default)]
 pub enum RequestBody {
+    /// The request has none, or it was discarded.
     #[default]
     None,
+    /// The reader of a body that no handler has taken.
     Unread(Box<dyn BodyReader>),
+    /// A handler has the reader.
     Taken,
 }
 
 /// nginx: `ngx_http_script_engine_t`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScriptState {
+    /// Depth of nested `if` blocks.
     pub depth: u8,
     /// Escapes captures in values.
     pub quote: bool,
@@ -50,21 +55,34 @@ pub struct ScriptState {
 /// A request. Boxed, and recycled by its thread: see [`Request::recycle`].
 #[derive(Default)]
 pub struct Request {
+    /// Plan, connection, server and location.
     pub scope: Scope,
+    /// Bytes of the head; the spans of `head` refer to it.
     pub buf: Vec<u8>,
+    /// The parsed head as received.
     pub head: RequestHead,
+    /// The requested resource as currently in effect.
     pub target: Target,
+    /// The body and the client.
     pub incoming: IncomingHead,
+    /// The response head, which handlers and filters fill.
     pub out: OutHead,
+    /// Framing and pace of the response.
     pub reply: Reply,
+    /// Counts and times for logs and metrics.
     pub accounting: RequestAccount,
+    /// Progress through the phases.
     pub progress: RequestProgress,
+    /// Relation to other requests of its tree.
     pub family: Family,
+    /// Facts about its upstream servers.
     pub upstream: UpstreamSlot,
+    /// A buffer for use within one function, which takes it and puts it back. Holds nothing between calls.
     pub scratch: Vec<u8>,
     extensions: Vec<Box<dyn Any>>,
     /// Steps of a traced request (`trace.rs`).
     trace: Option<Box<Trace>>,
+    /// The trace context (`otel_trace`).
     pub context: TraceContext,
 }
 
@@ -79,8 +97,11 @@ fn digits(octets: &[u8]) -> String {
 pub enum FolderPage {
     /// A path on this server, with its query.
     Path(Vec<u8>),
+    /// A redirect to this URL.
     Url(Vec<u8>),
+    /// A text, sent as the page.
     Text(Vec<u8>),
+    /// The built-in page.
     Builtin,
 }
 
@@ -105,6 +126,7 @@ impl Request {
             None => unreachable!("a request has its plan before it runs"),
         }
     }
+    /// Returns the client connection. Never panics for a request in the engine, which has one from the start.
     #[inline]
     pub fn connection(&self) -> &ClientConnection {
         match &self.scope.connection {
@@ -130,18 +152,22 @@ impl Request {
             self.incoming.body = RequestBody::None;
         }
     }
+    /// Returns the current location.
     #[inline]
     pub fn loc(&self) -> &Location {
         self.plan().loc(self.scope.location)
     }
+    /// Returns the server.
     #[inline]
     pub fn srv(&self) -> &Server {
         self.plan().srv(self.scope.server)
     }
+    /// Returns the value of the first field of this name.
     #[inline]
     pub fn header(&self, name: Known) -> Option<&[u8]> {
         self.head.fields.first(name).map(|span| span.of(&self.buf))
     }
+    /// Returns names and values of all fields of the request, in their order.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         self.head.fields.all.iter().map(|f| (f.name.of(&self.buf), f.value.of(&self.buf)))
     }
@@ -171,6 +197,7 @@ impl Request {
         let media = found.unwrap_or_else(|| core.default_type.clone());
         self.out.content_type = crate::Str::Shared(media);
     }
+    /// Tells whether the client sent HEAD, whatever the effective method is.
     pub fn is_head(&self) -> bool {
         self.head.method == Method::Head
     }
@@ -185,6 +212,7 @@ impl Request {
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
         session_engine::variable::append_value(self, variable, out)
     }
+    /// Stores a variable's value in the request's slot; ignored for variables without a slot.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
             session_engine::Session::write_slot(self, slot, SessionSlot::Value(value));
@@ -197,6 +225,7 @@ impl Request {
             session_engine::Session::write_slot(self, slot, value.map_or(SessionSlot::Missing, SessionSlot::of));
         }
     }
+    /// Assigns a variable, by its setter if it has one (`$args`, `$limit_rate`).
     pub fn set_variable(&mut self, id: VarId, value: Vec<u8>) {
         let set = self.plan().variables.get(id.0 as usize).and_then(|v| v.set);
         match set {
@@ -204,12 +233,15 @@ impl Request {
             None => self.set_slot(id, value.into()),
         }
     }
+    /// Returns the value of a type that a feature keeps with the request.
     pub fn ext<T: 'static>(&self) -> Option<&T> {
         self.extensions.iter().find_map(|t| t.downcast_ref())
     }
+    /// Returns the value of a type that a feature keeps with the request, to be changed.
     pub fn ext_mut<T: 'static>(&mut self) -> Option<&mut T> {
         self.extensions.iter_mut().find_map(|t| t.downcast_mut())
     }
+    /// Takes the value of a type out of the request.
     pub fn take_ext<T: 'static>(&mut self) -> Option<Box<T>> {
         let at = self.extensions.iter().position(|t| t.is::<T>())?;
         self.extensions.swap_remove(at).downcast().ok()
@@ -218,19 +250,24 @@ impl Request {
     pub fn keep_boxed<T: 'static>(&mut self, thing: Box<T>) {
         self.extensions.push(thing);
     }
+    /// Tells whether features keep any value with the request.
     #[inline]
     pub fn has_extensions(&self) -> bool {
         !self.extensions.is_empty()
     }
+    /// Returns the steps so far; `None`: the request is not traced.
     pub fn trace(&self) -> Option<&Trace> {
         self.trace.as_deref()
     }
+    /// Begins or ends the recording of steps.
     pub fn set_trace(&mut self, trace: Option<Box<Trace>>) {
         self.trace = trace;
     }
+    /// Takes the steps out of the request, and ends their recording.
     pub fn take_trace(&mut self) -> Option<Box<Trace>> {
         self.trace.take()
     }
+    /// Keeps a value with the request, in place of one of its type. Lasts until [`Request::recycle`].
     pub fn keep<T: 'static>(&mut self, thing: T) {
         self.extensions.retain(|t| !t.is::<T>());
         self.extensions.push(Box::new(thing));

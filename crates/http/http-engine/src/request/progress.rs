@@ -4,9 +4,12 @@ use super::{FolderPage, ScriptState};
 use crate::order::Phase;
 use std::rc::Rc;
 
+/// Position in the phases, and the state of detours.
 #[derive(Default)]
 pub struct RequestProgress {
+    /// The current phase.
     pub phase: Phase,
+    /// Index of the next handler in the current phase's list.
     pub handler: usize,
     /// A passing `if` block was replaced by one without a handler: no target, as in nginx.
     pub handler_lost: bool,

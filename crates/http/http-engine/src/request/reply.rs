@@ -3,10 +3,14 @@
 use crate::connection::Tunnel;
 use crate::response::Str;
 
+/// State of the response beside its head.
 #[derive(Default)]
 pub struct Reply {
+    /// The connection serves further requests.
     pub keep_alive: bool,
+    /// The response has no body: HEAD, 204, 304.
     pub head_only: bool,
+    /// The body is sent in chunks (HTTP/1.1).
     pub chunked: bool,
     /// Trailers follow the body: uses chunks even if the length is known.
     pub expect_trailers: bool,

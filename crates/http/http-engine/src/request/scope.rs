@@ -5,10 +5,14 @@ use crate::plan::HttpPlan;
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Plan, connection, server and location that a request runs with.
 #[derive(Default)]
 pub struct Scope {
+    /// The plan at the arrival of the head's last byte. Set from the start, and kept to the end.
     pub plan: Option<Rc<Arc<HttpPlan>>>,
+    /// The client connection. Set from the start.
     pub connection: Option<Rc<ClientConnection>>,
+    /// Index of the server in the plan.
     pub server: usize,
     /// Index of the location (or `if` block) in the plan.
     pub location: usize,

@@ -4,10 +4,12 @@ use crate::path::CanonicalPath;
 use http_types::{Method, Version};
 use session_engine::regex::Captures;
 
+/// The requested resource, which rewrites and internal redirects change.
 #[derive(Default)]
 pub struct Target {
     /// Effective method: error pages change it to GET.
     pub method: Method,
+    /// Protocol version of the request.
     pub version: Version,
     /// `$host`, if the request has one: validated, lower case, without port.
     pub host: Vec<u8>,
@@ -15,6 +17,7 @@ pub struct Target {
     pub host_port: Option<u16>,
     /// `$uri`, and the query (`$args`).
     pub path: CanonicalPath,
+    /// The query without `?`.
     pub args: Vec<u8>,
     /// There is a query, possibly empty: `$args` has a value.
     pub args_given: bool,
@@ -28,6 +31,7 @@ pub struct Target {
     pub undecided: bool,
     /// `try_files` found a file below an `alias` that replaces the whole URI.
     pub append_to_alias: bool,
+    /// Captures of the last regular expression that matched.
     pub captures: Captures,
 }
 

@@ -29,10 +29,14 @@ conf_schema::word_set! {
     pub struct Methods { GET = 1 "GET", HEAD = 2 "HEAD", POST = 4 "POST" }
 }
 
+/// `proxy_cache`: a zone, or a text that names it.
 #[derive(Clone, Debug)]
 pub enum CacheName {
+    /// No cache.
     Off,
+    /// Zone of this name, which the configuration must declare.
     Zone(String),
+    /// Name with variables; an unknown one fails the request.
     Computed(HttpTemplate),
 }
 
@@ -49,11 +53,14 @@ impl ValueKind for CacheName {
     }
 }
 
+/// `proxy_store`: the file of a response.
 #[derive(Clone, Debug)]
 pub enum StoreTo {
+    /// Responses are not stored.
     Off,
     /// The file of the request's path (`root` or `alias`).
     Mapped,
+    /// The path, with variables.
     Path(HttpTemplate),
 }
 
@@ -69,6 +76,7 @@ impl ValueKind for StoreTo {
     }
 }
 
+/// `proxy_store_access`: permission bits of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheAccess(pub u32);
 
@@ -96,6 +104,7 @@ impl ValueKind for CacheAccess {
     }
 }
 
+/// `proxy_cache_valid`: lifetimes by status, of all lines.
 #[derive(Clone, Debug, Default)]
 pub struct ValidTimes(pub Vec<Valid>);
 
@@ -128,6 +137,7 @@ impl ValueKind for ValidTimes {
     }
 }
 
+/// A line of `proxy_cache_path`, which is kept in [`Declared`].
 #[derive(Clone)]
 pub struct PathLine;
 
@@ -136,9 +146,11 @@ pub struct PathLine;
 pub struct DeclaredCaches(HashMap<String, Vec<Arc<CachePath>>>);
 
 impl DeclaredCaches {
+    /// Returns the caches of a family of directives, such as `proxy`.
     pub fn of(&self, family: &str) -> &[Arc<CachePath>] {
         self.0.get(family).map(Vec::as_slice).unwrap_or_default()
     }
+    /// Returns the caches of all families.
     pub fn all(&self) -> impl Iterator<Item = &Arc<CachePath>> {
         self.0.values().flatten()
     }
@@ -324,25 +336,45 @@ impl ValueKind for PurgeWords {
 
 /// Independent of the directives' prefix.
 pub struct CacheSettings {
+    /// Prefix of the directives, such as `proxy`.
     pub family: &'static str,
+    /// `proxy_cache`.
     pub cache: CacheName,
+    /// `proxy_cache_key`; `None`: the protocol's default.
     pub key: Option<HttpTemplate>,
+    /// `proxy_cache_valid`.
     pub valid: Vec<Valid>,
+    /// `proxy_cache_bypass`.
     pub bypass: Vec<HttpTemplate>,
+    /// `proxy_no_cache`.
     pub no_cache: Vec<HttpTemplate>,
+    /// `proxy_cache_purge`: see [`super::purge::PurgeForm`].
     pub purge: Vec<HttpTemplate>,
+    /// `proxy_cache_lock`.
     pub lock: Flag,
+    /// `proxy_cache_lock_timeout` in milliseconds.
     pub lock_timeout_ms: u64,
+    /// `proxy_cache_lock_age` in milliseconds.
     pub lock_age_ms: u64,
+    /// `proxy_cache_use_stale`.
     pub use_stale: UseStale,
+    /// `proxy_cache_background_update`.
     pub background_update: Flag,
+    /// `proxy_cache_revalidate`.
     pub revalidate: Flag,
+    /// `proxy_cache_min_uses`.
     pub min_uses: u64,
+    /// `proxy_cache_methods` beside GET and HEAD.
     pub methods: Option<Methods>,
+    /// `proxy_cache_convert_head`.
     pub convert_head: Flag,
+    /// `proxy_cache_max_range_offset` in bytes.
     pub max_range_offset: Option<u64>,
+    /// `proxy_cache_rfc9111`.
     pub rfc9111: Flag,
+    /// `proxy_store`.
     pub store: StoreTo,
+    /// `proxy_store_access`.
     pub store_access: u32,
 }
 
@@ -422,6 +454,7 @@ macro_rules! cache_directives {
         }
 
         impl $Plan {
+            /// Returns the settings apart from the prefix of their directives.
             pub fn settings(&self) -> $crate::caching::conf::CacheSettings {
                 let list = |c: &Option<http_engine::core_table::Conditions>| c.clone().unwrap_or_default().0;
                 #[allow(unused_mut, unused_assignments)]

@@ -22,11 +22,26 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+/// The place where a response is stored.
 pub enum StoreTarget {
     /// A cache entry: metadata, and the response head as received.
-    Entry { session: Box<CacheSession>, meta: Meta, head: Bytes },
+    Entry {
+        /// The request's use of the cache, which names the entry.
+        session: Box<CacheSession>,
+        /// Lifetime, validators and other facts of the entry.
+        meta: Meta,
+        /// The head as received.
+        head: Bytes,
+    },
     /// `proxy_store`: path and permissions of the file, and the time of `Last-Modified` in Unix seconds.
-    File { path: PathBuf, mode: u32, modified: Option<i64> },
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Permission bits.
+        mode: u32,
+        /// Modification time to set, in seconds since 1970.
+        modified: Option<i64>,
+    },
 }
 
 #[derive(Default)]

@@ -36,9 +36,12 @@ enum Which {
     Computed(HttpTemplate, Vec<Arc<CachePath>>),
 }
 
+/// The cache of a location, with its rules. `None` for a key: the protocol's default.
 pub struct CachePlan {
+    /// Prefix of the directives, such as `proxy`.
     pub family: &'static str,
     which: Which,
+    /// Configured key.
     pub key: Option<HttpTemplate>,
     valid: Vec<Valid>,
     bypass: Vec<HttpTemplate>,
@@ -57,9 +60,13 @@ pub struct CachePlan {
     rfc9111: bool,
 }
 
+/// `proxy_store` of a location.
 pub struct StoreRules {
+    /// Prefix of the directives, such as `proxy`.
     pub family: &'static str,
+    /// Place of the files.
     pub to: StoreTo,
+    /// Permission bits of the files (`proxy_store_access`).
     pub mode: u32,
 }
 
@@ -156,21 +163,27 @@ fn any(r: &mut Request, conditions: &[HttpTemplate]) -> bool {
     conditions.iter().any(|condition| template::is_true(&condition.eval(r)))
 }
 
+/// Facts about the cache that a request keeps for variables.
 #[derive(Default)]
 pub struct CacheState {
+    /// `$upstream_cache_status`; empty: not known.
     pub status: &'static str,
     /// For fields of its head.
     pub stored: Option<Arc<StoredEntry>>,
+    /// The cache key.
     pub key: Vec<u8>,
     /// Revalidation: `$upstream_cache_last_modified` and `$upstream_cache_etag` have values.
     pub revalidating: bool,
 }
 
+/// Changes that the cache asks for in the request to the server.
 #[derive(Clone, Debug, Default)]
 pub struct CacheRequest {
+    /// A HEAD request is sent as GET, so that its response can be stored.
     pub as_get: bool,
     /// Replace the client's conditions and ranges.
     pub if_modified_since: Option<Vec<u8>>,
+    /// Replaces the client's `If-None-Match`.
     pub if_none_match: Option<Vec<u8>>,
 }
 
@@ -179,6 +192,7 @@ pub const OWN_CONDITIONS: &[&str] =
     &["if-modified-since", "if-unmodified-since", "if-none-match", "if-match", "range", "if-range"];
 
 impl CacheRequest {
+    /// Returns the request's changes; `None`: no cache is involved.
     pub fn of(r: &Request) -> Option<&CacheRequest> {
         r.ext()
     }
@@ -250,14 +264,17 @@ fn from_memory(
 }
 
 impl CacheSession {
+    /// Takes the session out of the request, for one use; [`Session::put`] returns it.
     pub fn take(r: &mut Request) -> Option<Box<CacheSession>> {
         r.take_ext()
     }
+    /// Keeps the session with the request.
     pub fn put(self: Box<CacheSession>, r: &mut Request) {
         r.keep_boxed(self);
     }
 }
 
+/// Combines the flags of `proxy_ignore_headers` that concern caches.
 pub fn ignored_fields(
     x_accel_expires: bool,
     expires: bool,
@@ -268,6 +285,7 @@ pub fn ignored_fields(
     IgnoredFields { x_accel_expires, expires, cache_control, set_cookie, vary }
 }
 
+/// Calls with the stored head that the response was made from, for `$upstream_http_*`.
 pub fn stored_fields<R>(r: &Request, read: impl FnOnce(&ResponseHead, &[u8]) -> R) -> Option<R> {
     let stored = r.ext::<CacheState>()?.stored.as_ref()?;
     Some(read(serve::parsed_head(stored)?, &stored.head))

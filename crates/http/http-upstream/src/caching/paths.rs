@@ -9,21 +9,29 @@ use observe::{ErrorLog, Severity};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+/// A declared cache.
 pub struct CachePath {
+    /// Its index and files.
     pub zone: Arc<Zone>,
+    /// Its metrics.
     pub metrics: metrics::MetricZone<metrics::cache::Of>,
+    /// `use_temp_path`: files are written in the protocol's temporary folder before they get their place.
     pub use_temp_path: bool,
+    /// Its limits, which the keeper's thread enforces.
     pub limits: Limits,
     /// With `sync`.
     pub shared: Option<SharedPurges>,
 }
 
+/// All caches of a plan, as background work.
 pub struct Caches {
+    /// The caches.
     pub paths: Vec<Arc<CachePath>>,
     /// In bytes, for hot entries of all caches.
     pub memory: u64,
 }
 
+/// All caches of the http area, for the API, among the plan's extensions.
 pub struct CachePaths(pub Vec<Arc<CachePath>>);
 
 impl Background<HttpPlan> for Caches {
@@ -116,6 +124,7 @@ fn keeper() -> &'static Keeper {
     KEEPER.get_or_init(|| Keeper { state: Mutex::default(), wake: Condvar::new() })
 }
 
+/// Makes the keeper's thread purge now instead of at its next turn.
 pub fn hurry_managers() {
     let keeper = keeper();
     keeper.state.lock().unwrap_or_else(PoisonError::into_inner).hurry = true;

@@ -17,10 +17,13 @@ use std::sync::Arc;
 pub enum PurgeForm<'a> {
     /// None, or conditions with variables.
     Conditions,
+    /// Nothing is purged.
     Off,
     /// Removes the entry of a key in a zone.
     Entry {
+        /// Name of the zone.
         zone: &'a [u8],
+        /// Key of the entry.
         key: &'a HttpTemplate,
     },
 }

@@ -11,12 +11,14 @@ use http_types::{Known, RequestHead, ResponseHead};
 use observe::{Severity, clock::http_time, os_error};
 use wire_h1::{HeadLimits, HeadParser, ParseProgress};
 
+/// Returns the directives of the request's `Cache-Control`.
 pub fn request_directives(r: &Request) -> RequestDirectives {
     RequestDirectives::read(
         r.headers().filter(|(name, _)| name.eq_ignore_ascii_case(b"cache-control")).map(|(_, value)| value),
     )
 }
 
+/// Tells whether an entry may be served at a time (Unix seconds), to this client by RFC 9111.
 pub fn entry_use(caching: &CachePlan, r: &Request, meta: &Meta, now: i64) -> Use {
     if caching.rfc9111 {
         request_directives(r).of(meta, now)
@@ -39,6 +41,7 @@ pub fn drop_connection_fields(r: &mut Request, head: &ResponseHead, buf: &[u8]) 
     }
 }
 
+/// Name and value of a field.
 pub type FieldPair<'a> = (&'a [u8], &'a [u8]);
 
 /// Returns the stored fields, updated by those of a 304 (RFC 9111, 3.2). `date`: replaces a missing `Date` of the 304.
@@ -73,6 +76,7 @@ pub fn merge_fields<'a>(
     out
 }
 
+/// Writes a head with the old status line and these fields, as HTTP/1.
 pub fn write_head(old: &ResponseHead, old_buf: &[u8], fields: &[FieldPair<'_>]) -> Vec<u8> {
     let mut out = b"HTTP/1.1 ".to_vec();
     out.extend_from_slice(old.status_line.of(old_buf));
@@ -86,10 +90,12 @@ pub fn write_head(old: &ResponseHead, old_buf: &[u8], fields: &[FieldPair<'_>]) 
     out
 }
 
+/// Formats a time in Unix seconds for `Date`.
 pub fn format_date(now: i64) -> Vec<u8> {
     http_time(now).to_vec()
 }
 
+/// Invalidates the entries of a key; logs a failure.
 pub fn forget_entry(r: &Request, zone: &Zone, key: &[u8]) {
     if let Err(e) = zone.purge_key(&Hash::of(key), key, base::clock::unix_millis()) {
         let root = zone.root().display();

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use wire_h1::{HeadLimits, ParseProgress, ResponseParser};
 
+/// Returns the parsed head of an entry, which is parsed once; `None`: it is malformed.
 pub fn parsed_head(stored: &StoredEntry) -> Option<&ResponseHead> {
     let digest = stored.digest.get_or_init(|| {
         let limits = HeadLimits {

@@ -16,13 +16,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The result of a lookup.
 pub enum CacheStart {
+    /// The request does not use the cache.
     Off,
+    /// The response, from the cache or instead of it.
     Answer(Flow),
     /// Pass the request to the upstream; the session is kept with the request.
     Ask,
 }
 
+/// A request's use of a cache, kept with the request from [`begin`] to [`finish`] or until the response is stored.
+/// [`Session::judged`] at the head, then [`Session::dress`], then [`Session::entry`].
 pub struct CacheSession {
     pub(super) caching: Arc<CachePlan>,
     pub(super) path: Arc<CachePath>,
@@ -182,6 +187,7 @@ impl CacheSession {
     fn use_stale(&self, bit: u32) -> bool {
         self.caching.use_stale.0 & bit != 0
     }
+    /// Tells whether the fetch continues when the client disconnects, because its response may be stored.
     pub fn goes_on_alone(&self) -> bool {
         self.storing
     }
@@ -620,6 +626,8 @@ impl CacheSession {
         }
         self.verdict = verdict;
     }
+    /// Prepares the head for the client: ranges and conditions are applied here if the response is stored, otherwise by
+    /// the server.
     pub fn dress(&self, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
         if self.storing {
             serve::allow_ranges(&self.caching, r, head);
@@ -634,6 +642,7 @@ impl CacheSession {
             r.out.add("Age", self.verdict.age.to_string().into_bytes());
         }
     }
+    /// Stores a replaced error response as the status alone, for its configured lifetime.
     pub fn intercepted(&mut self, status: u16) {
         if self.storing
             && self.verdict.valid_sec != 0

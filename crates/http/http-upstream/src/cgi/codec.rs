@@ -5,12 +5,15 @@ use bytes::Bytes;
 use http_types::{BodyLength, Method};
 use upstream::{Event, MalformedResponse, ReceivedHead, RequestFacts, ResponseEnd, ResponseStart, SerialCodec};
 
+/// nginx's message about a body that is longer than announced.
 pub const MORE_THAN_ANNOUNCED: &str = "upstream sent more data than specified in \"Content-Length\" header";
 
+/// Bytes of a response body that are still to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRest {
     /// No body; further bytes are dropped.
     Nothing,
+    /// This many.
     Bytes(u64),
     /// Until the end of the stream.
     Open,
@@ -33,6 +36,7 @@ impl BodyRest {
             _ => BodyRest::Open,
         })
     }
+    /// Returns the length for the exchange. Statuses 204 and 304 have no body.
     pub fn length(self, answer: &ReceivedHead) -> BodyLength {
         match self {
             _ if matches!(answer.head.status, 204 | 304) => BodyLength::None,
@@ -66,6 +70,7 @@ enum State {
     Ended,
 }
 
+/// Codec of uwsgi and SCGI: one request per connection, whose close ends the response.
 pub struct ClosingStream {
     asked: RequestFacts,
     head: CgiHead,
@@ -80,6 +85,7 @@ impl Default for ClosingStream {
 }
 
 impl ClosingStream {
+    /// Creates a codec of a new connection.
     pub fn new() -> ClosingStream {
         ClosingStream {
             asked: RequestFacts::default(),

@@ -24,9 +24,11 @@ pub struct CgiHead {
 }
 
 impl CgiHead {
+    /// Creates a parser. `lines`: a status line may precede the fields (uwsgi and SCGI; not FastCGI).
     pub fn new(lines: bool) -> CgiHead {
         CgiHead { held: Vec::new(), parser: ResponseParser::of_fields(), answer: None, lines, has_line: None }
     }
+    /// Prepares for the next head.
     pub fn reset(&mut self) {
         *self = CgiHead::new(self.lines);
     }

@@ -7,6 +7,7 @@ use http_engine::{HttpTemplate, Request};
 use http_types::Field;
 use std::marker::PhantomData;
 
+/// A line of `fastcgi_param` and its siblings.
 #[derive(Clone)]
 pub struct ParamLine {
     name: Vec<u8>,
@@ -31,12 +32,15 @@ impl ValueKind for ParamLine {
 /// A protocol's encoding of parameters: [`Packing::begin`], name, [`Packing::value`], value, [`Packing::end`]. All
 /// append; `end` may change the parameter.
 pub trait Packing: 'static {
+    /// Appends the bytes before a name of `name` bytes.
     fn begin(name: usize, out: &mut Vec<u8>);
+    /// Appends the bytes between name and value.
     fn value(out: &mut Vec<u8>);
     /// Called after the value: the parameter starts at `start`, its value at `value`.
     fn end(start: usize, value: usize, out: &mut Vec<u8>);
 }
 
+/// Appends one parameter.
 pub fn put_param<P: Packing>(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     P::begin(name.len(), out);
@@ -52,6 +56,7 @@ enum ParamStep {
     Computed { head: Vec<u8>, value: HttpTemplate, if_not_empty: bool },
 }
 
+/// The parameters of a location, with constant parts encoded at the start.
 pub struct Params<P> {
     steps: Vec<ParamStep>,
     /// Names of configured `HTTP_*` parameters without this prefix: the client's fields of these names are not passed.
@@ -68,6 +73,8 @@ fn upper(name: &[u8]) -> impl Iterator<Item = u8> {
 }
 
 impl<P: Packing> Params<P> {
+    /// Prepares the parameters. `pass_fields`: the client's fields follow as `HTTP_*`. Adds `HTTP_HOST` unless it is
+    /// configured.
     pub fn new(cx: &mut Cx, lines: &Option<ValueList<ParamLine>>, pass_fields: bool) -> Result<Params<P>, Problem> {
         let all = lines.as_ref().map(|list| list.0.as_slice()).unwrap_or_default();
         let said = all.iter().filter_map(|line| line.name.strip_prefix(HTTP)).filter(|name| !name.is_empty());

@@ -23,8 +23,11 @@ use upstream::{ClientStream, Event, PeerLease, ReceivedHead, ResponseStart};
 
 /// A response head with its connection, and the start of the try.
 pub struct AnsweredHead {
+    /// The head.
     pub begun: ResponseStart,
+    /// The connection.
     pub io: Box<Io>,
+    /// Start of the try.
     pub started: clock::Instant,
 }
 

@@ -26,6 +26,7 @@ impl BlockWriter {
     }
 }
 
+/// Writer of a header block, of HPACK or QPACK. Fields are in the order of the calls.
 pub struct HeaderBlock<'a> {
     encoder: BlockWriter,
     out: &'a mut Vec<u8>,

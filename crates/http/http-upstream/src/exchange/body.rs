@@ -22,13 +22,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use upstream::{Event, MalformedResponse, PeerLease, ResponseEnd, ResponseEvent};
 
+/// Bytes of a body that were received with its head.
 #[derive(Default)]
 pub struct ReceivedBody {
+    /// The bytes, in order.
     pub bytes: Bytes,
     /// An error after these bytes.
     pub wrong: Option<MalformedResponse>,
 }
 
+/// Body of a response that comes from a server. The connection returns to its pool at the end of the response; dropped
+/// before, it closes.
 pub struct UpstreamBody {
     /// `None`: after the end of the response.
     io: Option<Box<Io>>,
@@ -57,6 +61,7 @@ pub struct UpstreamBody {
 
 /// Destination of a response's trailers.
 pub enum Trailers {
+    /// They are not used.
     Dropped,
     /// For variables.
     Kept,
@@ -153,6 +158,8 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
+    /// Begins without bytes. `memory_max`: bytes in memory; more go to a temporary file, up to
+    /// `proxy_max_temp_file_size`.
     pub fn new(plan: Arc<PassPlan>, memory_max: u64) -> ReadAhead {
         ReadAhead { plan, memory_max, pieces: Pieces::default(), file: None, filed: false, written: 0, handed: 0 }
     }
@@ -206,6 +213,8 @@ const READ_BYTES: usize = 32 * 1024;
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 impl UpstreamBody {
+    /// Begins a body. `received`: bytes that came with the head; `timeout`: longest silence of the server; `ahead`:
+    /// reads ahead of the client.
     pub fn new(
         io: Box<Io>,
         active: PeerLease,
@@ -235,12 +244,15 @@ impl UpstreamBody {
     pub fn limit_rate(&mut self, bytes: u64, read: u64) {
         self.rate = (bytes > 0).then(|| Rate { bytes, read, started: base::clock::now(), pause: None });
     }
+    /// Sets the use of trailers; to be called before the first piece.
     pub fn set_trailers(&mut self, trailers: Trailers) {
         self.trailers = trailers;
     }
+    /// Ends the response when the client of the watch disconnects while the server is silent.
     pub fn watch_client(&mut self, watch: Option<Rc<dyn Watch>>) {
         self.watch = watch;
     }
+    /// Continues to send the request during the response, for full-duplex protocols.
     pub fn send_on(&mut self) {
         self.sends_on = true;
     }
@@ -274,6 +286,7 @@ impl UpstreamBody {
     }
 }
 
+/// nginx's message about a client that has left.
 pub const CLIENT_LEFT: &str =
     "epoll_wait() reported that client prematurely closed connection, so upstream connection is closed too";
 

@@ -49,6 +49,7 @@ pub struct RetryRule {
 
 impl RetryRule {
     const DEFAULT: RetryRule = RetryRule { attempts: 1, codes: Vec::new(), backoff: Duration::ZERO };
+    /// Tells whether a response of this status leads to another try.
     pub fn has(&self, status: u16) -> bool {
         self.codes.iter().any(|codes| codes.contains(&status))
     }
@@ -100,6 +101,7 @@ impl ValueKind for Retries {
     }
 }
 
+/// Name of a field (`proxy_hide_header`, `proxy_pass_header`).
 #[derive(Clone)]
 pub struct FieldName(pub Vec<u8>);
 
@@ -110,6 +112,7 @@ impl ValueKind for FieldName {
     }
 }
 
+/// Returns the names of a directive's lines.
 pub fn name_list(list: &Option<ValueList<FieldName>>) -> impl Iterator<Item = &[u8]> {
     list.iter().flat_map(|list| list.0.iter().map(|name| name.0.as_slice()))
 }
@@ -117,46 +120,69 @@ pub fn name_list(list: &Option<ValueList<FieldName>>) -> impl Iterator<Item = &[
 /// Independent of the directives' prefix.
 #[derive(Clone)]
 pub struct PassConf {
+    /// Prefix of the directives, such as `proxy`.
     pub prefix: &'static str,
     /// Replaces the client's body.
     pub set_body: Option<HttpTemplate>,
+    /// `proxy_buffering`: reads the response ahead of the client.
     pub buffering: bool,
     /// In bytes.
     pub buffer_size: u64,
+    /// `proxy_buffers`: the bytes in memory that are read ahead.
     pub buffers: Buffers,
     /// `None`: twice the larger of `buffer_size` and one of `buffers`.
     pub busy_buffers_size: Option<u64>,
+    /// `proxy_request_buffering`: reads the whole body before a server is asked.
     pub request_buffering: bool,
+    /// `proxy_next_upstream`.
     pub next_upstream: NextUpstream,
     /// 0: no limit.
     pub next_upstream_tries: u64,
     /// Milliseconds; 0: no limit.
     pub next_upstream_timeout: u64,
+    /// `proxy_retry`.
     pub retry: Option<RetryRule>,
     /// Until the response's head, of all tries and of each; zero: no limit.
     pub request_timeout: Duration,
+    /// Limit of each try.
     pub try_timeout: Duration,
+    /// `proxy_intercept_errors`.
     pub intercept_errors: bool,
     /// Replaces a 404 by the server's own, as for memcached.
     pub intercept_404: bool,
+    /// `proxy_limit_rate` in bytes per second.
     pub limit_rate: Option<SizeTemplate>,
+    /// `proxy_pass_trailers`.
     pub pass_trailers: bool,
+    /// `proxy_connect_timeout`, for each step of connecting.
     pub connect_timeout: Duration,
+    /// `proxy_send_timeout`: between two writes.
     pub send_timeout: Duration,
+    /// `proxy_read_timeout`: between two reads.
     pub read_timeout: Duration,
+    /// `proxy_socket_keepalive`.
     pub socket_keepalive: bool,
     /// SO_RCVBUF and SO_SNDBUF in bytes; 0: the system's default.
     pub receive_buffer: usize,
+    /// SO_SNDBUF in bytes; 0: the system's default.
     pub send_buffer: usize,
+    /// `proxy_force_ranges`.
     pub force_ranges: bool,
+    /// `proxy_ignore_headers`.
     pub ignore_headers: IgnoreHeaders,
+    /// `proxy_pass_request_headers`.
     pub pass_request_headers: bool,
+    /// `proxy_pass_request_body`.
     pub pass_request_body: bool,
     /// `None`: no temporary files.
     pub temp_path: Option<TempPath>,
+    /// `proxy_max_temp_file_size` in bytes.
     pub max_temp_file_size: u64,
+    /// `proxy_temp_file_write_size` in bytes.
     pub temp_file_write_size: u64,
+    /// `proxy_ignore_client_abort`.
     pub ignore_client_abort: bool,
+    /// `proxy_bind`; `None`: the system selects the address.
     pub bind: Option<BindTo>,
     /// Evaluates `bind` for each server, so that its variables can describe the server.
     pub bind_dynamic: bool,
@@ -395,6 +421,7 @@ macro_rules! pass_directives {
     };
 }
 
+/// Declares the table of [`pass_directives`], with TLS rows if there are names for them.
 #[macro_export]
 macro_rules! pass_table {
     ([] $($table:tt)*) => { conf_schema::directives! { $($table)* } };

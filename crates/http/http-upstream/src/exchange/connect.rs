@@ -22,6 +22,8 @@ use upstream::{
 const CONNECTING: &str = "connecting to";
 const HANDSHAKING: &str = "SSL handshaking to";
 
+/// A connection that is being established, with its handshake; dropped, it closes. [`ConnectState::begin`], then
+/// [`ConnectState::poll`] until ready.
 pub struct ConnectState {
     options: ConnectOptions,
     scope: Scope,
@@ -161,6 +163,7 @@ fn handshake_words(e: &HandshakeError, name: &str) -> String {
     }
 }
 
+/// Returns the socket's options for a request.
 pub fn connect_options(plan: &PassPlan, r: &mut Request) -> ConnectOptions {
     let conf = &plan.conf;
     let (from, transparent) = upstream_state::local_address(r, &conf.bind, conf.bind_dynamic);

@@ -129,7 +129,10 @@ enum ExchangeEvent {
     ReadTimeout,
 }
 
+/// A request that is sent to a server, and its response. [`Io::poll_head`] until the head, then the body from `stream`,
+/// with [`Io::poll_send_on`] for full-duplex protocols.
 pub struct Io {
+    /// The connection.
     pub stream: ClientStream,
     source: BodyOrigin,
     done: bool,
@@ -353,21 +356,29 @@ pub fn begin_try(
     Ok(io)
 }
 
+/// Result of [`Io::poll_head`].
 pub enum HeadStep {
+    /// The final head.
     Head(ResponseStart),
     /// An interim response, and its length in bytes.
     Interim(Rc<ReceivedHead>, usize),
+    /// The try has failed; its line is logged.
     Failed(TryFailure),
 }
 
+/// The server of a try, and what the try is for.
 #[derive(Clone, Copy)]
 pub struct PeerContext<'a> {
+    /// The location's plan.
     pub plan: &'a PassPlan,
+    /// Group and URL.
     pub target: &'a UpstreamTarget<'a>,
+    /// The server.
     pub peer: &'a Peer,
 }
 
 impl PeerContext<'_> {
+    /// Logs a failure with nginx's context, and returns it.
     pub fn note(&self, r: &mut Request, words: &str, doing: &'static str) -> TryFailure {
         note_failure(r, self.peer, self.target, words, doing)
     }
@@ -437,6 +448,7 @@ impl Io {
     }
 }
 
+/// Continues a request that was written on the short path (`light.rs`).
 pub fn resume_stream(plan: &PassPlan, stream: Serial, honest: bool) -> Box<Io> {
     Box::new(Io {
         stream: ClientStream::Serial(stream),
@@ -467,9 +479,11 @@ pub fn read_failure(r: &mut Request, peer_context: &PeerContext<'_>, e: &io::Err
     peer_context.note(r, &format!("{} failed {}", read_call(peer_context), os_error(e)), READING)
 }
 
+/// Takes the thread's spare buffer for a request.
 pub fn spare_buffer() -> Vec<u8> {
     SPARE.take()
 }
+/// Keeps a buffer for the next request of the thread, unless it is large.
 pub fn set_spare(mut out: Vec<u8>) {
     if out.capacity() <= SPARE_BYTES_MAX {
         out.clear();

@@ -17,11 +17,14 @@ use upstream::{Peer, PeerLease};
 /// nginx's message about a timeout.
 pub const TIMED_OUT: &str = "upstream timed out (110: Connection timed out)";
 
+/// A failed try, which may be followed by another.
 #[derive(Debug)]
 pub enum TryFailure {
     /// Connecting, sending or receiving failed, or the server closed too early.
     Error,
+    /// The server was silent for too long.
     Timeout,
+    /// The response's head is malformed.
     InvalidHeader,
     /// `proxy_allow_upstream` excludes the server.
     Denied,
@@ -34,6 +37,7 @@ pub enum TryFailure {
 }
 
 impl TryFailure {
+    /// Returns the bit in `proxy_next_upstream`; 0: no further try.
     pub fn bit(&self) -> u32 {
         match self {
             TryFailure::Error | TryFailure::Unprocessed => NextUpstream::ERROR.0,
@@ -44,6 +48,7 @@ impl TryFailure {
             TryFailure::Final(_) => 0,
         }
     }
+    /// Returns the status of the response if no other try follows.
     pub fn status(&self) -> u16 {
         match self {
             TryFailure::Error | TryFailure::Unprocessed | TryFailure::InvalidHeader => 502,
@@ -54,6 +59,7 @@ impl TryFailure {
     }
 }
 
+/// Returns the bit of a status in `proxy_next_upstream`; 0: the status is no failure.
 pub fn status_bit(status: u16) -> u32 {
     match status {
         500 => NextUpstream::HTTP_500.0,
@@ -67,9 +73,13 @@ pub fn status_bit(status: u16) -> u32 {
     }
 }
 
+/// The body that a try sends.
 pub enum OutgoingState {
+    /// None.
     Nothing,
+    /// A text of the configuration (`proxy_set_body`).
     Text(Vec<u8>),
+    /// The client's body, read before; it can be sent repeatedly.
     Stored(Rc<BodyStore>),
     /// `proxy_request_buffering off`: streamed; can be sent only once.
     Streamed(BodyLength),
@@ -153,6 +163,7 @@ fn log_timeout(r: &Request, peer: &Peer, target: &UpstreamTarget<'_>) {
     r.log_of(Severity::Error, format_args!("{TIMED_OUT} while {doing} upstream"), Some(&url));
 }
 
+/// Logs a failure at a level, and records it with its try.
 pub fn note_at(
     level: Severity,
     r: &mut Request,

@@ -8,6 +8,7 @@ use http_engine::Request;
 use http_types::{ResponseHead, Version};
 use upstream::Peer;
 
+/// Tells whether a head was made for a response without one.
 pub fn is_headless(head: &ResponseHead) -> bool {
     head.version == Version::Http09
 }

@@ -30,20 +30,25 @@ thread_local! {
     static HEADS: RefCell<[RelayMemory; MEMORIES]> = RefCell::default();
 }
 
+/// A request on the short path. [`Light::begin`], [`Light::poll`] until ready, [`Light::finish`]; dropped, it closes
+/// its connection.
 pub struct Light {
     connection: Box<PooledConnection>,
     /// The announced length of the body is correct.
     honest: bool,
 }
 
+/// Result of the short path.
 pub enum LightStep {
     /// The head is in `Request::out`; this is the body.
     Whole(ResponseBody),
     /// Continues on the general path.
     General(Box<Io>),
+    /// The try has failed; its line is logged.
     Failed(TryFailure),
 }
 
+/// Tells whether requests of a location may take this path; [`is_for`] tells it of a request.
 pub fn is_possible(plan: &PassPlan) -> bool {
     let conf = &plan.conf;
     plan.protocol.relays().is_some()
@@ -92,7 +97,8 @@ impl Light {
             one.transferred(sent as u64, 0);
         }
         if sent < out.len() {
-            // (A failed write fails again.)
+            // The error of a failed write is dropped: a later write or read of the general path meets the broken
+            // connection.
             let stream = Serial::resume(connection, out, sent, Vec::new());
             return Err(Ok(conversation::resume_stream(plan, stream, honest)));
         }
@@ -122,6 +128,8 @@ impl Light {
         }
     }
 
+    /// Converts the received bytes to the response, if all of it has arrived and its head can be passed on as lines;
+    /// otherwise the general path continues with them.
     pub fn finish(
         self,
         r: &mut Request,

@@ -36,9 +36,12 @@ use target::{TargetBinding, UpstreamTarget};
 use upstream::{ConnectOptions, Scope, SerialCodec};
 use upstream_exchange::UpstreamExchange;
 
+/// The announcement of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
+    /// No body.
     Nothing,
+    /// This many bytes.
     Length(u64),
     /// Streamed, of unknown length.
     Chunked,
@@ -110,21 +113,31 @@ pub trait UpstreamProtocol: Send + Sync {
     }
 }
 
+/// The way in which a location passes requests on. Made by a protocol's feature with [`PassPlan::new`], completed by
+/// [`PassPlan::mount`].
 pub struct PassPlan {
+    /// Settings that all protocols share.
     pub conf: PassConf,
+    /// The protocol.
     pub protocol: Box<dyn UpstreamProtocol>,
+    /// Servers, and the URI that they are asked for.
     pub target: TargetBinding,
     /// Scope of the location's own idle connections (`keepalive ... local`); unique in the process.
     own_scope: Scope,
     /// Scope of idle connections shared with other locations of the protocol.
     shared_scope: Scope,
+    /// Names of response fields that are not passed to the client.
     pub hidden: NameSet,
+    /// The cache.
     pub caching: Option<Arc<CachePlan>>,
+    /// `proxy_store`.
     pub storing: Option<Arc<StoreRules>>,
+    /// TLS settings towards servers.
     pub tls: Option<UpstreamTls>,
     light: bool,
 }
 
+/// Response fields that nginx hides by default (`ngx_http_proxy_hide_headers`).
 pub const HIDDEN: &[&str] = &[
     "date",
     "server",
@@ -137,6 +150,7 @@ pub const HIDDEN: &[&str] = &[
 ];
 
 impl PassPlan {
+    /// Creates a plan without cache, storage and TLS.
     pub fn new(
         conf: PassConf,
         protocol: Box<dyn UpstreamProtocol>,
@@ -160,6 +174,8 @@ impl PassPlan {
     fn scope(&self, group: &upstream::Group) -> Scope {
         if group.keepalive.local { self.own_scope } else { self.shared_scope }
     }
+    /// Makes the plan the content handler of a block's location. Takes cache and storage from the location, whose
+    /// features must have been planned.
     pub fn mount(mut self, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         if let Some(temp) = &self.conf.temp_path {
             let folder = Folder { path: temp.path.clone(), needed: false, is_state: false };

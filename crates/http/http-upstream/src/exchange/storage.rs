@@ -56,6 +56,7 @@ pub async fn begin_lookup(
     }
 }
 
+/// Responds with the stale entry if `proxy_cache_use_stale` has the failure's bit, otherwise with the status.
 pub fn answer_failure(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u16) -> Flow {
     let Some(mut session) = CacheSession::take(r) else { return Flow::Status(status) };
     let give = |r: &mut Request, head: &_, buf: &_| response::take_stored(plan, r, head, buf);
@@ -66,6 +67,7 @@ pub fn answer_failure(plan: &Arc<PassPlan>, r: &mut Request, bit: u32, status: u
     Flow::Status(status)
 }
 
+/// Responds with the stale entry before other servers are tried, if `proxy_cache_use_stale` has the failure's bit.
 pub fn answer_stale(plan: &Arc<PassPlan>, r: &mut Request, bit: u32) -> Option<Flow> {
     if bit == 0 {
         return None;
@@ -93,6 +95,7 @@ pub fn answer_revalidated(plan: &Arc<PassPlan>, r: &mut Request, head: &Response
     flow
 }
 
+/// Decides by the head whether the response is stored, and invalidates entries after an unsafe method.
 pub fn judge_response(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     if let Some(mut session) = CacheSession::take(r) {
         if session.invalidates(head.status) {
@@ -116,16 +119,19 @@ fn invalidate(plan: &PassPlan, r: &mut Request, session: &CacheSession, head: &R
     session.invalidate(r, &keys);
 }
 
+/// Tells whether the response is being stored.
 pub fn is_storing(r: &Request) -> bool {
     r.ext::<CacheSession>().is_some_and(CacheSession::goes_on_alone)
 }
 
+/// Stores a replaced error response as the status alone.
 pub fn note_intercepted(r: &mut Request, flow: &Flow) {
     if let (Flow::Status(status), Some(mut session)) = (flow, CacheSession::take(r)) {
         session.intercepted(*status);
     }
 }
 
+/// Prepares the head for the client: see [`Session::dress`].
 pub fn dress_response(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     match CacheSession::take(r) {
         Some(session) => {
@@ -137,6 +143,7 @@ pub fn dress_response(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     }
 }
 
+/// Returns the place for the response; `None`: it is not stored.
 pub fn store_target(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: &[u8]) -> Option<StoreTarget> {
     if let Some(mut session) = CacheSession::take(r) {
         let meta = session.entry(r, head)?;

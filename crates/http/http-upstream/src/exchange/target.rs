@@ -7,9 +7,12 @@ use http_engine::{HttpTemplate, Request, clean, path};
 use std::rc::Rc;
 use std::sync::Arc;
 
+/// Schemes and ports of a protocol's URLs.
 #[derive(Debug)]
 pub struct Scheme {
+    /// Name of the scheme in cleartext, such as `http`.
     pub plain: &'static str,
+    /// Name of the scheme over TLS; `None`: the protocol has none.
     pub secure: Option<&'static str>,
     /// Requires `http://`; otherwise it is optional, if `secure` is set.
     pub written: bool,
@@ -20,6 +23,7 @@ pub struct Scheme {
 }
 
 impl Scheme {
+    /// Returns the name.
     pub fn name(&self, tls: bool) -> &'static str {
         self.secure.filter(|_| tls).unwrap_or(self.plain)
     }
@@ -42,17 +46,22 @@ impl Scheme {
     }
 }
 
+/// The argument of `proxy_pass` and its siblings.
 pub enum PassTarget {
+    /// A URL without variables, and the place of its line.
     Fixed(PassUrl, Option<At>),
+    /// A URL with variables.
     Computed(HttpTemplate),
 }
 
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassUrl {
     /// `host[:port]` or `unix:path`, as configured.
     pub host: String,
     /// `None`: without a URI part.
     pub uri: Option<String>,
+    /// Connects over TLS.
     pub tls: bool,
 }
 
@@ -67,6 +76,7 @@ impl PassTarget {
             .map(|url| PassTarget::Fixed(url, at))
             .map_err(|words| Problem::says(words).at(0))
     }
+    /// Tells whether the URL has a URI part, which replaces the location's name. Unknown, and `false`, with variables.
     pub fn has_uri(&self) -> bool {
         matches!(self, PassTarget::Fixed(url, _) if url.uri.is_some())
     }
@@ -114,29 +124,52 @@ impl PassUrl {
 
 /// Servers and origin of requests.
 pub struct BoundTarget {
+    /// The group.
     pub named: UpstreamRef,
+    /// Host and port.
     pub origin: Arc<UrlOrigin>,
 }
 
+/// A target whose groups are known.
 pub enum TargetBinding {
-    Fixed { place: Arc<BoundTarget>, uri: Option<String> },
-    Computed { template: HttpTemplate, groups: Arc<HttpGroups>, scheme: &'static Scheme },
+    /// The group and the URI part of a URL without variables.
+    Fixed {
+        /// Group and origin.
+        place: Arc<BoundTarget>,
+        /// URI part, which replaces the location's name; `None`: the URL has none.
+        uri: Option<String>,
+    },
+    /// A URL with variables, and the groups that it can name.
+    Computed {
+        /// The URL.
+        template: HttpTemplate,
+        /// The groups of the configuration.
+        groups: Arc<HttpGroups>,
+        /// The protocol's schemes.
+        scheme: &'static Scheme,
+    },
 }
 
+/// The result of [`Bound::place`].
 pub struct OriginUri {
+    /// Host and port.
     pub origin: Arc<UrlOrigin>,
     /// `None`: the protocol has no request target.
     pub uri: Option<Rc<[u8]>>,
 }
 
+/// Server group and request target of a try.
 pub struct UpstreamTarget<'a> {
+    /// The group.
     pub named: &'a UpstreamRef,
+    /// Host and port.
     pub origin: &'a Arc<UrlOrigin>,
     /// The request target; `None`: the protocol has none.
     pub uri: Option<&'a Rc<[u8]>>,
 }
 
 impl UpstreamTarget<'_> {
+    /// Returns the request target; empty if the protocol has none.
     pub fn uri(&self) -> &[u8] {
         self.uri.map_or(&[], |uri| &**uri)
     }
@@ -148,13 +181,18 @@ impl UpstreamTarget<'_> {
 pub struct UrlOrigin {
     /// As configured; the path of a UNIX-domain socket.
     pub written: Arc<str>,
+    /// Host for the field `Host`, with the port unless it is the scheme's default.
     pub host: Arc<str>,
+    /// The port; empty for a UNIX-domain socket.
     pub port: Arc<str>,
+    /// Connects over TLS.
     pub tls: bool,
+    /// The protocol's schemes.
     pub scheme: &'static Scheme,
 }
 
 impl UrlOrigin {
+    /// Derives host and port of a URL's host as written.
     pub fn of(scheme: &'static Scheme, written: &str, tls: bool) -> UrlOrigin {
         let default = scheme.port(tls).to_string();
         let default = default.as_str();
@@ -170,12 +208,14 @@ impl UrlOrigin {
         let host = if host == written { shared.clone() } else { host.into() };
         UrlOrigin { host, port: port.into(), written: shared, tls, scheme }
     }
+    /// Returns the name of the scheme.
     pub fn scheme(&self) -> &'static str {
         self.scheme.name(self.tls)
     }
 }
 
 impl TargetBinding {
+    /// Returns the origin of a URL without variables.
     pub fn origin(&self) -> Option<Arc<UrlOrigin>> {
         Some(self.fixed()?.origin.clone())
     }
@@ -255,6 +295,7 @@ fn computed(scheme: &'static Scheme, template: &HttpTemplate, r: &mut Request) -
     Ok(OriginUri { origin: Arc::new(UrlOrigin::of(scheme, &url.host, url.tls)), uri })
 }
 
+/// Returns the default cache key: scheme, host and URI; for UNIX-domain sockets the path in place of the host.
 pub fn cache_key(origin: &UrlOrigin, uri: &[u8]) -> Vec<u8> {
     // UNIX-domain sockets are distinguished by path, because all have the same `Host`.
     let scheme = origin.scheme().as_bytes();

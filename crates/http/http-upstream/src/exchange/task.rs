@@ -44,6 +44,7 @@ pub async fn run_exchange(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
     }
 }
 
+/// Ends a request whose client has left: records the time of its try and responds with 499, for the log.
 pub fn client_gone(r: &mut Request) -> Flow {
     let mut action = "connecting to upstream";
     if let Some(one) = UpstreamState::last(r) {

@@ -26,8 +26,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use upstream::{Connection, IdleTimer, PeerLease, ReceivedHead, ResponseStart, mux, pool};
 
+/// Tries of one request. Polled by [`UpstreamExchange::poll_response`]; dropped, it closes the connection of the
+/// current try.
 pub struct UpstreamExchange {
+    /// The location's plan.
     pub plan: Arc<PassPlan>,
+    /// Group and origin.
     pub place: Arc<BoundTarget>,
     /// The request target; see [`super::target::OriginUri`].
     uri: Option<Rc<[u8]>>,
@@ -104,6 +108,7 @@ fn is_bodiless(r: &Request) -> bool {
 }
 
 impl UpstreamExchange {
+    /// Begins without a try. `in_place`: polled by the client's connection instead of a task.
     pub fn new(
         plan: Arc<PassPlan>,
         place: Arc<BoundTarget>,
@@ -136,6 +141,7 @@ impl UpstreamExchange {
         Some(Flow::Exchange(Box::new(InPlace(Some(exchange)))))
     }
 
+    /// Returns group, origin and request target.
     pub fn target(&self) -> UpstreamTarget<'_> {
         UpstreamTarget { named: &self.place.named, origin: &self.place.origin, uri: self.uri.as_ref() }
     }

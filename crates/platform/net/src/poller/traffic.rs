@@ -33,6 +33,7 @@ impl<T: Clone> Poller<T> {
     pub fn send(&self, key: Key, buf: &[u8], more: bool) -> io::Result<usize> {
         counted(self.with_fd(key, |fd| socket::send(fd, buf, more)).unwrap_or_else(gone))
     }
+    /// [`Poller::send`] of several buffers with one system call.
     #[inline]
     pub fn send_vectored(&self, key: Key, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
         counted(self.with_fd(key, |fd| socket::send_vectored(fd, bufs, more)).unwrap_or_else(gone))
@@ -47,6 +48,7 @@ impl<T: Clone> Poller<T> {
         budget::pass(0);
         self.with_fd(key, socket::accept)
     }
+    /// Sets TCP_NODELAY; ignored for UNIX-domain sockets.
     pub fn set_nodelay(&self, key: Key) {
         self.with_fd(key, socket::set_nodelay);
     }
@@ -54,6 +56,7 @@ impl<T: Clone> Poller<T> {
     pub fn set_reset_on_close(&self, key: Key) {
         self.with_fd(key, socket::set_reset_on_close);
     }
+    /// Ends the own direction with a FIN.
     pub fn shutdown_write(&self, key: Key) {
         self.with_fd(key, socket::shutdown_write);
     }

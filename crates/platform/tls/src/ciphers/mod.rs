@@ -15,7 +15,9 @@ use std::sync::Arc;
 /// A suite of SSLv3 to TLS 1.2 as bits of [`attributes`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Suite {
+    /// Number of the suite.
     pub id: u16,
+    /// OpenSSL's name.
     pub name: &'static str,
     pub(crate) version: u8,
     pub(crate) kx: u16,
@@ -41,6 +43,7 @@ pub fn cipher_name(id: u16) -> Option<&'static str> {
         .or_else(|| table::SUITES.iter().find(|s| s.id == id).map(|s| s.name))
 }
 
+/// Returns the suite of a number; `None`: rustls lacks it.
 pub fn supported_suite(id: u16) -> Option<SupportedCipherSuite> {
     provider().cipher_suites.iter().copied().find(|s| u16::from(s.suite()) == id)
 }
@@ -57,14 +60,18 @@ pub struct LostSuites {
     pub words: Vec<String>,
     /// Loses suites with elliptic-curve key exchange and CBC.
     pub ecdhe_cbc: bool,
+    /// Loses suites with RSA key exchange.
     pub rsa: bool,
+    /// Loses suites with finite-field Diffie-Hellman.
     pub dhe: bool,
 }
 
 impl LostSuites {
+    /// Tells whether nothing is lost.
     pub fn is_empty(&self) -> bool {
         *self == LostSuites::default()
     }
+    /// Adds the losses of another string.
     pub fn add(&mut self, other: LostSuites) {
         for word in other.words {
             if !self.words.contains(&word) {
@@ -99,6 +106,7 @@ pub fn lost_suites(text: &str) -> LostSuites {
     }
 }
 
+/// Returns OpenSSL's name of a suite, or `(NONE)`.
 pub fn name_of(suite: CipherSuite) -> &'static str {
     cipher_name(u16::from(suite)).unwrap_or("(NONE)")
 }

@@ -4,11 +4,14 @@ use super::Suite;
 use super::attributes::{Selector, alias, encryption as enc, strength};
 use super::table::SUITES;
 
+/// The result of a cipher string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CipherList {
     /// Suites that OpenSSL would offer up to TLS 1.2, by preference, supported or not.
     pub suites: Vec<&'static Suite>,
+    /// `@SECLEVEL`, if the string sets it.
     pub security_level: Option<u8>,
+    /// Words that OpenSSL does not know, and ignores.
     pub unknown: Vec<String>,
 }
 

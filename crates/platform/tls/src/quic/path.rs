@@ -37,6 +37,7 @@ impl PathWatch {
         self.awaited.store(0, Ordering::Relaxed);
         self.proven.store(false, Ordering::Relaxed);
     }
+    /// Ends watching.
     pub fn end(&self) {
         self.begin();
         self.notes.store(false, Ordering::Relaxed);

@@ -5,9 +5,12 @@ use super::{VerifyVerdict, signature};
 use crate::der::{self, Reader, SEQUENCE};
 use crate::x509::{self, Certificate, name};
 
+/// Purpose of a certificate, which its extensions must permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
+    /// Client authentication.
     Client,
+    /// Server authentication.
     Server,
     /// OCSP responders: any purpose; extended key usage is checked elsewhere.
     Any,
@@ -27,6 +30,7 @@ const COMPARISON_BYTES: usize = 16;
 /// Trust anchors, revocation lists, maximum depth.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
+    /// Authorities whose certificates end a chain.
     pub anchors: Vec<Certificate>,
     /// If not empty, every certificate of a chain needs one.
     pub revocations: Vec<RevocationList>,

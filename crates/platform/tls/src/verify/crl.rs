@@ -7,6 +7,7 @@ use crate::x509::{self, Certificate, time};
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// A certificate revocation list.
 #[derive(Clone, Debug)]
 pub struct RevocationList {
     der: Vec<u8>,
@@ -14,7 +15,9 @@ pub struct RevocationList {
     signature_algorithm: Range<usize>,
     signature: Range<usize>,
     issuer: Range<usize>,
+    /// Time of issue, in seconds since 1970.
     pub this_update: i64,
+    /// Time of the next list, in seconds since 1970.
     pub next_update: Option<i64>,
     /// Reasons (RFC 5280, 5.3.1); 0 if absent.
     entries: HashMap<Vec<u8>, u8>,
@@ -35,18 +38,22 @@ impl RevocationList {
         if all.is_empty() { Err("no start line:Expecting: X509 CRL".into()) } else { Ok(all) }
     }
 
+    /// Returns the issuer's encoded name.
     pub fn issuer(&self) -> &[u8] {
         self.der.get(self.issuer.clone()).unwrap_or_default()
     }
 
+    /// Tells whether the list is valid at a time, in seconds since 1970.
     pub fn is_current(&self, now: i64) -> bool {
         self.this_update <= now && self.next_update.is_none_or(|at| at >= now)
     }
 
+    /// Returns the number of revoked certificates.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
+    /// Tells whether no certificate is revoked.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -25,11 +25,13 @@ pub enum AlternativeName {
 }
 
 impl AlternativeName {
+    /// Returns the name as configured.
     pub fn text(&self) -> &str {
         match self {
             AlternativeName::Dns(text) | AlternativeName::Uri(text) => text,
         }
     }
+    /// Tells whether a certificate has the name.
     pub fn is_of(&self, certificate: &Certificate) -> bool {
         match self {
             AlternativeName::Dns(host) => {
@@ -41,6 +43,7 @@ impl AlternativeName {
     }
 }
 
+/// Tells whether a certificate names an address.
 pub fn matches_address(certificate: &Certificate, address: IpAddr) -> bool {
     let octets = match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),

@@ -66,6 +66,7 @@ verdicts! {
 }
 
 impl VerifyVerdict {
+    /// Tells whether the verification succeeded.
     pub fn is_ok(self) -> bool {
         self == VerifyVerdict::OK
     }

@@ -17,6 +17,7 @@ const NAMES_MAX: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Certificate {
     der: CertificateDer<'static>,
+    /// Version, from 1.
     pub version: u8,
     tbs: Range<usize>,
     serial: Range<usize>,
@@ -25,33 +26,44 @@ pub struct Certificate {
     issuer: Range<usize>,
     subject: Range<usize>,
     spki: Range<usize>,
+    /// Begin of the validity, in seconds since 1970.
     pub not_before: i64,
+    /// End of the validity, in seconds since 1970.
     pub not_after: i64,
+    /// Extensions that are examined.
     pub extensions: Extensions,
 }
 
+/// The extensions of a certificate, as far as they are examined.
 #[derive(Clone, Debug, Default)]
 pub struct Extensions {
     /// `basicConstraints` with `CA:TRUE`; `None` if absent.
     pub basic_constraints: Option<bool>,
+    /// `pathLenConstraint`: authorities that may follow below.
     pub path_length: Option<u64>,
     /// Bits of `keyUsage`, digitalSignature in bit 15.
     pub key_usage: Option<u16>,
     /// OIDs of `extKeyUsage`.
     pub extended_key_usage: Option<Vec<Vec<u8>>>,
+    /// DNS names among the alternative names.
     pub dns_names: Vec<Vec<u8>>,
     /// 4 or 16 octets each.
     pub addresses: Vec<Vec<u8>>,
     /// Uniform resource identifiers among the alternative names, such as those of SPIFFE.
     pub uris: Vec<Vec<u8>>,
+    /// Subject key identifier.
     pub subject_key_id: Option<Vec<u8>>,
+    /// Authority key identifier.
     pub authority_key_id: Option<Vec<u8>>,
     /// `OCSP - URI` of authority information access.
     pub ocsp_uris: Vec<String>,
+    /// `CA Issuers - URI` of authority information access.
     pub issuer_uris: Vec<String>,
     /// `TLS feature` status_request: must be stapled (RFC 7633).
     pub must_staple: bool,
+    /// There is a critical extension that is not examined: verification fails.
     pub unknown_critical: bool,
+    /// Encoded name constraints.
     pub name_constraints: Option<Vec<u8>>,
 }
 
@@ -59,14 +71,20 @@ pub struct Extensions {
 pub const KEY_CERT_SIGN: u16 = 1 << 10;
 /// `keyUsage`: the key may sign revocation lists.
 pub const CRL_SIGN: u16 = 1 << 9;
+/// `keyUsage`: the key may sign data.
 pub const DIGITAL_SIGNATURE: u16 = 1 << 15;
+/// `keyUsage`: the key may encrypt keys.
 pub const KEY_ENCIPHERMENT: u16 = 1 << 13;
+/// `keyUsage`: the key may agree on keys.
 pub const KEY_AGREEMENT: u16 = 1 << 11;
 
-/// id-kp-serverAuth, id-kp-clientAuth, anyExtendedKeyUsage, id-kp-OCSPSigning.
+/// id-kp-serverAuth.
 pub const SERVER_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x01];
+/// id-kp-clientAuth.
 pub const CLIENT_AUTH: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x02];
+/// anyExtendedKeyUsage.
 pub const ANY_USAGE: &[u8] = &[0x55, 0x1d, 0x25, 0x00];
+/// id-kp-OCSPSigning.
 pub const OCSP_SIGNING: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, 0x09];
 
 /// Range of a part within the whole, which must contain it.
@@ -81,33 +99,42 @@ impl Certificate {
         read(der).ok_or("not a certificate")?
     }
 
+    /// Returns the encoded certificate.
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
     fn part(&self, range: &Range<usize>) -> &[u8] {
         self.der.get(range.clone()).unwrap_or_default()
     }
+    /// Returns the signed part.
     pub fn tbs(&self) -> &[u8] {
         self.part(&self.tbs)
     }
+    /// Returns the octets of the serial number.
     pub fn serial(&self) -> &[u8] {
         self.part(&self.serial)
     }
+    /// Returns the encoded signature algorithm.
     pub fn signature_algorithm(&self) -> &[u8] {
         self.part(&self.signature_algorithm)
     }
+    /// Returns the octets of the signature.
     pub fn signature(&self) -> &[u8] {
         self.part(&self.signature)
     }
+    /// Returns the issuer's encoded name.
     pub fn issuer(&self) -> &[u8] {
         self.part(&self.issuer)
     }
+    /// Returns the subject's encoded name.
     pub fn subject(&self) -> &[u8] {
         self.part(&self.subject)
     }
+    /// Returns the encoded public key with its algorithm.
     pub fn spki(&self) -> &[u8] {
         self.part(&self.spki)
     }
+    /// Returns the object identifier of the key's algorithm.
     pub fn key_algorithm(&self) -> &[u8] {
         let mut reader = Reader::new(self.spki());
         let found = reader.enter(SEQUENCE).and_then(|mut r| r.enter(SEQUENCE)).and_then(|mut r| r.body(OID));
@@ -119,9 +146,11 @@ impl Certificate {
         const ECDSA: [u8; 7] = [0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
         (algorithm.body(OID)? == ECDSA).then(|| algorithm.body(OID)).flatten()
     }
+    /// Tells whether issuer and subject have one name.
     pub fn self_issued(&self) -> bool {
         name::same_name(self.issuer(), self.subject())
     }
+    /// Returns the last common name of the subject.
     pub fn common_name(&self) -> Option<String> {
         name::common_names(self.subject()).pop()
     }

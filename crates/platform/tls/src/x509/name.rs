@@ -77,6 +77,7 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
     }
 }
 
+/// Returns the common names of an encoded name, in their order.
 pub fn common_names(name: &[u8]) -> Vec<String> {
     attributes(name).iter().filter(|a| a.oid == [0x55, 0x04, 0x03]).filter_map(|a| text(a.tag, a.value)).collect()
 }

@@ -22,10 +22,28 @@ use wire_h3::Server;
 /// Maximum number of transmits of one connection per turn; the rest waits for the next turn.
 const TRANSMITS_MAX: usize = 64;
 
-/// See the module's documentation.
+/// A client's QUIC connection with its requests: drives `wire_h3::Server`, which contains the
+/// `quinn_proto::Connection`. [`QuicListener`] states the order of calls and who flushes.
+///
+/// # Order of calls
+///
+/// [`QuicClient::new`] after the endpoint has accepted the client. Then, for each event of the connection,
+/// [`QuicClient::follow`]; after a batch of events, or within [`QuicClient::timed_out`], [`QuicClient::act`]; at the
+/// end of the turn [`QuicClient::flush`], which polls endpoint events and transmits until there are none, and after
+/// them the timeout, as `quinn_proto` requires. [`QuicClient::end`] ends the requests, once; the connection itself
+/// remains until QUIC has drained it: the flush that notices it removes the client from the listener.
+///
+/// # Who may borrow
+///
+/// `core` is shared with the client's [`Streams`], which borrow it for single calls. This driver also borrows it for
+/// single statements, and never while it calls `Streams` or a request. Two borrows span calls: an event is handled, and
+/// its chooser of a certificate called, while `core` is borrowed; and packets are taken and passed to
+/// [`QuicListener::tell_endpoint`] and [`QuicListener::transmit`]. None of these may call the client.
 pub struct QuicClient {
     listener: Weak<QuicListener>,
+    /// The connection's handle in the listener's endpoint.
     pub handle: ConnectionHandle,
+    /// Protocol core with the QUIC connection; also `Streams` refers to it. See the rules of borrows above.
     pub core: Rc<RefCell<Server>>,
     /// Facts of the connection, replaced at the end of the handshake.
     connection: RefCell<Rc<ClientConnection>>,
@@ -82,6 +100,7 @@ pub fn rules_chooser(plan: &Arc<HttpPlan>, connection: &Rc<ClientConnection>) ->
 }
 
 impl QuicClient {
+    /// Begins the driver of an accepted connection. The caller adds it to the listener's clients.
     pub fn new(
         listener: &Weak<QuicListener>,
         handle: ConnectionHandle,
@@ -113,6 +132,7 @@ impl QuicClient {
         })
     }
 
+    /// Returns the facts of the connection as they are now.
     pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
@@ -123,9 +143,11 @@ impl QuicClient {
             && core.is_idle()
             && !core.is_within_head()
     }
+    /// Returns the number of requests so far.
     pub fn requests(&self) -> u32 {
         self.connection.borrow().requests.get()
     }
+    /// Tells whether [`QuicClient::end`] was called.
     pub fn is_over(&self) -> bool {
         self.over.get()
     }

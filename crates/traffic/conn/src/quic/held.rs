@@ -57,6 +57,7 @@ pub enum Decision {
 }
 
 impl HeldClients {
+    /// Tells whether no client is held.
     pub fn is_empty(&self) -> bool {
         self.clients.is_empty()
     }
@@ -148,10 +149,12 @@ impl HeldClients {
         self.clients.extract_if(.., |client| client.deadline <= now).map(|client| client.incoming).collect()
     }
 
+    /// Returns the earliest end of a wait.
     pub fn deadline(&self) -> Option<Instant> {
         self.clients.iter().map(|client| client.deadline).min()
     }
 
+    /// Takes all clients, to be refused.
     pub fn into_incoming(self) -> impl Iterator<Item = Incoming> {
         self.clients.into_iter().map(|client| client.incoming)
     }

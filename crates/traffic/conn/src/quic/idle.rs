@@ -34,6 +34,7 @@ impl IdleClients {
             place.0.set(Some(self.last));
         }
     }
+    /// Removes the entry of a client.
     pub fn remove(&mut self, place: &IdlePlace) {
         if let Some(place) = place.0.take() {
             self.order.remove(&place);

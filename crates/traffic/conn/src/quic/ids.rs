@@ -32,9 +32,13 @@ static INBOXES: RwLock<BTreeMap<u16, Inbox>> = RwLock::new(BTreeMap::new());
 /// A datagram that arrived at a socket other than its connection's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrayDatagram {
+    /// The datagram.
     pub bytes: Vec<u8>,
+    /// Address of the sender.
     pub from: SocketAddr,
+    /// Local address that it was sent to.
     pub to: Option<IpAddr>,
+    /// Bits of Explicit Congestion Notification.
     pub ecn: u8,
 }
 
@@ -67,6 +71,7 @@ impl SocketSlot {
         inboxes.insert(number, Inbox { listener, sender, leaving: leaving.clone() });
         (SocketSlot { number, listener, leaving }, receiver)
     }
+    /// Returns the generator of ids that name this socket.
     pub fn ids(&self) -> Ids {
         Ids { generation: relay::process_relay().generation, slot: self.number }
     }
@@ -153,7 +158,9 @@ pub fn put_first(listener: SocketAddr, own: Option<u16>, stray: StrayDatagram) -
 /// Generates ids that name a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ids {
+    /// Number of the process.
     pub generation: u8,
+    /// Number of the socket within the process.
     pub slot: u16,
 }
 

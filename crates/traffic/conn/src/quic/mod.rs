@@ -74,7 +74,31 @@ struct BlockedPackets {
     bytes: Vec<u8>,
 }
 
-/// See the module's documentation.
+/// The QUIC endpoint of one socket, and the connections of its clients: one per thread and `listen ... quic`. It is the
+/// socket's [`Carrier`], and drives `quinn_proto::Endpoint`; each [`QuicClient`] drives a `quinn_proto::Connection`.
+///
+/// # Order of calls
+///
+/// [`QuicListener::open`] registers the socket. In a turn, [`Carrier::ready`] receives batches of datagrams. Each
+/// datagram passes the endpoint to its client, as an event of the client's connection followed by
+/// [`QuicClient::follow`]; after the batch, each client with datagrams acts once ([`QuicClient::act`]).
+/// [`Carrier::timed_out`] calls [`QuicClient::timed_out`] of the clients whose deadline has passed.
+///
+/// # Who flushes
+///
+/// The end of the turn: [`Carrier::end_of_turn`] sends the blocked transmit first, then flushes each client that was
+/// registered with [`QuicListener::touch`] ([`QuicClient::flush`]), then arms the poller. Any other change of a
+/// client's connection or core must be followed by `touch`, otherwise nothing is sent and no timer is armed. A client
+/// that is not flushed completely stays registered for the next turn. Sent at once are replies of the endpoint itself
+/// (Retry, version negotiation, refusals), and by clients the packets before a close and to a new address.
+///
+/// # Who may borrow
+///
+/// All calls are made on the thread of the socket. The listener owns the clients; a client has a weak reference to the
+/// listener, and calls `touch`, `tell_endpoint`, `transmit`, `set_timer`, `set_idle` and `forget` while the listener
+/// calls it. Therefore the listener holds no borrow of a cell while it calls a client. The exceptions call no client:
+/// choosers of certificates run while `endpoint` is borrowed, and the argument of [`QuicListener::transmit`] runs while
+/// `settings` and `transmit_buf` are, so that it must not call `transmit` again.
 pub struct QuicListener {
     worker: Rc<Worker>,
     key: Cell<Option<Key>>,
@@ -163,6 +187,7 @@ impl QuicListener {
         Ok(key)
     }
 
+    /// Returns the thread.
     pub fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }

@@ -33,6 +33,7 @@ pub struct Relay {
     pub key: [u8; 16],
     /// Sockets to the predecessor and to a possible successor.
     pub older: Option<OwnedFd>,
+    /// See [`Relay::older`].
     pub newer: Option<OwnedFd>,
 }
 
@@ -51,6 +52,7 @@ pub fn set_relay(relay: Relay) {
     }
 }
 
+/// Returns this process's place; without [`set`], one without neighbours.
 pub fn process_relay() -> &'static Relay {
     RELAY.get_or_init(|| Relay { generation: 0, key: net::random::bytes16(), older: None, newer: None })
 }

@@ -21,6 +21,7 @@ pub struct StreamBody {
 }
 
 impl StreamBody {
+    /// Begins the reader of a stream's body. `timeout`: `client_body_timeout`.
     pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<StreamsState>, timeout: Duration) -> StreamBody {
         StreamBody { streams, id, shared, timeout, sleep: None }
     }
@@ -70,6 +71,7 @@ pub struct Watch {
 }
 
 impl Watch {
+    /// Begins to watch a stream.
     pub fn new(streams: Rc<Streams>, id: StreamId, shared: Rc<StreamsState>) -> Watch {
         Watch { streams, id, shared }
     }

@@ -29,6 +29,7 @@ const PIECE_BYTES_MIN: usize = 4 * 1024;
 /// Stream of the upgrading request (RFC 7540, 3.2).
 const FIRST: StreamId = 1;
 
+/// The connection below streams, as they see it.
 pub trait StreamLink {
     /// Sends at the turn's end and arms the deadline.
     fn touch(self: Rc<Self>);
@@ -75,6 +76,8 @@ fn wake(waker: &RefCell<Option<Waker>>) {
     }
 }
 
+/// The streams of a connection, with their requests. The core is borrowed for single calls and never while a request
+/// runs; [`Streams::act`] after each input of the core, `StreamLink::touch` after each output.
 pub struct Streams {
     worker: Rc<Worker>,
     connection: RefCell<Rc<ClientConnection>>,
@@ -97,6 +100,7 @@ impl Drop for Streams {
 }
 
 impl Streams {
+    /// Begins without streams, and counts the connection.
     pub fn new(
         worker: &Rc<Worker>,
         connection: &Rc<ClientConnection>,
@@ -118,6 +122,7 @@ impl Streams {
             version,
         })
     }
+    /// Returns the facts of the connection, as new requests get them.
     pub fn connection(&self) -> Rc<ClientConnection> {
         self.connection.borrow().clone()
     }
@@ -125,16 +130,20 @@ impl Streams {
     pub fn set_connection(&self, connection: &Rc<ClientConnection>) {
         *self.connection.borrow_mut() = connection.clone();
     }
+    /// Tells whether no stream has a request.
     pub fn is_empty(&self) -> bool {
         self.open.borrow().is_empty()
     }
+    /// Tells whether the client has announced its last request (GOAWAY).
     pub fn peer_goes(&self) -> bool {
         self.peer_goes.get()
     }
+    /// Tells whether the upgrading request waits for the begin of HTTP/2.
     pub fn is_upgrading(&self) -> bool {
         self.first.borrow().is_some()
     }
 
+    /// Processes the core's events: starts requests, and wakes those that wait.
     pub fn act(self: &Rc<Self>) {
         loop {
             let event = self.core.borrow_mut().poll_event();
@@ -180,6 +189,7 @@ impl Streams {
         }
     }
 
+    /// Ends all streams: the connection has failed or is cut off. Tasks notice when they are woken.
     pub fn cut_off(&self) {
         let all: Vec<_> = self.open.borrow_mut().drain().collect();
         for (_, shared) in all {
@@ -190,6 +200,7 @@ impl Streams {
         }
     }
 
+    /// Handles QUIT: the core announces the last request, and later ones are refused.
     pub fn begin_quit(&self) {
         self.core.borrow_mut().begin_shutdown();
         self.touch();
@@ -215,7 +226,7 @@ impl Streams {
         let most = if total <= UNSENT_BYTES_MIN { total } else { link.room(total).max(UNSENT_BYTES_MIN) };
         most.saturating_sub(unsent).min(wanted)
     }
-    /// Returns [`http_engine::Reply::piece_room`].
+    /// Returns [`http_engine::request::Reply::piece_room`].
     fn piece_room(&self) -> u32 {
         match self.free(UNSENT_BYTES_MAX / 2) {
             room if room == UNSENT_BYTES_MAX / 2 => 0,

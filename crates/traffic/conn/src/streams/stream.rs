@@ -21,6 +21,7 @@ use std::time::Duration;
 /// Largest body sent without a task.
 const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
+/// Sends a response at once if it is in memory and the window permits it; otherwise a task does.
 pub fn answer_stream(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
     let outcome = match outcome {
         PhaseOutcome::Ready(r, body) => match at_once(streams, id, r, body) {
@@ -270,6 +271,7 @@ fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &Stre
     sent > 0
 }
 
+/// Ends the stream's output (END_STREAM).
 pub fn end_now(streams: &Streams, id: StreamId, shared: &StreamsState) {
     let sent = streams.core.borrow_mut().send_body(id, b"", 1, true);
     shared.octets.set(shared.octets.get() + sent.octets as u64);

@@ -28,6 +28,7 @@ pub fn as_upgrade(r: &mut Request) {
     }
 }
 
+/// A stream as one end of a tunnel.
 pub struct RawStream {
     streams: Rc<Streams>,
     id: StreamId,
@@ -35,6 +36,7 @@ pub struct RawStream {
 }
 
 impl RawStream {
+    /// Begins with the stream's state; `None`: the stream has ended.
     pub fn new(streams: &Rc<Streams>, id: StreamId) -> Option<RawStream> {
         let shared = streams.open.borrow().get(&id).cloned()?;
         Some(RawStream { streams: streams.clone(), id, shared })

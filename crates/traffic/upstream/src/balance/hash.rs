@@ -50,6 +50,8 @@ pub fn by_key(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: 
     group.round_robin(list, choice, attempts, None)
 }
 
+/// `hash ... consistent`: the owner of the next point of the ring at or behind the key's hash; after misses, of the
+/// points behind it (nginx: `ngx_http_upstream_get_chash_peer`).
 pub fn choose_consistent(
     group: &Group,
     list: &[Arc<Peer>],
@@ -118,9 +120,11 @@ fn points(list: &[Arc<Peer>]) -> Vec<(u32, usize)> {
 pub struct Crc32(u32);
 
 impl Crc32 {
+    /// Begins a checksum.
     pub fn new() -> Crc32 {
         Crc32(!0)
     }
+    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         const TABLE: [u32; 16] = {
             let mut table = [0u32; 16];
@@ -143,6 +147,7 @@ impl Crc32 {
             self.0 = TABLE[(self.0 & 15) as usize] ^ (self.0 >> 4);
         }
     }
+    /// Returns the checksum of the bytes so far.
     pub fn finish(&self) -> u32 {
         !self.0
     }

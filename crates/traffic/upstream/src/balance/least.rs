@@ -9,6 +9,7 @@ use std::sync::Arc;
 const STEP_MS: u64 = 20;
 const TIME_MAX_MS: u64 = 5000;
 
+/// `least_conn`: the server with the fewest connections by weight.
 pub fn fewest_connections(
     group: &Group,
     list: &[Arc<Peer>],
@@ -18,6 +19,8 @@ pub fn fewest_connections(
     least(group, list, choice, attempts, |peer| peer.active())
 }
 
+/// `least_time`: the server with the smallest estimated time by weight. First corrects the averages by the age of
+/// unanswered requests.
 pub fn least_time(
     group: &Group,
     list: &[Arc<Peer>],

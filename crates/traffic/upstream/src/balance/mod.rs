@@ -16,33 +16,46 @@ use metrics::{Exemplar, peer as row, process};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
+/// The way of selecting a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMethod {
+    /// Smooth weighted round robin, the default.
     #[default]
     RoundRobin,
+    /// `least_conn`.
     LeastConn,
+    /// `ip_hash`.
     IpHash,
     /// Hash of a key; `true`: consistent (ketama).
     Hash(bool),
+    /// `random`.
     Random,
     /// `random two`: the better of two by connections or time.
     Two(Option<Time>),
+    /// `least_time`.
     LeastTime {
+        /// The compared time.
         time: Time,
+        /// `inflight`: unanswered requests count, too.
         inflight: bool,
     },
 }
 
+/// A measured time of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Time {
+    /// Until the head of the response (`header`).
     Header,
+    /// Until the end of the response (`last_byte`).
     LastByte,
 }
 
 impl BalanceMethod {
+    /// Tells whether choices need [`Choice::random`].
     pub fn is_random(self) -> bool {
         matches!(self, BalanceMethod::Random | BalanceMethod::Two(_))
     }
+    /// Tells whether the method also selects among backup servers; otherwise these take turns.
     pub fn takes_backups(self) -> bool {
         matches!(self, BalanceMethod::RoundRobin | BalanceMethod::LeastConn | BalanceMethod::LeastTime { .. })
     }
@@ -54,6 +67,7 @@ pub(crate) const UNIT: i64 = 1000;
 /// Misses after which random methods fall back to round robin (nginx: 20).
 const MISSES_MAX: u32 = 20;
 
+/// Servers that a request has tried. Made by [`Group::attempts`], and passed to each [`Group::choose`] of the request.
 #[derive(Debug)]
 pub struct Attempts {
     members: Arc<Members>,
@@ -92,6 +106,7 @@ impl Attempts {
         self.tried[index] = true;
         self.asked += 1;
     }
+    /// Returns the number of servers chosen so far.
     pub fn asked(&self) -> usize {
         self.asked
     }
@@ -112,13 +127,16 @@ impl Attempts {
     pub fn begin_round(&mut self, group: &Group) {
         *self = Attempts { extra: self.extra, ..Attempts::new(group.members()) };
     }
+    /// Forgets all tries, and takes the group's present servers.
     pub fn renew(&mut self, group: &Group) {
         *self = Attempts::new(group.members());
     }
 }
 
+/// Facts that a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
+    /// Time of the choice.
     pub now: Instant,
     /// Nonzero random number, for [`BalanceMethod::is_random`].
     pub random: u64,
@@ -150,9 +168,11 @@ impl PeerLease {
     pub fn at_end(&mut self, act: Box<dyn FnOnce()>) {
         self.at_end = Some(act);
     }
+    /// Returns the chosen server.
     pub fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
+    /// Returns the group of the server.
     pub fn group(&self) -> &Arc<Group> {
         &self.group
     }
@@ -177,6 +197,7 @@ impl PeerLease {
             self.peer.history().note(TimedRecord::Header, micros);
         }
     }
+    /// Records the milliseconds until the response head (`least_time`).
     pub fn header(&mut self, ms: u64) {
         self.header_ms = Some(ms);
         if let BalanceMethod::LeastTime { time: Time::Header, .. } = self.group.method

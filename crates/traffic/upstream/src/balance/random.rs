@@ -18,6 +18,7 @@ impl WeightedDraw {
     }
 }
 
+/// `random`: a server by weight.
 pub fn choose_one(group: &Group, list: &[Arc<Peer>], choice: &Choice<'_>, attempts: &mut Attempts) -> Option<usize> {
     let mut draw = WeightedDraw(choice.random | 1);
     while attempts.misses <= MISSES_MAX {

@@ -67,12 +67,15 @@ impl Accounts {
     }
 }
 
+/// Balances of a list's servers, by their index.
 pub struct Credits<'a>(&'a mut Vec<Account>);
 
 impl Credits<'_> {
+    /// Returns a balance in thousandths of a weight.
     pub fn get(&self, index: usize) -> i64 {
         self.0.get(index).map_or(0, |account| account.credit)
     }
+    /// Changes a balance by `gain` thousandths of a weight; returns the new balance.
     pub fn add(&mut self, index: usize, gain: i64) -> i64 {
         let Some(account) = self.0.get_mut(index) else { return 0 };
         account.credit += gain;

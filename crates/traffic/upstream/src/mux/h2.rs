@@ -79,6 +79,7 @@ struct H2Inner {
     reads: u64,
 }
 
+/// A right to one stream of an HTTP/2 connection; the connection counts it until it is dropped.
 pub struct H2Lease {
     inner: Rc<RefCell<H2Inner>>,
 }

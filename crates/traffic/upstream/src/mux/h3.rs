@@ -37,6 +37,12 @@ struct StreamSlot {
     waker: Option<Waker>,
 }
 
+/// A connection: the core with its `quinn_proto::Connection`, and the socket below.
+///
+/// Leases, streams and the connection's task share it, and borrow it for single calls. Wakers that run meanwhile only
+/// mark tasks. The task ([`Inner::poll_drive`]) receives, then drives the core and routes its events, then transmits
+/// and arms QUIC's timer. A stream that has changed the core calls [`Inner::push`], which transmits at once and wakes
+/// the task for the rest.
 struct H3Inner {
     core: Client,
     link: QuicLink,
@@ -49,6 +55,8 @@ struct H3Inner {
     usage: Usage,
 }
 
+/// A right to one stream of an HTTP/3 connection; the connection counts it until it is dropped. The connection's task
+/// flushes, not the lease.
 pub struct H3Lease {
     inner: Rc<RefCell<H3Inner>>,
 }
@@ -94,6 +102,7 @@ pub fn take_stream(group: &Group, address: &Address, scope: Scope) -> Option<Box
 /// A connection that is not made.
 #[derive(Debug)]
 pub enum ConnectError {
+    /// A system call failed, or address or options ask for more than QUIC can do.
     Io(io::Error),
     /// The handshake failed, or the server closed the connection; QUIC's reason.
     Handshake(String),

@@ -13,6 +13,7 @@ use crate::pool::IdleTimer;
 use std::io;
 use std::task::{Context, Poll};
 
+/// A right to start one request on a shared connection.
 pub trait Lease {
     /// Leases the connection once more, for a caller that holds on to it between requests. `None`: it has ended, or takes no more
     /// requests.
@@ -27,11 +28,17 @@ pub trait MuxStream {
     fn requests(&self) -> u64;
     /// `end`: the last piece.
     fn queue(&mut self, piece: &[u8], end: bool);
+    /// Tells whether all queued bytes were handed to the connection.
     fn is_flushed(&self) -> bool;
+    /// Starts the request, once the server allows a stream, and hands over queued bytes as windows permit.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Stop>>;
+    /// Returns the next event that has arrived; `None`: there is none yet.
     fn poll_now(&mut self) -> Option<ResponseEvent>;
+    /// Returns the next event; `Pending` wakes `cx` for it. After the end there is none.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<ResponseEvent>;
+    /// Returns the timer of silence, which events and writes renew.
     fn idle_timer(&mut self) -> &mut IdleTimer;
+    /// Returns the bytes on the wire since the counts were last taken.
     fn counts(&mut self) -> &mut Counts;
 }
 

@@ -7,6 +7,8 @@ use http_types::{BodyLength, List, Method, ResponseHead};
 use std::rc::Rc;
 use wire_h1::{HeadLimits, ResponseParser};
 
+/// The response of one stream: [`Response::head`] for each head, [`Response::body`] for each piece,
+/// [`Response::finish`] at the end.
 pub struct MuxResponse {
     asked: RequestFacts,
     /// Remaining bytes of a declared length.
@@ -17,6 +19,7 @@ pub struct MuxResponse {
 }
 
 impl MuxResponse {
+    /// Begins the response to a request.
     pub fn new(asked: &RequestFacts) -> MuxResponse {
         MuxResponse { asked: *asked, left: None, end: None, ended: false }
     }

@@ -18,12 +18,15 @@ use std::time::Duration;
 /// Maximum number of streams per connection.
 pub const STREAMS_MAX: usize = 100;
 
+/// Use of a shared connection: its leases, and its limits of requests, age and idle time.
 pub struct Usage {
     /// Available to later requests; otherwise ends with its last stream.
     pub kept: bool,
+    /// Requests so far.
     pub requests: u64,
     /// Leased streams, started or not.
     pub leased: usize,
+    /// Waker of the task that drives the connection.
     pub driver: Option<Waker>,
     opened: Instant,
     idle_since: Instant,
@@ -58,6 +61,7 @@ impl Usage {
             && self.requests < self.keep.requests_max
             && now.millis_since(self.opened) < self.keep.time_ms
     }
+    /// Wakes the connection's task, for output or for its end.
     pub fn wake_driver(&mut self) {
         if let Some(waker) = self.driver.take() {
             waker.wake();
@@ -67,6 +71,7 @@ impl Usage {
     pub fn ended(&mut self) {
         self.idle_since = clock::now();
     }
+    /// Ends a lease.
     pub fn give_back(&mut self) {
         self.leased -= 1;
         self.wake_driver();
@@ -98,7 +103,9 @@ impl Usage {
     }
 }
 
+/// A connection of a protocol, as [`Kept`] sees it.
 pub trait SharedConnection {
+    /// Returns the connection's use.
     fn usage(&mut self) -> &mut Usage;
     /// Tells whether later requests find it: it is neither over nor going.
     fn is_kept(&self) -> bool;

@@ -15,15 +15,21 @@ const HEADER: usize = 12;
 
 const INTERNET: u16 = 1;
 
+/// Type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordType {
+    /// IPv4 address.
     A,
+    /// IPv6 address.
     Aaaa,
+    /// Location of a service (RFC 2782).
     Srv,
+    /// Name of an address.
     Ptr,
 }
 
 impl RecordType {
+    /// Returns the type's number.
     pub fn number(self) -> u16 {
         match self {
             RecordType::A => 1,
@@ -34,10 +40,14 @@ impl RecordType {
     }
 }
 
+/// A question to a name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
+    /// Random id, which the answer must repeat.
     pub id: u16,
+    /// Lower-case name without a final dot.
     pub name: String,
+    /// Type of the wanted records.
     pub kind: RecordType,
 }
 
@@ -63,6 +73,7 @@ impl Question {
         out.extend_from_slice(&INTERNET.to_be_bytes());
         Some(out)
     }
+    /// Tells whether a message answers the question: id, name and type are equal.
     pub fn fits(&self, answer: &Message) -> bool {
         answer.response
             && answer.id == self.id
@@ -74,33 +85,60 @@ impl Question {
     }
 }
 
+/// Code of an answer without an error (RFC 1035, 4.1.1).
 pub const NO_ERROR: u8 = 0;
+/// Code of a server that cannot parse the question.
 pub const FORMAT_ERROR: u8 = 1;
 
+/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
+    /// The id.
     pub id: u16,
+    /// It is a response and not a query.
     pub response: bool,
+    /// Records were left out: to be asked again over TCP.
     pub truncated: bool,
+    /// Response code (RFC 1035, 4.1.1).
     pub code: u8,
     /// Repeated question: name and type.
     pub question: Option<(String, u16)>,
+    /// Answer records, at most [`RECORDS_MAX`].
     pub records: Vec<DnsRecord>,
 }
 
+/// A resource record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsRecord {
+    /// Lower-case name without a final dot.
     pub name: String,
+    /// Time to live in seconds.
     pub ttl: u32,
+    /// Its content.
     pub data: Data,
 }
 
+/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
+    /// A or AAAA.
     Address(IpAddr),
+    /// CNAME.
     Alias(String),
+    /// PTR.
     Pointer(String),
-    Service { priority: u16, weight: u16, port: u16, target: String },
+    /// SRV.
+    Service {
+        /// The lowest number is used first.
+        priority: u16,
+        /// Share among records of one priority; 0: little.
+        weight: u16,
+        /// Port of the service.
+        port: u16,
+        /// Name of the server.
+        target: String,
+    },
+    /// Another type, or another class than IN.
     Other,
 }
 

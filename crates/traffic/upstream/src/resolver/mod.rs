@@ -31,18 +31,26 @@ const ADDRESSES_MAX: usize = 256;
 /// In nginx's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveFailure {
+    /// The server could not parse the question.
     Format,
+    /// The server failed.
     Server,
+    /// There is no such name, or it has no records of the type.
     NoSuchName,
+    /// The server does not support the question.
     Unimplemented,
+    /// The server refuses to answer.
     Refused,
+    /// No server answered within the timeout.
     TimedOut,
     /// Too many names are waited for (`NAMES_MAX`).
     TooMany,
+    /// Another code.
     Other,
 }
 
 impl ResolveFailure {
+    /// Returns nginx's number of the error, for log lines: DNS's code, or 110 for a timeout.
     pub fn code(self) -> u32 {
         match self {
             ResolveFailure::Format => 1,
@@ -81,8 +89,10 @@ impl fmt::Display for ResolveFailure {
     }
 }
 
+/// A name server of a `resolver` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameServer {
+    /// Its address.
     Address(SocketAddr),
     /// Name for the system, looked up on use.
     Named(String, u16),
@@ -97,12 +107,16 @@ impl NameServer {
     }
 }
 
+/// A `resolver` line. Equal lines share remembered names within a thread.
 #[derive(Debug)]
 pub struct NameResolver {
+    /// Name servers, asked in turn.
     pub servers: Vec<NameServer>,
     /// `valid=`: replaces the TTLs.
     pub valid: Option<Duration>,
+    /// Asks for IPv4 addresses.
     pub ipv4: bool,
+    /// Asks for IPv6 addresses.
     pub ipv6: bool,
     turn: AtomicUsize,
     zone: Option<MetricZone<row::Of>>,
@@ -129,9 +143,11 @@ fn arpa(address: IpAddr) -> String {
 }
 
 impl NameResolver {
+    /// Creates a resolver without counts.
     pub fn new(servers: Vec<NameServer>, valid: Option<Duration>, ipv4: bool, ipv6: bool) -> NameResolver {
         NameResolver { servers, valid, ipv4, ipv6, turn: AtomicUsize::new(0), zone: None }
     }
+    /// Counts requests and responses in a zone of this name (`status_zone`).
     #[must_use]
     pub fn counted_as(self, name: &str) -> NameResolver {
         NameResolver { zone: Some(MetricZone::named(&[name])), ..self }

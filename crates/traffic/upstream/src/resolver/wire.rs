@@ -44,11 +44,14 @@ pub async fn over_tcp(server: SocketAddr, bytes: &[u8], question: &Question) -> 
     }
 }
 
+/// Addresses of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Records {
+    /// Addresses of the asked type.
     pub addresses: Vec<IpAddr>,
     /// Last alias without addresses in the response.
     pub alias: Option<String>,
+    /// Least time to live of the records used, in seconds.
     pub ttl: u32,
 }
 
@@ -68,6 +71,7 @@ fn follow(answer: &Message, name: &str) -> (Option<String>, u32) {
     (alias, least)
 }
 
+/// Reads the addresses of a name along aliases, at most [`ADDRESSES_MAX`].
 pub fn read_records(answer: &Message, name: &str, kind: RecordType) -> Records {
     let (alias, mut ttl) = follow(answer, name);
     let mut addresses = Vec::new();
@@ -97,11 +101,16 @@ pub fn pointer_name(answer: &Message, name: &str) -> Result<(String, u32), Optio
     found.ok_or(alias)
 }
 
+/// An SRV record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRecord {
+    /// Priority; the lowest number is used first.
     pub priority: u16,
+    /// Weight; at least 1.
     pub weight: u32,
+    /// Port.
     pub port: u16,
+    /// Name of the server.
     pub target: String,
 }
 

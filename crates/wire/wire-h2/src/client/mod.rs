@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http_types::List;
 use std::collections::{HashMap, VecDeque};
 
+/// Limits of a client's connection; they bound its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientLimits {
     /// Concurrent streams at most, whatever the server allows.
@@ -18,6 +19,7 @@ pub struct ClientLimits {
     pub list_max: usize,
     /// Octets of one name, and of one value.
     pub field_max: usize,
+    /// Number of fields per response.
     pub fields_max: usize,
     /// Unread octets per response: bounds the memory of a stream.
     pub stream_window: u32,
@@ -46,42 +48,63 @@ impl Default for ClientLimits {
     }
 }
 
+/// Event of a client's connection, in the order of the frames.
 #[derive(Debug)]
 pub enum ClientEvent {
     /// Head, or an interim one, with the octets of its frames. `end`: without a body.
     Head {
+        /// The stream.
         stream: u32,
+        /// Decoded fields, `:status` among them.
         list: List,
+        /// The response has no body.
         end: bool,
+        /// Octets of the frames.
         octets: usize,
     },
     /// Part of a body; [`Client::consumed`] reopens the window.
     Body {
+        /// The stream.
         stream: u32,
+        /// Octets of the body.
         bytes: Bytes,
+        /// The body ends with them.
         end: bool,
+        /// Octets of the frame.
         octets: usize,
     },
     /// Discarded body octets ([`ClientLimits::count_bodies`]), possibly of several frames.
     Counted {
+        /// The stream.
         stream: u32,
+        /// Octets of the body.
         length: usize,
+        /// The body ends with them.
         end: bool,
+        /// Octets of the frames.
         octets: usize,
     },
+    /// Trailers, with which the response ends.
     Trailers {
+        /// The stream.
         stream: u32,
+        /// Decoded fields.
         list: List,
+        /// Octets of the frames.
         octets: usize,
     },
     /// The stream ended. `unprocessed`: the server did nothing about the request.
     Reset {
+        /// The stream.
         stream: u32,
+        /// Error code (RFC 9113, 7).
         code: u32,
+        /// Any request may be sent again on another connection.
         unprocessed: bool,
     },
     /// A blocked stream has a window again.
     Capacity(u32),
+    /// The server has announced its last stream.
     Goaway,
 }
 
@@ -106,6 +129,11 @@ struct HeaderBlock {
     octets: usize,
 }
 
+/// Client side of a connection, without I/O.
+///
+/// Octets of the server go to [`Client::receive`]; then [`Client::poll_event`] until `None`. After each call that may
+/// send, [`Client::output`] is written and removed with [`Client::advance`]. Each stream of [`Client::open`] ends with
+/// [`Client::forget`].
 pub struct Client {
     limits: ClientLimits,
     pending: Vec<u8>,
@@ -135,6 +163,7 @@ pub struct Client {
 }
 
 impl Client {
+    /// Begins a connection: preface, SETTINGS and the connection's window are in the output.
     pub fn new(limits: ClientLimits) -> Client {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(PREFACE);
@@ -178,14 +207,17 @@ impl Client {
         }
     }
 
+    /// Returns the octets to be written.
     pub fn output(&self) -> &[u8] {
         self.out.get(self.out_start..).unwrap_or_default()
     }
+    /// Removes `n` written octets from the front of the output.
     pub fn advance(&mut self, n: usize) {
         self.sent += n as u64;
         self.out_start += n;
         frame::remove_sent(&mut self.out, &mut self.out_start);
     }
+    /// Releases spare memory of an idle connection.
     pub fn shrink(&mut self) {
         if self.out.is_empty() {
             self.out = Vec::new();
@@ -193,15 +225,19 @@ impl Client {
         self.pending.shrink_to_fit();
         self.streams.shrink_to(4);
     }
+    /// Tells whether no stream is open.
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
+    /// Returns the number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
+    /// Tells whether the connection takes no more streams: GOAWAY, an error, or no stream number left.
     pub fn is_going(&self) -> bool {
         self.going || self.failed || self.next > u32::MAX / 2
     }
+    /// Tells whether another stream can be opened now.
     pub fn has_room(&self) -> bool {
         !self.is_going() && self.streams.len() < self.streams_max()
     }
@@ -213,9 +249,11 @@ impl Client {
     pub fn streams_max(&self) -> usize {
         self.limits.streams_max.min(self.peer_streams)
     }
+    /// Tells whether the server's SETTINGS have arrived.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 /// Client connection preface (RFC 9113, 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
+/// Limits of a server's connection; they bound its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
     /// Concurrent streams (`http2_max_concurrent_streams`).
@@ -25,8 +26,11 @@ pub struct ServerLimits {
     pub list_max: usize,
     /// Octets of one name and value (nginx: one of them).
     pub field_max: usize,
+    /// Number of fields per request (`max_headers`).
     pub fields_max: usize,
+    /// Accepts underscores in names (`underscores_in_headers`).
     pub underscores: bool,
+    /// Drops fields with invalid names (`ignore_invalid_headers`).
     pub ignore_invalid: bool,
     /// Octets of a request body before it is read (`http2_body_preread_size`).
     pub stream_window: u32,
@@ -61,7 +65,9 @@ const READ_WINDOW: i64 = 65_536;
 /// The connection ends; GOAWAY is in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
+    /// Code that GOAWAY carries.
     pub code: ErrorCode,
+    /// nginx's message.
     pub words: &'static str,
 }
 
@@ -75,6 +81,11 @@ struct HeaderBlock {
     continuations: u32,
 }
 
+/// Server side of a connection, without I/O.
+///
+/// Octets of the client go to [`Server::receive`]; then [`Server::poll_event`] until `None`. After each call that may
+/// send, [`Server::output`] is written and removed with [`Server::advance`]. Each stream of an `Event::Head` ends with
+/// [`Server::finish`] or [`Server::reset`].
 pub struct Server {
     limits: ServerLimits,
     preface: usize,
@@ -117,6 +128,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// Begins a connection: SETTINGS and the connection's window are in the output.
     pub fn new(limits: ServerLimits) -> Server {
         let mut out = Vec::with_capacity(256);
         let settings = [
@@ -183,10 +195,12 @@ impl Server {
         result
     }
 
+    /// Returns octets for one write; more may follow.
     pub fn output(&self) -> &[u8] {
         let end = self.breaks.front().copied().unwrap_or(self.out.len());
         self.out.get(self.out_start..end).unwrap_or_default()
     }
+    /// Returns the number of octets to be written.
     pub fn unsent(&self) -> usize {
         self.out.len() - self.out_start
     }
@@ -195,6 +209,7 @@ impl Server {
             self.breaks.push_back(self.out.len());
         }
     }
+    /// Removes `n` written octets from the front of the output.
     pub fn advance(&mut self, n: usize) {
         self.sent += n as u64;
         self.out_start += n;
@@ -216,6 +231,7 @@ impl Server {
             self.breaks.iter_mut().for_each(|at| *at -= start);
         }
     }
+    /// Releases spare memory of an idle connection.
     pub fn shrink(&mut self) {
         if self.out.is_empty() {
             self.out = Vec::new();
@@ -223,6 +239,7 @@ impl Server {
         self.pending.shrink_to_fit();
         self.streams.shrink_to(8);
     }
+    /// Tells whether no stream is open.
     pub fn is_idle(&self) -> bool {
         self.streams.is_empty()
     }
@@ -236,21 +253,27 @@ impl Server {
             || self.preface < PREFACE.len()
             || frame::Head::read(&self.pending).map_or(!self.pending.is_empty(), is_head)
     }
+    /// Returns the number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
+    /// Tells whether extended CONNECT is offered.
     pub fn offers_connect(&self) -> bool {
         self.limits.extended_connect
     }
+    /// Tells whether the client's preface has arrived.
     pub fn has_preface(&self) -> bool {
         self.preface >= PREFACE.len()
     }
+    /// Tells whether a request has begun.
     pub fn has_begun(&self) -> bool {
         self.last > 0
     }
+    /// Returns the number of complete responses.
     pub fn answered(&self) -> u64 {
         self.answered
     }
+    /// Tells whether GOAWAY was sent.
     pub fn is_going(&self) -> bool {
         self.going
     }
@@ -268,6 +291,7 @@ impl Server {
         }
     }
 
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }

@@ -56,6 +56,7 @@ impl Server {
         }
     }
 
+    /// Sends trailers, with which the response ends; returns the octets of their frames. Names in lower case.
     pub fn send_trailers<'a>(&mut self, id: u32, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> usize {
         if !self.streams.contains_key(&id) {
             return 0;
@@ -169,6 +170,7 @@ impl Server {
         self.remember(id);
     }
 
+    /// Resets a stream and forgets it.
     pub fn reset(&mut self, id: u32, code: ErrorCode) {
         if self.streams.remove(&id).is_some() {
             frame::put_number(frame::RST_STREAM, id, code as u32, &mut self.out);

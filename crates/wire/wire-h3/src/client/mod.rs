@@ -21,7 +21,9 @@ const BLOCKED_STREAMS_MAX: usize = 16;
 pub struct ClientLimits {
     /// Maximum octets of all names and values of a response, octets of one name and value, and number of fields.
     pub list_max: usize,
+    /// Maximum octets of one name and value.
     pub field_max: usize,
+    /// Maximum number of fields.
     pub fields_max: usize,
 }
 
@@ -35,17 +37,39 @@ impl Default for ClientLimits {
 #[derive(Debug)]
 pub enum ClientEvent {
     /// The handshake is complete. Refused 0-RTT requests have no further events.
-    Connected { early_accepted: bool },
+    Connected {
+        /// The server has accepted 0-RTT requests.
+        early_accepted: bool,
+    },
     /// The server's SETTINGS frame has arrived.
     Settings(Settings),
     /// Head of a response, of `octets` encoded octets; `status` below 200 marks an interim response.
-    Head { stream: u64, status: u16, list: List, octets: usize },
+    Head {
+        /// The stream.
+        stream: u64,
+        /// Status code.
+        status: u16,
+        /// Decoded fields, `:status` among them.
+        list: List,
+        /// Octets of the encoded section.
+        octets: usize,
+    },
     /// A part of a body, or its end, has arrived; see [`Client::take_body`].
     Body(u64),
     /// Trailer fields of a response.
-    Trailers { stream: u64, list: List },
+    Trailers {
+        /// The stream.
+        stream: u64,
+        /// Decoded fields.
+        list: List,
+    },
     /// The server has reset a stream, or violated the protocol on it.
-    Reset { stream: u64, code: u64 },
+    Reset {
+        /// The stream.
+        stream: u64,
+        /// Error code of the server, or this side's for a violation (RFC 9114, 8.1).
+        code: u64,
+    },
     /// A stream accepts further octets.
     Capacity(u64),
     /// The server processes no requests from this stream on (GOAWAY).
@@ -54,7 +78,16 @@ pub enum ClientEvent {
     Lost(String),
 }
 
-/// Client side of one connection.
+/// Client side of one connection. Contains the `quinn_proto::Connection`, whose owner drives both, without I/O and with
+/// the owner's time.
+///
+/// # Order of calls
+///
+/// [`Client::quic`] lends the connection: for events of the endpoint, timeouts and transmits. After events and
+/// timeouts, call [`Client::drive`], then [`Client::poll_event`] until there is none. Requests go to QUIC when they are
+/// sent, as far as it takes them; [`ClientEvent::Capacity`] announces room for more. After any of these calls the owner
+/// polls QUIC's endpoint events, transmits and timeout: nothing leaves otherwise. A stream ends with the end of its
+/// response ([`Client::take_body`]), [`ClientEvent::Reset`] or [`Client::cancel`].
 pub struct Client {
     session: Session,
     limits: ClientLimits,
@@ -69,6 +102,7 @@ pub struct Client {
 }
 
 impl Client {
+    /// Creates the client side of a connection of `quinn-proto`, before or after its handshake.
     pub fn new(quic: Connection, limits: ClientLimits) -> Client {
         let section_max = limits.list_max as u64;
         Client {
@@ -88,12 +122,15 @@ impl Client {
     pub fn quic(&mut self) -> &mut Connection {
         &mut self.session.quic
     }
+    /// Returns the error that ends the connection; [`Client::close`] sends it to the server.
     pub fn failure(&self) -> Option<ConnectionError> {
         self.failed
     }
+    /// Returns the number of open streams.
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ClientEvent> {
         self.events.pop_front()
     }

@@ -6,7 +6,9 @@ use http_types::{List, ListLimits};
 /// Result of decoding a field section.
 #[derive(Clone, Debug)]
 pub enum DecodedSection {
+    /// The decoded section.
     List {
+        /// Its fields.
         list: List,
         /// The section's Required Insert Count. Above 0, the peer waits for [`Decoder::acknowledge`].
         required: u64,
@@ -35,6 +37,8 @@ const TOO_LARGE: &str = "client sent too large field line";
 const INSTRUCTION_OVERHEAD: usize = 32;
 
 impl Decoder {
+    /// Creates a decoder. `allowed`: octets of the table in this side's SETTINGS; `field_max`: octets of one name, and
+    /// of one value.
     pub fn new(allowed: u64, field_max: usize) -> Decoder {
         Decoder { allowed, field_max, ..Decoder::default() }
     }

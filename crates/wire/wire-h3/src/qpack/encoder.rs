@@ -40,7 +40,8 @@ pub struct Encoder {
     pending: Vec<u8>,
 }
 
-/// Fields that are never inserted: their values differ between responses, or are worth guessing for an attacker.
+/// Tells whether a field may be inserted into the dynamic table. Excluded are fields whose values differ between
+/// responses, or are worth guessing for an attacker.
 fn is_kept(name: &[u8]) -> bool {
     !matches!(
         name,

@@ -1,5 +1,6 @@
 //! The static table (RFC 9204, appendix A).
 
+/// Names and values by index.
 pub const TABLE: [(&str, &str); 99] = [
     (":authority", ""),
     (":path", "/"),
@@ -145,6 +146,7 @@ pub fn find_entry(name: &[u8], value: &[u8]) -> (Option<usize>, Option<usize>) {
     (None, named)
 }
 
+/// Returns name and value of an index.
 pub fn entry_at(index: u64) -> Option<(&'static [u8], &'static [u8])> {
     let (name, value) = TABLE.get(usize::try_from(index).ok()?)?;
     Some((name.as_bytes(), value.as_bytes()))

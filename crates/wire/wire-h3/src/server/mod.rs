@@ -72,12 +72,15 @@ pub struct Limits {
     pub field_max: usize,
     /// `max_headers`
     pub fields_max: usize,
+    /// Accepts underscores in names (`underscores_in_headers`).
     pub underscores: bool,
+    /// Drops fields with invalid names (`ignore_invalid_headers`).
     pub ignore_invalid: bool,
     /// Permits extended CONNECT, for other protocols in streams (RFC 9220).
     pub extended_connect: bool,
     /// Time without packets after which a connection ends.
     pub idle_timeout: Duration,
+    /// Congestion control (`quic_congestion_control`).
     pub congestion: Congestion,
 }
 
@@ -123,7 +126,19 @@ impl Limits {
     }
 }
 
-/// Server side of one connection.
+/// Server side of one connection. Contains the `quinn_proto::Connection`, whose owner drives both, without I/O and with
+/// the owner's time.
+///
+/// # Order of calls
+///
+/// [`Server::quic`] lends the connection: for events of the endpoint, timeouts and transmits. After events and
+/// timeouts, call [`Server::drive`], then `StreamMux::poll_event` until there is none, then look at [`Server::failure`]
+/// and [`Server::lost`]. Responses go to QUIC when they are sent, as far as it takes them; `drive` sends the rest when
+/// there is room again. After any of these calls, and after [`Server::close`], the owner polls QUIC's endpoint events,
+/// transmits and timeout: nothing leaves otherwise. The connection is over when its endpoint events say that it is
+/// drained.
+///
+/// With [`Server::await_protocol`], [`Server::speak`] must precede the first stream.
 pub struct Server {
     session: Session,
     limits: Limits,
@@ -183,6 +198,7 @@ impl Server {
     pub fn quic(&mut self) -> &mut Connection {
         &mut self.session.quic
     }
+    /// Returns the QUIC connection for questions.
     pub fn quic_ref(&self) -> &Connection {
         &self.session.quic
     }
