@@ -8,13 +8,13 @@ pub use reloads::run_reloads;
 use crate::conf::{self, Invocation};
 use conf_schema::TextStore;
 use conf_syntax::Disk;
-use conn::rehearsal::{self, RehearsalClient};
 use http_engine::{HttpPlan, ResponseBody};
 use observe::log_file::LogFiles;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use worker::rehearsal::{self, RehearsalClient};
 
 /// Contents that no response may contain: a file outside the root, the `.htaccess` file, a file of an `internal`
 /// location.
@@ -126,13 +126,13 @@ fn lay_out() -> std::io::Result<Site> {
     Ok(Site { dir, html, plan })
 }
 
-/// A request of the API, which has groups, pairs and zones: see `http_features::fuzzing::api`. Returns the status.
+/// A request of the API, which has groups, pairs and zones: see `http_control::fuzzing::api`. Returns the status.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn api(data: &[u8]) -> u16 {
     thread_local! {
         static PLAN: Arc<HttpPlan> = api_plan();
     }
-    PLAN.with(|plan| http_features::fuzzing::api(plan, data))
+    PLAN.with(|plan| http_control::fuzzing::api(plan, data))
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]

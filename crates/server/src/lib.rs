@@ -9,6 +9,7 @@ pub mod conf;
 mod confinement;
 pub mod fuzzing;
 mod generations;
+mod http_registry;
 mod keys;
 pub mod options;
 pub mod process;

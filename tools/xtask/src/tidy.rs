@@ -20,7 +20,7 @@ const UNSAFE_CRATES: &[&str] = &["net"];
 /// Numbers of descriptors, which say nothing of who owns them, stand in `net`, and where the system itself asks for a number: the
 /// `NGINX` variable of an upgrade, and the name of an open file below `/proc`.
 const NUMBERS: &[&str] =
-    &["crates/platform/net/", "crates/server/src/process/upgrade.rs", "crates/traffic/conn/src/file_out.rs"];
+    &["crates/platform/net/", "crates/server/src/process/upgrade.rs", "crates/worker/src/file_out.rs"];
 /// Crates whose folders are features, which do not name each other.
 const FEATURE_CRATES: &[&str] = &[
     "http-auth",

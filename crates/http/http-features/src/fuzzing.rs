@@ -1,8 +1,6 @@
 //! Bodies of the features' fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from
 //! `fuzz/`, and with a seeded generator in `cargo test`.
 
-pub use http_content::fuzzing::{dav, hls, image, mp4};
-pub use http_control::fuzzing::{acme_dns, api};
 pub use http_upstream::exchange::fuzzing::cut_anywhere;
 pub use http_upstream::exchange::round_trip::round_trip;
 pub use session_engine::geoip::fuzzing::geoip;

@@ -67,7 +67,7 @@ const MP4: &[&str] = &[
 
 #[test]
 fn mutated_films_are_cut_within_bounds() {
-    run(MP4, fuzzing::mp4, 50_000);
+    run(MP4, http_content::fuzzing::mp4, 50_000);
 }
 
 const GEOIP: &[&str] = &[
@@ -93,7 +93,7 @@ fn mutated_databases_are_read_within_bounds() {
 
 #[test]
 fn mutated_bodies_of_webdav_are_read() {
-    run(DAV, fuzzing::dav, 20_000);
+    run(DAV, http_content::fuzzing::dav, 20_000);
 }
 
 const HEADS: &[&str] = &[

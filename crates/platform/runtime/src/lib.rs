@@ -1,6 +1,6 @@
 //! Task runtime of the server's threads: an executor per thread, timers, and sockets in one event queue. Tasks never
 //! leave their thread.
-//! Driven by a worker's loop (`conn::thread`), between connections, or by [`block_on`]; both wait with one system call.
+//! Driven by a worker's loop (`worker::thread`), between connections, or by [`block_on`]; both wait with one system call.
 //! Time is [`base::clock`]'s: it advances between turns, never within a poll.
 //! tokio would need a second event queue and gives no control over the order of work (docs/decisions/0061).
 

@@ -164,7 +164,7 @@ pub struct ConfFailure {
 
 pub fn full_schema() -> Schema {
     let mut tables = core::core_tables();
-    tables.extend(http_features::http_tables());
+    tables.extend(crate::http_registry::http_tables());
     tables.extend(stream_features::stream_tables());
     tables.extend(mail_features::mail_tables());
     Schema::new(tables, PROGRAM)
@@ -210,7 +210,7 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
     *cx.get::<LogFiles>() = logs.for_next();
     cx.get::<DefaultAccessLog>().0 = paths::access_log(&invocation.prefix, &invocation.pid);
     cx.get::<PackagedTempFolder>().0 = paths::temp_folder(&invocation.prefix, &invocation.pid);
-    http_features::offer_variables(&mut cx);
+    crate::http_registry::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
     let schema = full_schema();
@@ -224,8 +224,8 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
     let (mut core, lines) = core_plan(&schema, &mut root, invocation, &mut cx);
     let error_log = main_log(lines, invocation, &mut cx);
     cx.get::<MainLog>().0 = error_log.clone();
-    let built =
-        area(&mut root, Contexts::http, |block| http_features::build_http(&schema, block, &mut cx)).and_then(|http| {
+    let built = area(&mut root, Contexts::http, |block| crate::http_registry::build_http(&schema, block, &mut cx))
+        .and_then(|http| {
             let stream =
                 area(&mut root, Contexts::stream, |block| stream_features::build_stream(&schema, block, &mut cx))?;
             let mail = area(&mut root, Contexts::mail, |block| mail_features::build_mail(&schema, block, &mut cx))?;
@@ -338,7 +338,7 @@ pub fn is_well_formed(invocation: &Invocation, files: &SourceFiles, items: &[Tre
     cx.files = files.all.iter().map(|file| file.path.clone()).collect();
     cx.store.machine.get_or_insert_with(values::starting_machine);
     cx.store.elsewhere = true;
-    http_features::offer_variables(&mut cx);
+    crate::http_registry::offer_variables(&mut cx);
     stream_features::offer_variables(&mut cx);
     mail_features::offer_variables(&mut cx);
     // A configuration without `events` is refused everywhere.

@@ -5,13 +5,13 @@ use crate::conf::{self, Invocation};
 use base::clock;
 use conf_schema::TextStore;
 use conf_syntax::Disk;
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use net::Address;
 use observe::log_file::LogFiles;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 /// Clients at once, steps of an input, and plans.
 const CLIENTS_MAX: usize = 4;

@@ -12,10 +12,9 @@ use crate::process::requests::Requests;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
 use crate::process::threads::{EndedThread, Threads, new_seats, socket_copies};
-use crate::process::worker;
+use crate::process::worker_process;
 use crate::{report, say, voice};
 use base::clock;
-use conn::thread::WorkerCommand;
 use net::process::{ReceivedSignal, Signals};
 use observe::os_error;
 use runtime::io::WatchedSocket;
@@ -23,6 +22,7 @@ use runtime::time::sleep_until;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
+use worker::thread::WorkerCommand;
 
 /// Maximum time that threads may take to end after TERM.
 const TERMINATE_PATIENCE: Duration = Duration::from_millis(500);
@@ -74,7 +74,7 @@ pub fn run_control(control: ControlThread) -> i32 {
         }
     };
     let served = runtime::run_future(async {
-        http_features::explain_with(explain::active_explainer(&control.invocation, &control.config));
+        http_control::explain_with(explain::active_explainer(&control.invocation, &control.config));
         background::prepare_tasks(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
@@ -299,7 +299,7 @@ impl Loop {
     }
 
     async fn swap(&mut self, config: Config, listeners: Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
-        worker::say_what_is_missing(&config);
+        worker_process::say_what_is_missing(&config);
         background::prepare_tasks(&config, background::RELOAD_PATIENCE).await;
         voice::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
@@ -311,7 +311,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
-        http_features::explain_with(explain::active_explainer(&self.invocation, &self.config));
+        http_control::explain_with(explain::active_explainer(&self.invocation, &self.config));
         observe::set_level(None);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);
@@ -332,7 +332,7 @@ impl Loop {
             }
             Some(ChannelOrder::Quit { followed }) => {
                 if followed {
-                    conn::relay::expect_next();
+                    worker::relay::expect_next();
                 }
                 self.quit();
             }

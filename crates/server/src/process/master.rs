@@ -17,7 +17,7 @@ use crate::process::neighbours::Neighbours;
 use crate::process::signals as sig;
 use crate::process::threads::{new_seats, socket_copies};
 use crate::process::upgrade::{self, Program};
-use crate::process::{pidfile, reload, supervisor, worker};
+use crate::process::{pidfile, reload, supervisor, worker_process};
 use crate::{report, say, voice};
 use calls::{AskedReload, ShownConfiguration};
 use changes::PendingChange;
@@ -277,8 +277,8 @@ impl Master {
                 // Signals stay blocked, so that one that arrives before the control thread listens is not lost.
                 drop((neighbours, signals, workers, commander, pending, judgement, control_api));
                 keeper.leave();
-                conn::relay::set_relay(place);
-                Err(worker::run_worker(invocation, config, listeners, rules, theirs, door))
+                worker::relay::set_relay(place);
+                Err(worker_process::run_worker(invocation, config, listeners, rules, theirs, door))
             }
             Err(e) => {
                 say!(Alert, "fork() failed while spawning \"worker process\" {}", os_error(&e));

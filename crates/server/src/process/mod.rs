@@ -19,4 +19,4 @@ mod supervisor;
 pub mod threads;
 mod upgrade;
 pub mod upgrade_command;
-pub mod worker;
+pub mod worker_process;

@@ -1,11 +1,11 @@
-//! Socket pairs between consecutive worker processes, which pass QUIC datagrams to each other (`conn::relay`) during a
+//! Socket pairs between consecutive worker processes, which pass QUIC datagrams to each other (`worker::relay`) during a
 //! binary upgrade or a replacement of the worker process.
 
 use crate::say;
-use conn::relay::Relay;
 use observe::os_error;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use worker::relay::Relay;
 
 /// Names the descriptor of the pair for the next program's first worker.
 pub const VARIABLE: &str = "TIDEGATE_QUIC";

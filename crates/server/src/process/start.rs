@@ -10,7 +10,7 @@ use crate::process::listeners::{ListenFailure, Listeners, Purpose, remove_path};
 use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
-use crate::process::{master, pidfile, reload, signals, supervisor, worker};
+use crate::process::{master, pidfile, reload, signals, supervisor, worker_process};
 use crate::{commands, report, say, voice};
 use conf_schema::TextStore;
 use conf_schema::store::KeyReader;
@@ -162,7 +162,7 @@ fn serve(
     control_api: Option<&str>,
 ) -> i32 {
     let is_heir = inherited.is_some();
-    worker::raise_descriptor_limit();
+    worker_process::raise_descriptor_limit();
     let Ok(logs) = reload::open_logs(&config.logs) else { return 1 };
     if reload::make_folders(&config).is_err() {
         return 1;

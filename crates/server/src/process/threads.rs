@@ -3,13 +3,13 @@
 use crate::conf::{Config, CorePlan};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::say;
-use conn::thread::{BoundSocket, ServeLoop, ThreadInit, WorkerCommand};
 use session_engine::area::AreaPlan;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use worker::thread::{BoundSocket, ServeLoop, ThreadInit, WorkerCommand};
 
 /// A thread ended: its `id` (never reused), and a flag for a regular end (`false`: panic).
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl Threads {
         self.next_id += 1;
         let body = move || {
             let in_order =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| conn::thread::run_thread(init))).is_ok();
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker::thread::run_thread(init))).is_ok();
             let _ = ended.send(EndedThread { id, in_order });
         };
         match std::thread::Builder::new().name(format!("worker {index}")).spawn(body) {

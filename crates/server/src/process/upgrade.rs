@@ -7,7 +7,7 @@ use crate::conf::CorePlan;
 use crate::process::control_api::{self, ControlApi};
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::{self, Neighbours};
-use crate::process::{pidfile, supervisor, worker};
+use crate::process::{pidfile, supervisor, worker_process};
 use crate::say;
 use observe::os_error;
 use std::ffi::OsString;
@@ -96,7 +96,7 @@ pub fn start_program(
     let spawned = std::process::Command::new(&program.path)
         .args(program.arguments.iter().skip(1))
         .env_clear()
-        .envs(worker::keep_environment(core))
+        .envs(worker_process::keep_environment(core))
         .env(VARIABLE, numbers)
         .envs(crate::confinement::for_new_binary())
         .envs(supervisor::for_new_binary())

@@ -158,7 +158,7 @@ pub struct VariableEntry {
 
 /// Returns the variables of all areas, sorted by name.
 pub fn list_variables() -> Vec<VariableEntry> {
-    let http = http_features::http_variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
+    let http = crate::http_registry::http_variables().map(|v| (v.name, "http", v.doc, v.set.is_some()));
     let stream = stream_features::stream_variables().map(|v| (v.name, "stream", v.doc, v.set.is_some()));
     let entry = |(name, area, doc, is_settable)| VariableEntry { name, area, doc, is_settable };
     let mut all: Vec<VariableEntry> = http.chain(stream).map(entry).collect();

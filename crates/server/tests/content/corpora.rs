@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Targets of `fuzz/fuzz_targets` and their bodies.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
-    ("acme_dns", |data| http_features::fuzzing::acme_dns(data)),
+    ("acme_dns", |data| http_control::fuzzing::acme_dns(data)),
     ("api", |data| {
         server::fuzzing::api(data);
     }),
@@ -14,7 +14,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("conf_tokens", conf_syntax::fuzzing::tokens),
     ("conf_tree", conf_syntax::fuzzing::tree),
     ("datagram_session", |data| stream_features::fuzzing::datagram_session(data)),
-    ("dav", |data| http_features::fuzzing::dav(data)),
+    ("dav", |data| http_content::fuzzing::dav(data)),
     ("dns", |data| upstream::fuzzing::dns(data)),
     ("dns_query", |data| dns_zone::fuzzing::dns_query(data)),
     ("fastcgi", http_features::fuzzing::fastcgi),
@@ -28,7 +28,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("h3_frames", |data| wire_h3::fuzzing::frames(data)),
     ("h3_qpack", |data| wire_h3::fuzzing::qpack(data)),
     ("h3_section", |data| wire_h3::fuzzing::section(data)),
-    ("hls", |data| http_features::fuzzing::hls(data)),
+    ("hls", |data| http_content::fuzzing::hls(data)),
     ("host", http_engine::fuzzing::authority),
     ("htaccess", |data| htaccess::fuzzing::htaccess(data)),
     ("htaccess_request", |data| {
@@ -36,13 +36,13 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     }),
     ("http1_answer", http_features::fuzzing::http1_answer),
     ("http_round_trip", |data| http_features::fuzzing::round_trip(data)),
-    ("image", |data| http_features::fuzzing::image(data)),
+    ("image", |data| http_content::fuzzing::image(data)),
     ("jwt", |data| jose::fuzzing::jwt(data)),
     ("mail_auth", |data| mail_features::fuzzing::mail_auth(data)),
     ("mail_dialogue", |data| mail_features::fuzzing::mail_dialogue(data)),
     ("memcached", http_features::fuzzing::memcached),
     ("mmdb", |data| http_features::fuzzing::mmdb(data)),
-    ("mp4", |data| http_features::fuzzing::mp4(data)),
+    ("mp4", |data| http_content::fuzzing::mp4(data)),
     ("mqtt_connect", |data| stream_features::fuzzing::mqtt_connect(data)),
     ("path", http_engine::fuzzing::path),
     ("preread_hello", |data| stream_features::fuzzing::preread_hello(data)),

@@ -3,13 +3,13 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use support::simulated::{FOLDER, big, drain, first, for_seeds, longest_turn, quiet_panics, second, serving};
 use testkit::Random;
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 fn sim(directives: &str) -> Sim {
     let servers = format!(

@@ -3,8 +3,6 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,6 +10,8 @@ use support::simulated::{big, drain, first, for_seeds, longest_turn, quiet_panic
 use testkit::Random;
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 const PLANS: usize = 4;
 const BODY: &[u8] = &[b'x'; 5000];

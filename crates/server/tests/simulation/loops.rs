@@ -5,14 +5,14 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{BoundSocket, WorkerCommand};
 use net::faults::{self, SocketFault};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use support::http2::{self, frame};
 use support::simulated::{FOLDER, configured};
+use worker::sim::Sim;
+use worker::thread::{BoundSocket, WorkerCommand};
 
 /// Turns that a fault lasts: each loop has its budget in each.
 const TURNS: usize = 8;

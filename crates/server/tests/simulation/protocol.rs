@@ -6,8 +6,6 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use http_types::{
     ByteCore, Event, FieldLines, List, ListPlace, ProtocolError, Rank, ResetReason, SentBody, StreamId, StreamMux,
     TakenLines, Version, request_message,
@@ -16,6 +14,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use support::simulated::{big, drain, first, quiet_panics, serving};
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 #[derive(Default)]
 struct Lines {

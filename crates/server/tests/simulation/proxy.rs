@@ -5,14 +5,14 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use support::simulated::{FOLDER, first, for_seeds, logging, quiet_panics};
 use testkit::Random;
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 /// Servers behind the proxy.
 const SERVERS: usize = 2;

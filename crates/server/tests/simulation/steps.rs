@@ -4,8 +4,6 @@
 
 use crate::support;
 
-use conn::sim::Sim;
-use conn::thread::{ServeLoop, WorkerCommand};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -16,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::simulated::{FOLDER, big, first, have_process_alone, logging, second};
 use wire_h2::hpack::Encoder;
 use wire_h2::{Client, ClientEvent, ClientLimits};
+use worker::sim::Sim;
+use worker::thread::{ServeLoop, WorkerCommand};
 
 /// Rounds after which a course has failed.
 const ROUNDS_MAX: usize = 300;

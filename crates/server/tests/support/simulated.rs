@@ -1,8 +1,6 @@
 //! Shared by tests in simulated time: plans, random numbers, and courses by seed.
 
 use base::clock;
-use conn::sim::Sim;
-use conn::thread::ServeLoop;
 use net::Address;
 use server::conf::{self, Invocation};
 use std::cell::RefCell;
@@ -10,6 +8,8 @@ use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use worker::sim::Sim;
+use worker::thread::ServeLoop;
 
 /// A folder with a file that is larger than a socket takes.
 pub static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -1,4 +1,4 @@
-//! http2 (nginx: `ngx_http_v2_module`): limits of the protocol, which is in `wire-h2` and `conn`.
+//! http2 (nginx: `ngx_http_v2_module`): limits of the protocol, which is in `wire-h2` and `worker`.
 
 use conf_schema::value::{Flag, Number, Size};
 use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives};

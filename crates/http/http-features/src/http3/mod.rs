@@ -1,4 +1,4 @@
-//! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `conn`.
+//! http3 (nginx: `ngx_http_v3_module`): limits of HTTP/3 and QUIC, which are in `wire-h3` and `worker`.
 
 use conf_schema::value::{Flag, Number, Size};
 use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};

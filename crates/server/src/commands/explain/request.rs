@@ -1,6 +1,6 @@
 //! `tidegate explain URL`: traces a request, each step with the file and line that decided it.
 //!
-//! The engine itself (`conn::rehearsal`) runs the request until it would be passed to a server. Inherited directives
+//! The engine itself (`worker::rehearsal`) runs the request until it would be passed to a server. Inherited directives
 //! come from the configuration's tree.
 
 use super::show::{self, InForce, Report, RequestTrace};
@@ -10,16 +10,16 @@ use crate::{options, report};
 use advisor::scope::{BlockScope, ScopeId, Scopes};
 use conf_schema::{At, Contexts, TextStore};
 use conf_syntax::{Directive, Disk, TextSource};
-use conn::rehearsal::{self, RehearsalClient};
+use http_control::{EXPLAIN_PATIENCE, Explainer};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
-use http_features::{EXPLAIN_PATIENCE, Explainer};
 use net::Address;
 use observe::LogFiles;
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use worker::rehearsal::{self, RehearsalClient};
 
 pub fn is_request(text: &str) -> bool {
     let begins = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
@@ -224,7 +224,7 @@ fn listener(plan: &HttpPlan, asked: &RequestArguments) -> Result<usize, String> 
 
 /// Returns the explainer for the dashboard of the active configuration.
 pub fn active_explainer(invocation: &Invocation, config: &Config) -> Option<Explainer> {
-    let plan = config.http.as_ref().filter(|plan| http_features::has_dashboard(plan))?;
+    let plan = config.http.as_ref().filter(|plan| http_control::has_dashboard(plan))?;
     // The explainer of a replaced configuration must not keep its plan.
     let plan = Arc::downgrade(plan);
     let (invocation, texts) = (invocation.clone(), config.texts.clone());

@@ -15,7 +15,7 @@ use crate::conf::{self, Invocation};
 use crate::process::control::{self, ControlThread, Orders};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::single::Single;
-use crate::process::{reload, worker};
+use crate::process::{reload, worker_process};
 use crate::{report, voice};
 use conf_schema::TextStore;
 use conf_syntax::Disk;
@@ -147,7 +147,7 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     reload::commit_logs(logs);
     let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)
         .map_err(|_| format!("{addresses} cannot be opened"))?;
-    worker::set_limits(&config.core);
+    worker_process::set_limits(&config.core);
     tell!("Serving {} at", directory.display());
     tell();
     tell!("Press Ctrl-C to stop.");
