@@ -76,7 +76,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "CHANGELOG.md",
         ],
     ),
-    ("Develop", &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/lexicon.md"]),
+    ("Develop", &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/adding.md", "docs/lexicon.md"]),
     ("Decisions", &["docs/decisions/"]),
 ];
 
