@@ -221,7 +221,7 @@ fn module_name(path: &str) -> String {
     let path = Path::new(path);
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     match stem.as_str() {
-        "lib" | "main" => crate::crates::of(path).map(|(name, _)| name.replace('-', "_")).unwrap_or_default(),
+        "lib" | "main" => crate::crates::crate_of(path).map(|(name, _)| name.replace('-', "_")).unwrap_or_default(),
         "mod" => {
             path.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
         }
