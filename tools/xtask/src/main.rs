@@ -23,6 +23,7 @@ mod reproducible;
 mod sbom;
 mod server_program;
 mod tidy;
+mod waf;
 mod wording;
 
 use std::process::ExitCode;
@@ -144,6 +145,12 @@ const COMMANDS: &[XtaskCommand] = &[
         summary: "check the invariants of ARCHITECTURE.md and the wording of comments",
         help: tidy::HELP,
         run: tidy::run_tidy,
+    },
+    Command {
+        name: "waf",
+        summary: "run the regression tests of the OWASP Core Rule Set through the engine",
+        help: waf::HELP,
+        run: waf::run,
     },
 ];
 

@@ -51,11 +51,13 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("reloads", |data| {
         server::fuzzing::run_reloads(data);
     }),
+    ("seclang", |data| waf::fuzzing::seclang(data)),
     ("tls_certificate", |data| tls::fuzzing::certificate(data)),
     ("tls_ciphers", |data| tls::fuzzing::cipher_string(data)),
     ("tls_hello", |data| tls::fuzzing::client_hello(data)),
     ("tls_pem", |data| tls::fuzzing::pem_text(data)),
     ("trace_context", |data| otlp::fuzzing::trace_context(data)),
+    ("waf_request", |data| waf::fuzzing::waf_request(data)),
     ("xml", |data| xslt::fuzzing::xml(data)),
     ("xslt", |data| xslt::fuzzing::xslt(data)),
 ];

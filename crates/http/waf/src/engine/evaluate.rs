@@ -1,0 +1,311 @@
+//! The evaluation of phases, rules and links.
+
+use super::facts::MatchedValue;
+use super::resolve::Found;
+use super::{ExhaustedAction, Transaction, Verdict};
+use crate::message::RuleMatch;
+use crate::operator::{Evaluation, MatchFailure};
+use crate::rule::{AllowReach, Condition, EngineState, Link, Rule, Selector, Step, Target};
+use crate::transform::each_change;
+use crate::variable::Variable;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// Values of a rule's targets that are evaluated at most.
+const VALUES_MAX: usize = 100_000;
+/// Values of `MATCHED_VARS`.
+const MATCHED_MAX: usize = 1000;
+
+/// The last match of a link, for the message.
+pub(super) struct LinkMatch {
+    /// `ARGS:name`.
+    pub name: Arc<[u8]>,
+    pub value: Arc<[u8]>,
+    /// The operator's parameter, expanded.
+    pub parameter: Vec<u8>,
+    pub reference: String,
+}
+
+impl Transaction {
+    /// Evaluates the rules of a phase, from 1 to 5.
+    pub(super) fn run_phase(&mut self, phase: u8) -> Verdict {
+        if self.engine == EngineState::Off {
+            return Verdict::Pass;
+        }
+        let is_logging = phase == 5;
+        if self.verdict != Verdict::Pass && !is_logging {
+            return self.verdict.clone();
+        }
+        match self.allowed {
+            Some(AllowReach::Transaction) if !is_logging => return Verdict::Pass,
+            Some(AllowReach::Request) if phase <= 2 => return Verdict::Pass,
+            _ => self.allowed = None,
+        }
+        if is_logging {
+            let budget = self.services.budget;
+            self.spent.allow_logging(&budget);
+        }
+        if self.spent.exhausted.is_some() {
+            return self.verdict.clone();
+        }
+        self.spent.begin_phase(self.services.clock.now());
+        let rules = self.rules.clone();
+        let steps = rules.phases.get(usize::from(phase).saturating_sub(1)).map(Vec::as_slice).unwrap_or_default();
+        let decided = self.verdict.clone();
+        let mut skip = 0_u32;
+        let mut marker: Option<Arc<str>> = None;
+        for step in steps {
+            let rule = match step {
+                Step::Marker(name) => {
+                    if marker.as_ref() == Some(name) {
+                        marker = None;
+                    }
+                    continue;
+                }
+                Step::Rule(rule) => rule,
+            };
+            if marker.is_some() {
+                continue;
+            }
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            if self.is_removed(rule) {
+                continue;
+            }
+            if self.evaluate_rule(rule) {
+                skip = rule.skip;
+                marker = rule.skip_after.clone();
+            }
+            if let Some(what) = self.spent.exhausted {
+                self.exhaust(what, rule, phase);
+                break;
+            }
+            if self.engine == EngineState::Off || self.allowed.is_some() || self.verdict != decided {
+                break;
+            }
+        }
+        self.current = None;
+        self.spent.end_phase(self.services.clock.now());
+        self.verdict.clone()
+    }
+
+    fn is_removed(&self, rule: &Rule) -> bool {
+        let removals = &self.removals;
+        removals.ids.iter().any(|(first, last)| (*first..=*last).contains(&rule.id))
+            || removals.tags.iter().any(|tag| rule.has_tag(tag))
+            || removals.messages.iter().any(|message| rule.has_message(message))
+    }
+
+    /// Records that the budget ended, and decides.
+    fn exhaust(&mut self, what: &str, rule: &Rule, phase: u8) {
+        if self.engine == EngineState::On
+            && self.verdict == Verdict::Pass
+            && phase != 5
+            && let ExhaustedAction::Deny(status) = self.services.exhausted
+        {
+            self.verdict = Verdict::Deny { status, rule: 0 };
+        }
+        let denied = self.verdict != Verdict::Pass;
+        self.matches.push(RuleMatch::exhausted(what, rule, phase, denied, &self.message_context()));
+    }
+
+    /// Evaluates a rule with its chain; returns whether all links matched.
+    fn evaluate_rule(&mut self, rule: &Arc<Rule>) -> bool {
+        self.current = Some(rule.clone());
+        let mut last = None;
+        for link in &rule.links {
+            match self.evaluate_link(rule, link) {
+                Some(found) => last = found.or(last),
+                None => {
+                    self.facts.matched.clear();
+                    return false;
+                }
+            }
+        }
+        self.perform_rule(rule, last);
+        true
+    }
+
+    /// Evaluates one link. `None` if it does not match; a `SecAction` matches without a value.
+    fn evaluate_link(&mut self, rule: &Arc<Rule>, link: &Link) -> Option<Option<LinkMatch>> {
+        let Some(condition) = &link.condition else {
+            self.perform_changes(link);
+            return Some(None);
+        };
+        let mut values = std::mem::take(&mut self.values);
+        self.collect_link(rule, link, &mut values);
+        // MATCHED_VARS of the link before are already among the values.
+        self.facts.matched.clear();
+        let parameter = match condition.parameter.as_literal() {
+            Some(literal) => Cow::Borrowed(literal),
+            None => Cow::Owned(self.expand(&condition.parameter)),
+        };
+        let mut last = None;
+        for (index, found) in values.drain(..) {
+            let Some(target) = link.targets.get(index) else { continue };
+            if link.multi_match {
+                let rules = self.rules.clone();
+                let map = rules.settings.unicode_map.as_deref();
+                for (value, node) in each_change(&rules.chains, link.chain_node, &found.value, map) {
+                    last = self.test_value((link, condition, target), &found, value, node, &parameter).or(last);
+                }
+            } else {
+                let value = self.transformed(&found.value, found.id, link.chain_node);
+                last = self.test_value((link, condition, target), &found, value, link.chain_node, &parameter).or(last);
+            }
+        }
+        self.values = values;
+        last.map(Some)
+    }
+
+    /// Adds the values of a link's targets without the excluded ones, with the index of the target.
+    fn collect_link(&self, rule: &Rule, link: &Link, values: &mut Vec<(usize, Found)>) {
+        let mut buffer = Vec::new();
+        let removed = self.removals.targets.iter().filter(|(owner, _)| owner.owns(rule)).map(|(_, target)| target);
+        let dropped: Vec<&Target> = removed.collect();
+        for (index, target) in link.targets.iter().enumerate() {
+            let is_whole = |excluded: &Target| {
+                excluded.variable == target.variable
+                    && (matches!(excluded.selector, Selector::All) || excluded.text.eq_ignore_ascii_case(&target.text))
+            };
+            let exclusions = || link.exclusions.iter().chain(dropped.iter().copied());
+            if !target.counts && exclusions().any(is_whole) {
+                continue;
+            }
+            self.collect(target, &mut buffer);
+            for found in buffer.drain(..) {
+                let is_excluded = |excluded: &Target| excluded.covers(target.variable, found.element.as_deref());
+                if values.len() < VALUES_MAX && (target.counts || !exclusions().any(is_excluded)) {
+                    values.push((index, found));
+                }
+            }
+        }
+    }
+
+    /// Evaluates the operator for one value behind its transformations, and performs the actions of a match.
+    fn test_value(
+        &mut self,
+        (link, condition, target): (&Link, &Condition, &Target),
+        found: &Found,
+        value: Arc<[u8]>,
+        node: u32,
+        parameter: &[u8],
+    ) -> Option<LinkMatch> {
+        if self.spent.exhausted.is_some() {
+            return None;
+        }
+        let Transaction { spent, services, .. } = self;
+        spent.evaluate(value.len(), &services.budget, &*services.clock);
+        let steps = self.rules.settings.match_steps;
+        let places = self.services.places.as_deref();
+        let evaluation = condition.operator.evaluate(&value, parameter, link.captures, steps, places);
+        if let Some(failure) = evaluation.failure {
+            self.note_failure(failure);
+        }
+        if evaluation.matches == condition.negated {
+            return None;
+        }
+        self.keep_captures(link, &evaluation);
+        let name = shown_name(target, found.element.as_deref());
+        let mut reference = String::new();
+        evaluation.offsets.iter().for_each(|(start, length)| reference.push_str(&format!("o{start},{length}")));
+        if let Some((start, length)) = found.origin {
+            reference.push_str(&format!("v{start},{length}"));
+        }
+        reference.push_str(&self.rules.chains.shown(node));
+        if self.facts.matched.len() < MATCHED_MAX {
+            self.facts.matched.push(MatchedValue { name: name.clone(), value });
+        }
+        if let Some(place) = evaluation.place {
+            let entries = place.into_iter();
+            self.facts.geo =
+                entries.map(|(name, value)| (name.into_bytes().into(), Arc::from(value.into_bytes()))).collect();
+        }
+        self.perform_changes(link);
+        Some(LinkMatch { name, value: found.value.clone(), parameter: parameter.to_vec(), reference })
+    }
+
+    fn note_failure(&mut self, failure: MatchFailure) {
+        self.facts.set(Variable::MscPcreError, b"1", None);
+        if failure == MatchFailure::Limit {
+            self.facts.set(Variable::MscPcreLimitsExceeded, b"1", None);
+            self.facts.tx.set(b"MSC_PCRE_LIMITS_EXCEEDED", Arc::from(&b"1"[..]));
+        }
+    }
+
+    /// Sets `TX.0` and following; numbers up to 9 that the match does not set are removed.
+    fn keep_captures(&mut self, link: &Link, evaluation: &Evaluation) {
+        if !link.captures || evaluation.captures.is_empty() {
+            return;
+        }
+        for number in 0..=9_usize {
+            if !evaluation.captures.iter().any(|(group, _)| *group == number) {
+                self.facts.tx.remove(number.to_string().as_bytes());
+            }
+        }
+        for (group, text) in &evaluation.captures {
+            self.set_tx(group.to_string().as_bytes(), text.as_slice().into());
+        }
+    }
+
+    /// Sets a variable of `TX` within the budget of memory.
+    pub(super) fn set_tx(&mut self, name: &[u8], value: Arc<[u8]>) {
+        let budget = self.services.budget;
+        self.spent.keep(name.len() + value.len(), &budget);
+        self.facts.tx.set(name, value);
+    }
+
+    /// The value behind the transformations of a node, from the cache if it has been computed.
+    fn transformed(&mut self, value: &Arc<[u8]>, id: u32, node: u32) -> Arc<[u8]> {
+        if node == 0 {
+            return value.clone();
+        }
+        let slot = id as usize;
+        if id > 0
+            && let Some(known) = self.cache.get(slot)
+            && let Some((_, cached)) = known.iter().find(|(known, _)| *known == node)
+        {
+            return cached.clone();
+        }
+        let rules = self.rules.clone();
+        let Some(step) = rules.chains.node(node) else { return value.clone() };
+        let before = self.transformed(value, id, step.parent);
+        let budget = self.services.budget;
+        let after = match step.step.apply(&before, rules.settings.unicode_map.as_deref()) {
+            Some(changed) => {
+                self.spent.keep(changed.len(), &budget);
+                changed.into()
+            }
+            None => before,
+        };
+        if id > 0 {
+            if self.cache.len() <= slot {
+                self.cache.resize_with(slot + 1, Vec::new);
+            }
+            if let Some(known) = self.cache.get_mut(slot) {
+                known.push((node, after.clone()));
+            }
+        }
+        after
+    }
+}
+
+/// `ARGS:name`, `&ARGS`, `XML:/*`.
+fn shown_name(target: &Target, element: Option<&[u8]>) -> Arc<[u8]> {
+    let mut name = Vec::new();
+    if target.counts {
+        name.push(b'&');
+    }
+    match (&target.selector, element) {
+        (Selector::Path(_), _) => name.extend_from_slice(target.text.as_bytes()),
+        (_, Some(element)) => {
+            name.extend_from_slice(target.variable.name().as_bytes());
+            name.push(b':');
+            name.extend_from_slice(element);
+        }
+        (_, None) => name.extend_from_slice(target.variable.name().as_bytes()),
+    }
+    name.into()
+}

@@ -1,0 +1,237 @@
+//! Transactions: facts of a request in, verdicts out.
+
+mod budget;
+mod evaluate;
+mod facts;
+mod perform;
+mod request;
+mod resolve;
+mod response;
+
+pub use budget::Budget;
+
+use crate::clock::{Clock, SystemClock};
+use crate::message::RuleMatch;
+use crate::places::GeoDatabase;
+use crate::rule::{AllowReach, AuditState, BodyProcessor, EngineState, Rule, Target};
+use crate::set::{ExhaustedAction, RuleSet};
+use crate::store::{CollectionStore, Lasting, MemoryStore};
+use budget::Spent;
+use facts::Facts;
+use std::sync::Arc;
+
+/// The parts that transactions share besides the rules.
+pub struct Services {
+    pub clock: Arc<dyn Clock>,
+    pub store: Arc<dyn CollectionStore>,
+    pub places: Option<Arc<dyn GeoDatabase>>,
+    pub budget: Budget,
+    pub exhausted: ExhaustedAction,
+    /// Seconds that local time is ahead of UTC, for `TIME_*` and the audit log.
+    pub utc_offset: i32,
+    /// The program in the audit log's JSON (`connector`).
+    pub connector: String,
+}
+
+impl Default for Services {
+    /// The system's clock, a store in memory, the default budget, UTC.
+    fn default() -> Services {
+        Services {
+            clock: Arc::new(SystemClock),
+            store: Arc::new(MemoryStore::default()),
+            places: None,
+            budget: Budget::default(),
+            exhausted: ExhaustedAction::Pass,
+            utc_offset: 0,
+            connector: format!("waf v{}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Services {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Services").field("budget", &self.budget).finish_non_exhaustive()
+    }
+}
+
+/// The connection of a transaction. Addresses are text, as variables show them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connection {
+    pub client_address: String,
+    pub client_port: u16,
+    pub server_address: String,
+    pub server_port: u16,
+    /// The id of the transaction in all logs; unique.
+    pub unique_id: String,
+    /// `[hostname]` of messages; the server's address if it is empty.
+    pub hostname: String,
+}
+
+/// An answer of the engine to the caller.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Verdict {
+    #[default]
+    Pass,
+    /// Answer with this status. `rule` is the id of the rule, 0 for an exhausted budget or a limit.
+    Deny {
+        status: u16,
+        rule: u64,
+    },
+    /// Close the connection without an answer.
+    Drop {
+        rule: u64,
+    },
+    Redirect {
+        status: u16,
+        location: Vec<u8>,
+        rule: u64,
+    },
+}
+
+/// Rules and targets that `ctl` took out of the transaction.
+#[derive(Debug, Default)]
+struct Removals {
+    ids: Vec<(u64, u64)>,
+    tags: Vec<Box<str>>,
+    messages: Vec<Box<str>>,
+    targets: Vec<(TargetOwner, Target)>,
+}
+
+#[derive(Debug)]
+enum TargetOwner {
+    Ids(u64, u64),
+    Tag(Box<str>),
+    Message(Box<str>),
+}
+
+impl TargetOwner {
+    fn owns(&self, rule: &Rule) -> bool {
+        match self {
+            TargetOwner::Ids(first, last) => (*first..=*last).contains(&rule.id),
+            TargetOwner::Tag(tag) => rule.has_tag(tag),
+            TargetOwner::Message(message) => rule.has_message(message),
+        }
+    }
+}
+
+/// A request with its response, from the first byte to the log.
+///
+/// Call [`Transaction::uri`], [`Transaction::request_header`] for each header, [`Transaction::request_headers`],
+/// [`Transaction::request_body`], [`Transaction::response_header`] for each header, [`Transaction::response_headers`],
+/// [`Transaction::response_body`] and [`Transaction::log`], in this order. If a verdict is not [`Verdict::Pass`], go on
+/// with [`Transaction::log`]; later phases return the same verdict.
+pub struct Transaction {
+    rules: Arc<RuleSet>,
+    services: Arc<Services>,
+    connection: Connection,
+    facts: Facts,
+    engine: EngineState,
+    audit: AuditState,
+    audit_parts: String,
+    request_body_access: bool,
+    response_body_access: bool,
+    processor: Option<BodyProcessor>,
+    /// `ctl:forceRequestBodyVariable`
+    force_body_variable: bool,
+    removals: Removals,
+    allowed: Option<AllowReach>,
+    verdict: Verdict,
+    matches: Vec<RuleMatch>,
+    /// The keys of lasting collections, as `initcol` set them.
+    keys: Vec<(Lasting, Arc<[u8]>)>,
+    environment: Vec<(Box<str>, Vec<u8>)>,
+    spent: Spent,
+    started: u64,
+    highest_severity: u8,
+    /// Transformed values by (value, node): index `id`.
+    cache: Vec<Vec<(u32, Arc<[u8]>)>>,
+    /// The rule under evaluation, for `RULE`.
+    current: Option<Arc<Rule>>,
+    status: u16,
+    /// Values of the link under evaluation; kept to reuse its memory.
+    values: Vec<(usize, resolve::Found)>,
+    request_body: Arc<[u8]>,
+    response_body: Arc<[u8]>,
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Transaction");
+        shown.field("id", &self.connection.unique_id).field("verdict", &self.verdict).finish_non_exhaustive()
+    }
+}
+
+impl Transaction {
+    /// Begins a transaction. Nothing is evaluated yet.
+    pub fn new(rules: &Arc<RuleSet>, services: &Arc<Services>, connection: Connection) -> Transaction {
+        let settings = &rules.settings;
+        let started = services.clock.now();
+        let empty: Arc<[u8]> = Arc::from(&[][..]);
+        let mut transaction = Transaction {
+            rules: rules.clone(),
+            services: services.clone(),
+            facts: Facts::default(),
+            engine: settings.engine,
+            audit: settings.audit,
+            audit_parts: settings.audit_parts.clone(),
+            request_body_access: settings.request_body_access,
+            response_body_access: settings.response_body_access,
+            processor: None,
+            force_body_variable: false,
+            removals: Removals::default(),
+            allowed: None,
+            verdict: Verdict::Pass,
+            matches: Vec::new(),
+            keys: Vec::new(),
+            environment: Vec::new(),
+            spent: Spent::new(started),
+            started,
+            highest_severity: u8::MAX,
+            cache: Vec::new(),
+            current: None,
+            status: 200,
+            values: Vec::new(),
+            request_body: empty.clone(),
+            response_body: empty,
+            connection,
+        };
+        transaction.set_connection();
+        transaction
+    }
+
+    /// Matches so far, in order, for the logs.
+    pub fn matches(&self) -> &[RuleMatch] {
+        &self.matches
+    }
+    /// The decision so far.
+    pub fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+    /// Variables that rules set by `setenv`.
+    pub fn environment(&self) -> &[(Box<str>, Vec<u8>)] {
+        &self.environment
+    }
+    /// Returns whether rules are evaluated at all.
+    pub fn is_off(&self) -> bool {
+        self.engine == EngineState::Off
+    }
+    /// Returns whether the caller has to hand in the request's body: the setting, or `ctl:requestBodyAccess`.
+    pub fn wants_request_body(&self) -> bool {
+        !self.is_off() && self.request_body_access
+    }
+    /// Returns whether the caller has to hand in the response's body. Meaningful behind [`Transaction::response_headers`].
+    pub fn wants_response_body(&self) -> bool {
+        !self.is_off() && self.response_body_access && self.inspects_response()
+    }
+    /// The rules of the transaction.
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+    /// Steps spent so far; see [`Budget`].
+    pub fn steps(&self) -> u64 {
+        self.spent.steps
+    }
+}
+
+#[cfg(test)]
+mod tests;

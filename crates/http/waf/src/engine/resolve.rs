@@ -1,0 +1,297 @@
+//! The values that a target or a macro means.
+
+use super::Transaction;
+use super::facts::{ArgumentSource, Field, Origin};
+use crate::moment::Moment;
+use crate::rule::{Selector, Target};
+use crate::template::{Part, Template};
+use crate::variable::Variable;
+use base64::Engine as _;
+use std::sync::Arc;
+
+/// A value of a target.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// The name of the element, for collections.
+    pub element: Option<Arc<[u8]>>,
+    pub value: Arc<[u8]>,
+    /// The number in the cache of transformations; 0 for values that change.
+    pub id: u32,
+    pub origin: Origin,
+}
+
+/// A selector with its macros expanded.
+enum Wanted<'s> {
+    All,
+    Name(&'s [u8]),
+    Expanded(Vec<u8>),
+    Pattern(&'s crate::operator::Pattern),
+}
+
+impl Wanted<'_> {
+    fn takes(&self, name: &[u8]) -> bool {
+        match self {
+            Wanted::All => true,
+            Wanted::Name(wanted) => wanted.eq_ignore_ascii_case(name),
+            Wanted::Expanded(wanted) => wanted.eq_ignore_ascii_case(name),
+            Wanted::Pattern(pattern) => pattern.is_match(name) == Ok(true),
+        }
+    }
+}
+
+/// Adds fields of a collection: values, or names.
+fn add_fields<'f>(fields: impl Iterator<Item = &'f Field>, wanted: &Wanted, names: bool, out: &mut Vec<Found>) {
+    for field in fields.filter(|field| wanted.takes(&field.name)) {
+        out.push(match names {
+            false => Found {
+                element: Some(field.name.clone()),
+                value: field.value.clone(),
+                id: field.id,
+                origin: field.origin,
+            },
+            true => Found {
+                element: Some(field.name.clone()),
+                value: field.name.clone(),
+                id: field.id + 1,
+                origin: field.name_origin,
+            },
+        });
+    }
+}
+
+fn plain(element: Option<&[u8]>, value: &[u8]) -> Found {
+    Found { element: element.map(Arc::from), value: value.into(), id: 0, origin: None }
+}
+
+impl Transaction {
+    /// Adds the values of a target to `out`; a counting target gives their number.
+    pub(super) fn collect(&self, target: &Target, out: &mut Vec<Found>) {
+        if target.counts {
+            let mut counted = Vec::new();
+            self.collect_values(target, &mut counted);
+            let element = match &target.selector {
+                Selector::Name(name) => Some(name.clone()),
+                _ => None,
+            };
+            let value = counted.len().to_string().into_bytes().into();
+            out.push(Found { element, value, id: 0, origin: None });
+        } else {
+            self.collect_values(target, out);
+        }
+    }
+
+    fn collect_values(&self, target: &Target, out: &mut Vec<Found>) {
+        let wanted = match &target.selector {
+            Selector::All => Wanted::All,
+            Selector::Name(name) => Wanted::Name(name),
+            Selector::Macro(template) => Wanted::Expanded(self.expand(template)),
+            Selector::Pattern(pattern) => Wanted::Pattern(pattern),
+            Selector::Path(path) => {
+                let index = self.rules.xml_paths.iter().position(|known| Arc::ptr_eq(known, path));
+                let values = index.and_then(|index| self.facts.xml.get(index));
+                for (value, id) in values.into_iter().flatten() {
+                    out.push(Found { element: None, value: value.clone(), id: *id, origin: None });
+                }
+                return;
+            }
+        };
+        self.collect_wanted(target.variable, &wanted, out);
+    }
+
+    fn arguments(&self, keep: impl Fn(ArgumentSource) -> bool) -> impl Iterator<Item = &Field> {
+        self.facts.arguments.iter().filter(move |(source, _)| keep(*source)).map(|(_, field)| field)
+    }
+
+    fn collect_wanted(&self, variable: Variable, wanted: &Wanted, out: &mut Vec<Found>) {
+        use Variable as V;
+        let facts = &self.facts;
+        let from = |source: ArgumentSource| move |found: ArgumentSource| found == source;
+        match variable {
+            V::Args => add_fields(self.arguments(|_| true), wanted, false, out),
+            V::ArgsNames => add_fields(self.arguments(|_| true), wanted, true, out),
+            V::ArgsGet => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, false, out),
+            V::ArgsGetNames => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, true, out),
+            V::ArgsPost => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, false, out),
+            V::ArgsPostNames => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, true, out),
+            V::RequestHeaders => add_fields(facts.request_headers.iter(), wanted, false, out),
+            V::RequestHeadersNames => add_fields(facts.request_headers.iter(), wanted, true, out),
+            V::RequestCookies => add_fields(facts.cookies.iter(), wanted, false, out),
+            V::RequestCookiesNames => add_fields(facts.cookies.iter(), wanted, true, out),
+            V::ResponseHeaders => add_fields(facts.response_headers.iter(), wanted, false, out),
+            V::ResponseHeadersNames => add_fields(facts.response_headers.iter(), wanted, true, out),
+            V::MultipartPartHeaders => add_fields(facts.part_headers.iter(), wanted, false, out),
+            V::MultipartName => add_fields(facts.multipart_names.iter(), wanted, false, out),
+            V::MultipartFilename => add_fields(facts.multipart_filenames.iter(), wanted, false, out),
+            V::Tx => match wanted {
+                Wanted::Name(name) => {
+                    if let Some((name, value)) = facts.tx.get(name) {
+                        out.push(Found { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
+                    }
+                }
+                _ => {
+                    for (name, value) in facts.tx.iter().filter(|(name, _)| wanted.takes(name)) {
+                        out.push(Found { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
+                    }
+                }
+            },
+            V::MatchedVars | V::MatchedVarsNames => {
+                for matched in facts.matched.iter().filter(|matched| wanted.takes(&matched.name)) {
+                    let value = if variable == V::MatchedVars { &matched.value } else { &matched.name };
+                    let element = Some(matched.name.clone());
+                    out.push(Found { element, value: value.clone(), id: 0, origin: None });
+                }
+            }
+            V::Files | V::FilesNames | V::FilesSizes | V::FilesTmpContent => {
+                for file in facts.files.iter().filter(|file| wanted.takes(&file.field)) {
+                    let size = || file.size.to_string().into_bytes().into();
+                    let (value, id) = match variable {
+                        V::FilesNames => (file.field.clone(), file.id),
+                        V::Files => (file.name.clone(), file.id + 1),
+                        V::FilesSizes => (size(), file.id + 2),
+                        _ => (file.content.clone(), file.id + 3),
+                    };
+                    out.push(Found { element: Some(file.field.clone()), value, id, origin: None });
+                }
+            }
+            // The engine writes no files.
+            V::FilesTmpNames => {}
+            V::Geo => {
+                let geo = facts.geo.iter().filter(|(name, _)| wanted.takes(name));
+                out.extend(geo.map(|(name, value)| plain(Some(name), value)));
+            }
+            V::Env => {
+                let set = self.environment.iter().filter(|(name, _)| wanted.takes(name.as_bytes()));
+                out.extend(set.map(|(name, value)| plain(Some(name.as_bytes()), value)));
+            }
+            V::Rule => {
+                for name in ["id", "severity", "msg", "logdata", "rev", "ver", "phase"] {
+                    if wanted.takes(name.as_bytes())
+                        && let Some(value) = self.rule_fact(name)
+                    {
+                        out.push(plain(Some(name.as_bytes()), &value));
+                    }
+                }
+            }
+            V::Global | V::Ip | V::Resource | V::Session | V::User => self.collect_lasting(variable, wanted, out),
+            _ => {
+                if let Some(single) = facts.single(variable) {
+                    let (value, id) = (single.value.clone(), single.id);
+                    out.push(Found { element: None, value, id, origin: single.origin });
+                } else if let Some(value) = self.computed(variable) {
+                    out.push(plain(None, &value));
+                }
+            }
+        }
+    }
+
+    fn collect_lasting(&self, variable: Variable, wanted: &Wanted, out: &mut Vec<Found>) {
+        let Some(lasting) = variable.lasting() else { return };
+        let Some(key) = self.collection_key(lasting) else { return };
+        let now = self.services.clock.now() / 1000;
+        match wanted {
+            Wanted::Name(name) => {
+                if let Some(value) = self.services.store.get(lasting, &key, name, now) {
+                    out.push(plain(Some(name), &value));
+                }
+            }
+            _ => {
+                let all = self.services.store.list(lasting, &key, now);
+                out.extend(
+                    all.iter().filter(|(name, _)| wanted.takes(name)).map(|(name, value)| plain(Some(name), value)),
+                );
+            }
+        }
+    }
+
+    /// The key of a lasting collection, if a rule selected one.
+    pub(super) fn collection_key(&self, lasting: crate::store::Lasting) -> Option<Arc<[u8]>> {
+        self.keys.iter().find(|(known, _)| *known == lasting).map(|(_, key)| key.clone())
+    }
+
+    fn rule_fact(&self, name: &str) -> Option<Vec<u8>> {
+        let rule = self.current.as_ref()?;
+        let labels = &rule.links.first()?.labels;
+        match name {
+            "id" => Some(rule.id.to_string().into_bytes()),
+            "phase" => Some(rule.phase.to_string().into_bytes()),
+            "severity" => labels.severity.map(|severity| severity.to_string().into_bytes()),
+            // The texts of a rule as written: an expansion could refer to itself.
+            "msg" => rule.message_text.as_ref().map(|text| text.as_bytes().to_vec()),
+            "logdata" => labels.data.as_ref().map(Template::shown),
+            "rev" => Some(labels.revision.as_bytes().to_vec()),
+            "ver" => Some(labels.version.as_bytes().to_vec()),
+            _ => None,
+        }
+    }
+
+    /// The value of a variable that is computed when a rule asks for it.
+    fn computed(&self, variable: Variable) -> Option<Vec<u8>> {
+        use Variable as V;
+        let moment = || Moment::new(self.services.clock.now(), self.services.utc_offset);
+        let text = match variable {
+            V::ArgsCombinedSize => self.facts.arguments_bytes.to_string(),
+            V::FilesCombinedSize => self.facts.files_bytes.to_string(),
+            V::Duration => (self.services.clock.now().saturating_sub(self.started) / 1000).to_string(),
+            V::HighestSeverity => self.highest_severity.to_string(),
+            V::MatchedVar => return self.facts.matched.last().map(|matched| matched.value.to_vec()),
+            V::MatchedVarName => return self.facts.matched.last().map(|matched| matched.name.to_vec()),
+            V::ModsecBuild => "030000000".into(),
+            V::RemoteUser => return self.remote_user(),
+            V::SessionId => return self.collection_key(crate::store::Lasting::Session).map(|key| key.to_vec()),
+            V::UserId => return self.collection_key(crate::store::Lasting::User).map(|key| key.to_vec()),
+            V::WebAppId => self.rules.settings.web_app_id.clone(),
+            V::Time => {
+                let moment = moment();
+                format!("{:02}:{:02}:{:02}", moment.hour, moment.minute, moment.second)
+            }
+            V::TimeDay => format!("{:02}", moment().day),
+            V::TimeEpoch => (self.services.clock.now() / 1_000_000).to_string(),
+            V::TimeHour => format!("{:02}", moment().hour),
+            V::TimeMin => format!("{:02}", moment().minute),
+            V::TimeMon => format!("{:02}", moment().month),
+            V::TimeSec => format!("{:02}", moment().second),
+            V::TimeWday => moment().weekday.to_string(),
+            V::TimeYear => moment().year.to_string(),
+            _ => return None,
+        };
+        Some(text.into_bytes())
+    }
+
+    /// The user of `Authorization: Basic`.
+    fn remote_user(&self) -> Option<Vec<u8>> {
+        let header = self.facts.request_header("authorization")?;
+        let encoded = header.strip_prefix(b"Basic ")?;
+        let decoded = base64::engine::general_purpose::STANDARD.decode(encoded.trim_ascii()).ok()?;
+        let end = memchr::memchr(b':', &decoded)?;
+        decoded.get(..end).map(<[u8]>::to_vec)
+    }
+
+    /// Expands the macros of a text; an unset variable is empty.
+    pub(super) fn expand(&self, template: &Template) -> Vec<u8> {
+        let mut text = Vec::new();
+        for part in &template.parts {
+            match part {
+                Part::Literal(literal) => text.extend_from_slice(literal),
+                Part::Variable(variable, element) => {
+                    let wanted = match element {
+                        Some(name) => Wanted::Name(name),
+                        None => Wanted::All,
+                    };
+                    let mut found = Vec::new();
+                    self.collect_wanted(*variable, &wanted, &mut found);
+                    if let Some(first) = found.first() {
+                        text.extend_from_slice(&first.value);
+                    }
+                }
+            }
+            if text.len() > EXPANDED_BYTES_MAX {
+                text.truncate(EXPANDED_BYTES_MAX);
+                break;
+            }
+        }
+        text
+    }
+}
+
+/// Bytes of a text with its macros expanded.
+const EXPANDED_BYTES_MAX: usize = 1 << 20;

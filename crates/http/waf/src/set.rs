@@ -1,0 +1,165 @@
+//! A compiled set of rules with its settings.
+
+use crate::body::xml::XmlPath;
+use crate::operator::Pattern;
+use crate::rule::{AuditState, DefaultAction, EngineState, Step};
+use crate::transform::{ChainTree, UnicodeMap};
+use std::sync::Arc;
+
+/// The treatment of a body that is longer than its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitAction {
+    /// The caller answers 413 (request) or 500 (response).
+    Reject,
+    /// The engine inspects the first bytes.
+    ProcessPartial,
+}
+
+/// The answer to a transaction whose budget ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExhaustedAction {
+    /// Remaining rules are left out: the request passes, and the log says so.
+    Pass,
+    /// The request is denied with this status, if the engine is on.
+    Deny(u16),
+}
+
+/// Format of the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditFormat {
+    Native,
+    Json,
+}
+
+/// `SecAuditLogType`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditType {
+    Serial,
+    Parallel,
+    Https,
+}
+
+/// Settings of directives. Sizes are in bytes. The engine obeys those about rules and bodies; the caller those about
+/// files.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub engine: EngineState,
+    pub request_body_access: bool,
+    pub request_body_limit: u64,
+    pub request_body_no_files_limit: u64,
+    pub request_body_limit_action: LimitAction,
+    pub json_depth_limit: usize,
+    pub response_body_access: bool,
+    pub response_body_limit: u64,
+    pub response_body_limit_action: LimitAction,
+    /// Content types of responses whose body is inspected, in lower case.
+    pub response_mime_types: Vec<String>,
+    pub argument_separator: u8,
+    pub arguments_limit: usize,
+    /// Seconds; for the caller's [`crate::CollectionStore`].
+    pub collection_timeout: u64,
+    pub match_steps: u32,
+    pub audit: AuditState,
+    pub audit_parts: String,
+    pub audit_format: AuditFormat,
+    pub audit_type: AuditType,
+    pub audit_log: Option<String>,
+    pub audit_log_second: Option<String>,
+    pub audit_directory: Option<String>,
+    /// Octal permissions.
+    pub audit_file_mode: u32,
+    pub audit_directory_mode: u32,
+    pub(crate) audit_statuses: Option<Arc<Pattern>>,
+    pub component_signatures: Vec<String>,
+    pub server_signature: Option<String>,
+    pub web_app_id: String,
+    /// `SecGeoLookupDb`; the caller opens it and hands in a [`crate::GeoDatabase`].
+    pub geo_database: Option<String>,
+    pub(crate) unicode_map: Option<Arc<UnicodeMap>>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            engine: EngineState::Off,
+            request_body_access: false,
+            request_body_limit: 128 << 20,
+            request_body_no_files_limit: 1 << 20,
+            request_body_limit_action: LimitAction::Reject,
+            json_depth_limit: crate::body::json::JSON_DEPTH_MAX,
+            response_body_access: false,
+            response_body_limit: 512 << 10,
+            response_body_limit_action: LimitAction::Reject,
+            response_mime_types: vec!["text/plain".into(), "text/html".into()],
+            argument_separator: b'&',
+            arguments_limit: 1000,
+            collection_timeout: crate::store::COLLECTION_TIMEOUT,
+            match_steps: crate::operator::MATCH_STEPS_MAX,
+            audit: AuditState::Off,
+            audit_parts: "ABCFHZ".into(),
+            audit_format: AuditFormat::Native,
+            audit_type: AuditType::Serial,
+            audit_log: None,
+            audit_log_second: None,
+            audit_directory: None,
+            audit_file_mode: 0o640,
+            audit_directory_mode: 0o750,
+            audit_statuses: None,
+            component_signatures: Vec::new(),
+            server_signature: None,
+            web_app_id: "default".into(),
+            geo_database: None,
+            unicode_map: None,
+        }
+    }
+}
+
+/// Rules that are compiled once and shared by transactions of all threads.
+#[derive(Debug)]
+pub struct RuleSet {
+    pub settings: Settings,
+    /// Steps of phases 1 to 5, at index `phase - 1`.
+    pub(crate) phases: [Vec<Step>; 5],
+    pub(crate) defaults: [DefaultAction; 5],
+    /// The nodes of the transformations of `SecDefaultAction`, where a rule does not say `t:none`, are already in the
+    /// rules' nodes.
+    pub(crate) chains: ChainTree,
+    pub(crate) xml_paths: Vec<Arc<XmlPath>>,
+    pub(crate) uses_full_request: bool,
+}
+
+/// A rule's facts for reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleSummary<'s> {
+    pub id: u64,
+    pub phase: u8,
+    pub file: &'s str,
+    pub line: u32,
+    pub tags: Vec<&'s str>,
+    /// The message as written, with its macros.
+    pub message: Option<&'s str>,
+}
+
+impl RuleSet {
+    /// All rules by phase, in the order of their evaluation.
+    pub fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>> {
+        let steps = self.phases.iter().flatten();
+        steps.filter_map(|step| match step {
+            Step::Rule(rule) => Some(RuleSummary {
+                id: rule.id,
+                phase: rule.phase,
+                file: &rule.file,
+                line: rule.links.first().map_or(0, |link| link.line),
+                tags: rule.tag_texts.iter().map(|tag| &**tag).collect(),
+                message: rule.message_text.as_deref(),
+            }),
+            Step::Marker(_) => None,
+        })
+    }
+
+    /// Returns whether bodies of responses with this content type are inspected.
+    pub fn inspects_response(&self, content_type: &str) -> bool {
+        let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        self.settings.response_body_access && self.settings.response_mime_types.contains(&kind)
+    }
+}
