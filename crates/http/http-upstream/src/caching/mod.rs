@@ -11,6 +11,7 @@ mod rfc;
 mod serve;
 pub mod session;
 mod shared_purges;
+pub mod tagging;
 
 use crate::zones;
 use cache::freshness::{Ignored, Valid};
@@ -44,6 +45,8 @@ pub struct Caching {
     bypass: Vec<Template>,
     no_cache: Vec<Template>,
     purge: Vec<Template>,
+    tags: Vec<Template>,
+    purge_tags: Vec<Template>,
     lock: bool,
     lock_timeout_ms: u64,
     lock_age_ms: u64,
@@ -107,6 +110,8 @@ impl Caching {
             bypass: settings.bypass.clone(),
             no_cache: settings.no_cache.clone(),
             purge,
+            tags: settings.tags.clone(),
+            purge_tags: settings.purge_tags.clone(),
             lock: settings.lock,
             lock_timeout_ms: settings.lock_timeout_ms,
             lock_age_ms: settings.lock_age_ms,
@@ -240,6 +245,7 @@ fn from_memory(
     }
     if *stored.key != *key
         || rfc::usable(caching, r, &stored.meta, now) != Use::Fresh
+        || path.zone.purges.hit_by_tag(&stored)
         || !path.zone.recheck(&stored, now)
     {
         return None;

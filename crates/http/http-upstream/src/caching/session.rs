@@ -2,6 +2,7 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry};
+use super::tagging;
 use super::{CacheRequest, CacheState, Caching, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::slicing::Slice;
 use base::clock;
@@ -79,7 +80,8 @@ pub async fn begin(caching: &Arc<Caching>, r: &mut Request, give: Respond<'_>, d
     };
     let key = caching.key.as_ref().map_or(default_key, |key| key.eval(r));
     if purge {
-        return CacheStart::Answer(self::purge(r, &path, &key));
+        let flow = tagging::purge_named_tags(&caching.purge_tags, r, &path);
+        return CacheStart::Answer(flow.unwrap_or_else(|| self::purge(r, &path, &key)));
     }
     if key.len() > cache::entry::KEY_MAX {
         r.log(Level::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
@@ -485,6 +487,10 @@ impl Session {
             meta.valid_sec = verdict.valid_sec;
             (meta.updating_sec, meta.error_sec) = (verdict.updating_sec, verdict.error_sec);
             (meta.date, meta.age, meta.must_revalidate) = (now, verdict.age, verdict.must_revalidate);
+            if merged.is_some() {
+                let tags = tagging::read_tags(&self.caching.tags, r);
+                meta.tags = if tags.is_empty() { meta.tags } else { tags };
+            }
             match merged {
                 None => self.renewed(r, &expired, &meta),
                 Some(fields) => {
@@ -670,6 +676,7 @@ impl Session {
             let root = ticket.zone().root().display();
             r.log(Level::Crit, format_args!("the list of variants in \"{root}\" could not be written {}", os(&e)));
         }
+        let caching = self.caching.clone();
         Some(Meta {
             status: head.status,
             must_revalidate: verdict.must_revalidate,
@@ -684,6 +691,7 @@ impl Session {
             etag: if validators { verdict.etag } else { Vec::new() },
             variant: if verdict.vary.is_empty() { Hash::default() } else { variant },
             vary: verdict.vary,
+            tags: tagging::read_tags(&caching.tags, r),
         })
     }
 }
@@ -734,6 +742,7 @@ fn again(stored: &Stored, meta: Meta, head: bytes::Bytes) -> Stored {
         inode: stored.inode,
         disk_size: stored.disk_size,
         looked: clock::unix_seconds().into(),
+        compared_tags: 0.into(),
         digest: std::sync::OnceLock::new(),
     }
 }

@@ -110,6 +110,7 @@ fn ask(shared: &Shared, fields: &BTreeMap<String, String>) -> Result<Ask, Refusa
         verb,
         fields: None,
         key: None,
+        tag: None,
         dry_run: false,
         if_match: Some(servers::etag(generation)),
         foreign: false,
