@@ -146,7 +146,7 @@ const COMMANDS: &[XtaskCommand] = &[
         help: tidy::HELP,
         run: tidy::run_tidy,
     },
-    Command {
+    XtaskCommand {
         name: "waf",
         summary: "run the regression tests of the OWASP Core Rule Set through the engine",
         help: waf::HELP,

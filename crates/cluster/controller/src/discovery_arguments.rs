@@ -120,6 +120,10 @@ pub struct SourceArguments {
     /// Key of this client's certificate (PEM).
     #[arg(long, value_name = "FILE", requires = "client_certificate")]
     pub client_key: Option<PathBuf>,
+
+    /// Name in the certificate of the engine or Consul. Without it: the host of the address.
+    #[arg(long, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
 }
 
 impl DiscoveryArguments {
@@ -188,6 +192,7 @@ impl SourceArguments {
             (self.consul_datacenter.is_some() && !is_consul, "--consul-datacenter"),
             (self.ca_file.is_some() && !is_consul && !is_engine, "--ca-file"),
             (self.client_certificate.is_some() && !is_consul && !is_engine, "--client-certificate"),
+            (self.tls_server_name.is_some() && !is_consul && !is_engine, "--tls-server-name"),
         ];
         arguments.iter().find(|one| one.0).map(|one| one.1)
     }

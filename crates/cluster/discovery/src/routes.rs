@@ -3,6 +3,8 @@
 use cluster_model::{Endpoint, HostName, ObjectOrigin, PathMatch};
 use conf_syntax::writer::WriteNode;
 
+use crate::labels::Router;
+
 /// Protocol towards an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndpointProtocol {
@@ -112,4 +114,28 @@ pub struct HostRoute {
     pub endpoint: Option<Endpoint>,
     pub settings: RouteSettings,
     pub host_settings: HostSettings,
+}
+
+impl Route {
+    /// Returns the routes of a router, one for each of its hosts. All have the endpoint.
+    pub(crate) fn all_of(origin: &Origin, router: Router, endpoint: Option<&Endpoint>) -> Vec<Route> {
+        let Router { hosts, path, settings, host_settings, .. } = router;
+        let route = |host| Route {
+            origin: origin.clone(),
+            host,
+            path: path.clone(),
+            endpoint: endpoint.cloned(),
+            settings: settings.clone(),
+            host_settings: host_settings.clone(),
+        };
+        hosts.into_iter().map(route).collect()
+    }
+}
+
+/// Returns the origin of a router: a part of its container or service, unless the router has no name.
+pub(crate) fn router_origin(owner: &Origin, router: &str) -> Origin {
+    match router {
+        "" => owner.clone(),
+        name => owner.part(format!("router {name}")),
+    }
 }

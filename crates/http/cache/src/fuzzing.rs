@@ -2,6 +2,7 @@
 
 use crate::Meta;
 use crate::entry::Layout;
+use crate::tags::EntryTags;
 
 /// Panics unless an accepted head encodes to equal bytes and its layout fits.
 pub fn entry(data: &[u8]) {
@@ -10,7 +11,8 @@ pub fn entry(data: &[u8]) {
         Err(_) => {}
         Ok((meta, layout)) => {
             assert_eq!(early.ok(), Some(layout));
-            assert!(layout.key < layout.etag && layout.etag <= layout.vary && layout.vary <= layout.head);
+            assert!(layout.key < layout.etag && layout.etag <= layout.vary);
+            assert!(layout.vary <= layout.tags && layout.tags <= layout.head);
             assert!(layout.head <= layout.body && layout.body <= data.len());
             let (key, head) = (&data[layout.key..layout.etag - 1], &data[layout.head..layout.body]);
             let (again, same) = Meta::decode(&meta.encode(key, head, layout.body_len)).expect("our own head");
@@ -24,7 +26,8 @@ pub fn entry(data: &[u8]) {
 pub fn mutated_entry(data: &[u8]) {
     use md5::{Digest, Md5};
     const KEY: &[u8] = b"http://a/b";
-    let meta = Meta { status: 200, etag: b"\"e\"".to_vec(), vary: b"Accept".to_vec(), ..Meta::default() };
+    let tags = EntryTags::of(["news,sports"]);
+    let meta = Meta { status: 200, etag: b"\"e\"".to_vec(), vary: b"Accept".to_vec(), tags, ..Meta::default() };
     let mut bytes = meta.encode(KEY, b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", 10);
     let (good, whole) = (bytes.clone(), bytes.len());
     for change in data.chunks_exact(4).take(64) {
@@ -71,7 +74,8 @@ mod tests {
     /// Changed heads with a corrected checksum, which would otherwise hide the rest.
     #[test]
     fn heads_that_were_tampered_with() {
-        let meta = Meta { status: 200, etag: b"\"e\"".to_vec(), vary: b"Accept".to_vec(), ..Meta::default() };
+        let tags = EntryTags::of(["news,sports"]);
+        let meta = Meta { status: 200, etag: b"\"e\"".to_vec(), vary: b"Accept".to_vec(), tags, ..Meta::default() };
         let good = meta.encode(b"http://a/b", b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n", 10);
         let mut state = testkit::Random::new(0x9E37_79B9_7F4A_7C15);
         let mut next = move |n: usize| state.below(n);

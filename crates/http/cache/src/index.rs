@@ -303,6 +303,7 @@ mod tests {
                 inode: 0,
                 disk_size: 0,
                 looked: Default::default(),
+                compared_tags: Default::default(),
                 digest: Default::default(),
             })
         };

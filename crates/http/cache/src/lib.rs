@@ -1,7 +1,7 @@
 //! Cache of responses: storability, freshness, files, locks, eviction and purging. Knows bytes, field names and times,
 //! but no requests and connections.
 //! All threads share a zone's index (`zone.rs`, `index.rs`); an entry is a file (`entry.rs`, `store.rs`), and in memory
-//! while hot. `loader.rs` fills the index, `manager.rs` evicts, `purge.rs` purges.
+//! while hot. `loader.rs` fills the index, `manager.rs` evicts, `purge.rs` and `tags.rs` purge.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +15,7 @@ pub mod manager;
 pub mod purge;
 pub mod store;
 pub mod strict;
+pub mod tags;
 pub mod variants;
 pub mod vary;
 pub mod zone;
@@ -23,4 +24,5 @@ pub use entry::Meta;
 pub use key::Hash;
 pub use purge::Fetch;
 pub use store::{Content, EntryDraft, EntryError, StoredEntry};
+pub use tags::{EntryTags, TagHash};
 pub use zone::{CacheRoot, EntryState, Limits, Lock, Ticket, Zone};

@@ -1,8 +1,10 @@
-//! Purging by wildcard: prefixes and times. Matching files are removed by the next request, the purger, or inactivity.
-//! The list is stored in the cache's directory, so that purges survive a restart.
+//! Purging by wildcard and by tag (`tags.rs`): prefixes or tags, and times. Matching files are removed by the next request, the
+//! purger, or inactivity. The lists are stored in the cache's directory, so that purges survive a restart.
 
+use crate::entry::Meta;
 use crate::key::Hash;
-use crate::store::{self, EntryError, StoredEntry};
+use crate::store::{self, EntryError, Stored};
+use crate::tags::{TagHash, TagPurges};
 use crate::zone::Zone;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -46,10 +48,21 @@ impl PurgeRecord {
 }
 
 #[derive(Debug)]
+struct PurgeLists {
+    keys: Vec<Record>,
+    tags: TagPurges,
+}
+
+#[derive(Debug)]
 pub struct Purges {
+    /// A wildcard or a key is listed.
     any: AtomicBool,
+    /// A tag is listed.
+    any_tag: AtomicBool,
+    /// Purges of tags, of which an entry in memory notes the last one that it was compared with; 0: none was ever listed.
+    tag_count: AtomicU64,
     file: PathBuf,
-    records: Mutex<Vec<PurgeRecord>>,
+    lists: Mutex<PurgeLists>,
     last_ms: AtomicU64,
     /// Latest time given to an entry: threads' clocks differ, and a purge must cover all entries requested before it.
     given_ms: AtomicU64,
@@ -101,11 +114,14 @@ impl Purges {
                 records.push(PurgeRecord { prefix, exact, before_ms, number: 0 });
             }
         }
-        let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0);
+        let tags = TagPurges::load(root);
+        let last = records.iter().map(|record| record.before_ms).max().unwrap_or(0).max(tags.newest_ms());
         Purges {
             any: AtomicBool::new(!records.is_empty()),
+            any_tag: AtomicBool::new(!tags.is_empty()),
+            tag_count: AtomicU64::new(u64::from(!tags.is_empty())),
             file,
-            records: Mutex::new(records),
+            lists: Mutex::new(PurgeLists { keys: records, tags }),
             last_ms: AtomicU64::new(last),
             given_ms: AtomicU64::new(0),
             count: AtomicU64::new(0),
@@ -121,18 +137,43 @@ impl Purges {
         }
         given
     }
-    pub fn hit(&self, stored: &StoredEntry) -> bool {
-        self.covers(&stored.key, stored.meta.stored_ms)
+    pub fn hit(&self, stored: &Stored) -> bool {
+        self.hit_by_tag(stored) || self.covers(&stored.key, stored.meta.stored_ms)
+    }
+    /// Tells whether a purge of a tag means an entry. Keys and prefixes are not compared: [`Zone::cool_purged`] removes their
+    /// entries from the memory. Each entry is compared once for a purge, later calls take no lock.
+    pub fn hit_by_tag(&self, stored: &Stored) -> bool {
+        if stored.meta.tags.is_empty() || !self.any_tag.load(Ordering::Acquire) {
+            return false;
+        }
+        let newest = self.tag_count.load(Ordering::Acquire);
+        if stored.compared_tags.load(Ordering::Relaxed) == newest {
+            return false;
+        }
+        let is_purged = self.lock().tags.cover(&stored.meta.tags, stored.meta.stored_ms);
+        if !is_purged {
+            stored.compared_tags.store(newest, Ordering::Relaxed);
+        }
+        is_purged
     }
     pub fn covers(&self, key: &[u8], stored_ms: u64) -> bool {
         self.any.load(Ordering::Relaxed)
-            && self.lock().iter().any(|record| stored_ms <= record.before_ms && record.means(key))
+            && self.lock().keys.iter().any(|record| stored_ms <= record.before_ms && record.means(key))
+    }
+    /// Tells whether an entry that was read from its file is purged.
+    pub fn cover_entry(&self, key: &[u8], meta: &Meta) -> bool {
+        self.covers(key, meta.stored_ms)
+            || (self.any_tag.load(Ordering::Acquire) && self.lock().tags.cover(&meta.tags, meta.stored_ms))
     }
     pub fn is_empty(&self) -> bool {
-        !self.any.load(Ordering::Relaxed)
+        !self.any.load(Ordering::Relaxed) && !self.any_tag.load(Ordering::Relaxed)
     }
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PurgeRecord>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Number of purged tags that are listed.
+    pub fn tags_listed(&self) -> usize {
+        self.lock().tags.len()
+    }
+    fn lock(&self) -> std::sync::MutexGuard<'_, PurgeLists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn fetches(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, usize>> {
         self.fetches.lock().unwrap_or_else(PoisonError::into_inner)
@@ -140,11 +181,10 @@ impl Purges {
     /// Purges a key, or all keys with a prefix. Fails when the list cannot be written: purged entries would return
     /// after a restart.
     pub fn add(&self, prefix: &[u8], exact: bool, now_ms: u64) -> io::Result<()> {
-        let mut records = self.lock();
-        let before_ms = self.stamp(now_ms).max(self.given_ms.load(Ordering::Relaxed));
-        self.last_ms.store(before_ms, Ordering::Relaxed);
-        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
-        let new = PurgeRecord { prefix: prefix.into(), exact, before_ms, number };
+        let mut lists = self.lock();
+        let (before_ms, number) = self.begin_purge(now_ms);
+        let records = &mut lists.keys;
+        let new = Record { prefix: prefix.into(), exact, before_ms, number };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);
         if records.len() > RECORDS_MAX {
@@ -152,12 +192,50 @@ impl Purges {
             records.push(first.with(&second));
         }
         self.any.store(true, Ordering::Relaxed);
-        self.save(&records)
+        self.save(records)
+    }
+    /// Returns time and number of a purge that is made now. Under the lock of the lists.
+    fn begin_purge(&self, now_ms: u64) -> (u64, u64) {
+        let before_ms = self.stamp(now_ms).max(self.given_ms.load(Ordering::Relaxed));
+        self.last_ms.store(before_ms, Ordering::Relaxed);
+        (before_ms, self.count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+    /// Purges all entries that have one of these tags. `now_ms`: milliseconds since 1970.
+    ///
+    /// # Errors
+    /// As [`Purges::add`]; the purge is in force nevertheless.
+    pub fn add_tags(&self, tags: &[TagHash], now_ms: u64) -> io::Result<()> {
+        let mut lists = self.lock();
+        let (before_ms, number) = self.begin_purge(now_ms);
+        let added = lists.tags.add(tags, before_ms, number);
+        self.announce_tags();
+        added
+    }
+    /// Purges the entries with a tag that were stored until a time, in milliseconds since 1970: for a purge that another server
+    /// has made.
+    ///
+    /// # Errors
+    /// As [`Purges::add_tags`].
+    pub fn add_tag_until(&self, tag: TagHash, before_ms: u64) -> io::Result<()> {
+        let mut lists = self.lock();
+        let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        if lists.tags.know(tag, before_ms) {
+            return Ok(());
+        }
+        let added = lists.tags.add(&[tag], before_ms, number);
+        self.announce_tags();
+        added
+    }
+    /// Lets entries in memory be compared again. Under the lock of the lists, which have the purge.
+    fn announce_tags(&self) {
+        self.any_tag.store(true, Ordering::Release);
+        self.tag_count.fetch_add(1, Ordering::Release);
     }
     /// Purges entries that were stored until a time, in milliseconds since 1970: for a purge that another server has made.
     /// Later entries stay. Fails as [`Purges::add`].
     pub fn add_until(&self, prefix: &[u8], exact: bool, before_ms: u64) -> io::Result<()> {
-        let mut records = self.lock();
+        let mut lists = self.lock();
+        let records = &mut lists.keys;
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
         let new = PurgeRecord { prefix: prefix.into(), exact, before_ms, number };
         let is_known =
@@ -172,7 +250,7 @@ impl Purges {
             records.push(first.with(&second));
         }
         self.any.store(true, Ordering::Relaxed);
-        self.save(&records)
+        self.save(records)
     }
     /// Purges since the start of the process.
     pub fn newest(&self) -> u64 {
@@ -181,32 +259,37 @@ impl Purges {
     /// Number of the newest purge that no fetch in progress began before. A later one must stay listed: such a fetch
     /// may store an outdated response after the purger's pass.
     pub fn settled(&self) -> u64 {
-        // Under the lock: numbered purges are in the list.
-        let _records = self.lock();
+        // Under the lock: numbered purges are in the lists.
+        let _lists = self.lock();
         let newest = self.count.load(Ordering::Relaxed);
         self.fetches().keys().next().map_or(newest, |oldest| newest.min(*oldest))
     }
     /// Tells whether a purge up to this one is listed.
     pub fn any_until(&self, number: u64) -> bool {
-        self.lock().iter().any(|record| record.number <= number)
+        let lists = self.lock();
+        lists.keys.iter().any(|record| record.number <= number) || lists.tags.any_until(number)
     }
     /// Forgets purges before a time of which no entry can be left.
     pub fn forget(&self, before_ms: u64) -> io::Result<()> {
-        self.retain(|record| record.before_ms > before_ms)
+        self.retain(|time, _| time > before_ms)
     }
     /// Forgets purges up to one, after every entry was checked. By number, since threads' clocks differ.
     pub fn forget_until(&self, number: u64) -> io::Result<()> {
-        self.retain(|record| record.number > number)
+        self.retain(|_, listed| listed > number)
     }
-    fn retain(&self, wanted: impl Fn(&PurgeRecord) -> bool) -> io::Result<()> {
-        let mut records = self.lock();
+    /// Keeps the purges that a predicate over time and number wants.
+    fn retain(&self, is_wanted: impl Fn(u64, u64) -> bool) -> io::Result<()> {
+        let mut lists = self.lock();
+        let retained = lists.tags.retain(&is_wanted);
+        self.any_tag.store(!lists.tags.is_empty(), Ordering::Release);
+        let records = &mut lists.keys;
         let count = records.len();
-        records.retain(wanted);
+        records.retain(|record| is_wanted(record.before_ms, record.number));
         if records.len() == count {
-            return Ok(());
+            return retained;
         }
         self.any.store(!records.is_empty(), Ordering::Relaxed);
-        self.save(&records)
+        self.save(records).and(retained)
     }
     fn save(&self, records: &[PurgeRecord]) -> io::Result<()> {
         if records.is_empty() {
@@ -267,8 +350,8 @@ pub enum SweepResult {
 /// Removes an entry that was purged or is invalid.
 pub fn sweep_entry(zone: &Zone, hash: &Hash) -> SweepResult {
     let path = zone.place.path(hash);
-    let unwanted = || match store::key_and_time(&path) {
-        Ok((key, stored_ms)) => zone.purges.covers(&key, stored_ms),
+    let unwanted = || match store::key_and_meta(&path) {
+        Ok((key, meta)) => zone.purges.cover_entry(&key, &meta),
         Err(EntryError::Io(_) | EntryError::Missing) => false,
         Err(EntryError::Wrong(_)) => true,
     };
@@ -318,7 +401,10 @@ mod tests {
         for n in 0..RECORDS_MAX + 5 {
             purges.add(format!("k{n}").as_bytes(), true, n as u64).expect("saved");
         }
-        assert!(purges.lock().len() <= RECORDS_MAX && purges.covers(b"k0", 0), "bounded, and nothing is forgotten");
+        assert!(
+            purges.lock().keys.len() <= RECORDS_MAX && purges.covers(b"k0", 0),
+            "bounded, and nothing is forgotten"
+        );
         fs::remove_dir_all(&root).expect("clean up");
     }
 
@@ -342,7 +428,7 @@ mod tests {
         // Told again after a loss of the connection.
         purges.add_until(b"http://b", true, 2_000).expect("saved");
         purges.add_until(b"http://a/x", true, 900).expect("saved");
-        assert_eq!(purges.lock().len(), 2);
+        assert_eq!(purges.lock().keys.len(), 2);
         assert!(purges.newest() > newest);
         assert!(Purges::new(&root).covers(b"http://a/x", 1_000), "it outlives a restart");
         std::fs::remove_dir_all(&root).expect("removed");

@@ -36,6 +36,8 @@ pub struct StoredEntry {
     pub disk_size: u64,
     /// Unix seconds of the last check that the path names this file; entries in memory check once a second.
     pub looked: AtomicI64,
+    /// Purges of tags with which the entry was compared, see [`crate::purge::Purges::hit_by_tag`].
+    pub compared_tags: AtomicU64,
     /// Data derived by readers, such as a parsed head.
     pub digest: OnceLock<Box<dyn Any + Send + Sync>>,
 }
@@ -46,7 +48,7 @@ const ENTRY_COST: u64 = 1024;
 impl StoredEntry {
     pub fn cost(&self) -> u64 {
         let body = if let Content::Memory(b) = &self.content { b.len() as u64 } else { 0 };
-        ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64
+        ENTRY_COST + body + 2 * self.head.len() as u64 + self.key.len() as u64 + self.meta.tags.size() as u64
     }
     /// Tells whether the file that was read is still at this path.
     pub fn still_there(&self, path: &Path) -> bool {
@@ -139,11 +141,16 @@ pub fn open_entry(path: &Path, hash: &Hash, key: Option<&[u8]>) -> Result<Stored
         inode: facts.ino(),
         disk_size: facts.blocks() * 512,
         looked: AtomicI64::new(0),
+        compared_tags: AtomicU64::new(0),
         digest: OnceLock::new(),
     })
 }
 
-pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), EntryError> {
+/// Reads the key and the facts of an entry.
+///
+/// # Errors
+/// The file is missing, unreadable, or no entry.
+pub fn key_and_meta(path: &Path) -> Result<(Vec<u8>, Meta), EntryError> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::with_capacity(FIRST_READ);
     (&mut file).take(FIRST_READ as u64).read_to_end(&mut bytes)?;
@@ -153,7 +160,7 @@ pub fn key_and_time(path: &Path) -> Result<(Vec<u8>, u64), EntryError> {
         (&mut file).take(more).read_to_end(&mut bytes)?;
     }
     let (meta, layout) = Meta::decode(&bytes)?;
-    Ok((bytes.get(layout.key..layout.etag - 1).unwrap_or_default().to_vec(), meta.stored_ms))
+    Ok((bytes.get(layout.key..layout.etag - 1).unwrap_or_default().to_vec(), meta))
 }
 
 /// Replaces the facts of an entry that is still the one read. `false`: the file has changed.

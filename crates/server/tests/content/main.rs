@@ -7,6 +7,7 @@ mod applications;
 mod browsers;
 mod cache;
 mod cache_purge;
+mod cache_tags;
 mod cases;
 mod complaints;
 mod corpora;

@@ -27,6 +27,7 @@ mod lint;
 mod many_nodes;
 mod many_nodes_auth;
 mod many_nodes_checks;
+mod many_nodes_faults;
 mod many_nodes_limits;
 mod measuring;
 mod metrics;

@@ -37,6 +37,22 @@ impl Redis {
         Some(child)
     }
 
+    /// Starts Redis on a port of 127.0.0.1, without a socket.
+    pub fn on_port(port: u16) -> Option<Redis> {
+        let text = port.to_string();
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port", &text])
+            .stdout(Stdio::null())
+            .spawn();
+        let Ok(child) = child else {
+            testkit::missing_peer("redis-server");
+            return None;
+        };
+        let redis = Redis { site: Site::new("", ""), child };
+        wait("Redis", || std::net::TcpStream::connect(("127.0.0.1", port)).map(drop));
+        Some(redis)
+    }
+
     pub fn address(&self) -> String {
         format!("redis+unix:{}", self.site.path("redis.sock").display())
     }
@@ -277,6 +293,92 @@ fn purges_reach_all_servers_also_one_that_was_away() {
     assert_eq!(cached(&nodes[1], "/c"), "HIT");
     redis.child = Redis::spawn(&redis.site).expect("Redis");
     wait_for_miss(&nodes[1], "/c");
+    running.into_iter().for_each(Running::quit);
+    nodes.iter().for_each(|node| node.site.assert_no_alerts());
+}
+
+#[test]
+fn purges_of_tags_reach_all_servers_also_those_that_were_away() {
+    let Some(mut redis) = Redis::start() else { return };
+    // The first part of a path is the tag of its page.
+    let origin = Origin::answering(|request| {
+        let tag = request.split([' ', '/']).nth(2).unwrap_or_default();
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSurrogate-Key: all {tag}\r\n\r\nok").into_bytes()
+    });
+    let nodes: Vec<Node> = (0..2)
+        .map(|_| {
+            let port = free_port();
+            let main = format!("daemon off; shared_store {} timeout=300ms;", redis.address());
+            let conf = format!(
+                "http {{
+                    access_log off;
+                    proxy_cache_path cache keys_zone=pages:1m inactive=1h sync;
+                    map $request_method $is_purge {{ PURGE 1; }}
+                    server {{
+                        listen 127.0.0.1:{port};
+                        location /api {{ api write=on; }}
+                        location / {{
+                            proxy_pass http://127.0.0.1:{};
+                            proxy_cache pages; proxy_cache_key $uri; proxy_cache_valid 1h;
+                            proxy_cache_tags $upstream_http_surrogate_key;
+                            proxy_cache_purge $is_purge; proxy_cache_purge_tags $http_surrogate_key;
+                            add_header X-Cache $upstream_cache_status;
+                        }}
+                    }}
+                }}",
+                origin.port
+            );
+            Node { port, site: Site::new(&main, &conf) }
+        })
+        .collect();
+    let ask_for = |node: &Node, line: &str| -> (u16, String) {
+        let request = format!("{line}\r\nHost: a\r\nConnection: close\r\n\r\n");
+        let (status, head, _) =
+            Client::connect(node.port).and_then(|mut client| client.ask_for_all(&request)).expect("an answer");
+        let cache = head.lines().find_map(|line| line.strip_prefix("X-Cache: ")).unwrap_or_default();
+        (status, cache.trim().to_string())
+    };
+    let wait_for = |node: &Node, path: &str, wanted: &str| {
+        wait(&format!("{wanted} for {path}"), || match ask_for(node, &format!("GET {path} HTTP/1.1")).1 {
+            seen if seen == wanted => Ok(()),
+            seen => Err(format!("{seen}; {}; {}", get(node.port, "/tidegate/1/stores"), node.site.log())),
+        });
+    };
+    let fill = || {
+        for (node, path) in nodes.iter().flat_map(|node| ["/a/1", "/a/2", "/b/1", "/c/1"].map(|path| (node, path))) {
+            wait_for(node, path, "HIT");
+        }
+    };
+    let mut running: Vec<Running> = nodes.iter().map(|node| node.site.start()).collect();
+    nodes.iter().for_each(|node| node.wait_for_store(true));
+    fill();
+    assert_eq!(ask_for(&nodes[0], "PURGE / HTTP/1.1\r\nSurrogate-Key: a none").0, 204);
+    wait_for(&nodes[1], "/a/1", "MISS");
+    wait_for(&nodes[1], "/a/2", "MISS");
+    for path in ["/b/1", "/c/1"] {
+        assert_eq!(ask_for(&nodes[1], &format!("GET {path} HTTP/1.1")), (200, "HIT".into()));
+    }
+
+    // One server is away: its files are there when it comes back, and the purge arrives behind its start.
+    fill();
+    running.pop().expect("two servers").quit();
+    let (status, body) = ask(nodes[0].port, "DELETE", "/tidegate/1/caches/pages?tag=b", None);
+    assert_eq!(status, 204, "{body}");
+    running.push(nodes[1].site.start());
+    nodes[1].wait_for_store(true);
+    wait_for(&nodes[1], "/b/1", "MISS");
+    assert_eq!(ask_for(&nodes[1], "GET /c/1 HTTP/1.1"), (200, "HIT".into()));
+
+    // The store is away: its comparison with both servers brings the purge.
+    fill();
+    redis.kill();
+    nodes.iter().for_each(|node| node.wait_for_store(false));
+    let (status, _) = ask(nodes[1].port, "DELETE", "/tidegate/1/caches/pages?tag=c", None);
+    assert_eq!(status, 204);
+    assert_eq!(ask_for(&nodes[0], "GET /c/1 HTTP/1.1"), (200, "HIT".into()));
+    redis.child = Redis::spawn(&redis.site).expect("Redis");
+    wait_for(&nodes[0], "/c/1", "MISS");
+    assert_eq!(ask_for(&nodes[0], "GET /a/1 HTTP/1.1"), (200, "HIT".into()));
     running.into_iter().for_each(Running::quit);
     nodes.iter().for_each(|node| node.site.assert_no_alerts());
 }

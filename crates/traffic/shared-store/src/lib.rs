@@ -20,6 +20,8 @@
 
 mod address;
 mod agent;
+#[cfg(test)]
+mod fault_tests;
 mod files;
 mod map_replica;
 mod memory;

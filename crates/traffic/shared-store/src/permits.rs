@@ -331,6 +331,8 @@ impl Accounts {
             let stays = account.is_queued
                 || account.asked_at.is_some()
                 || account.refused_until > now
+                // Forgotten, a part that is used would be there again.
+                || (!is_full && account.local_until > now.saturating_mul(1000))
                 || now.saturating_sub(account.used_at) < idle;
             if !stays {
                 bytes -= key.len() + ACCOUNT_BYTES;
@@ -400,6 +402,16 @@ mod tests {
         assert_eq!(admitted(&local, false, 2, NOW + 1_200, 9), 1);
         assert_eq!(admitted(&pool(10, 4, StoreLoss::Open), false, 2, NOW, 9), 9);
         assert_eq!(admitted(&pool(10, 4, StoreLoss::Deny), false, 2, NOW, 9), 0);
+    }
+
+    #[test]
+    fn a_part_that_is_used_stays_used_in_a_pause() {
+        let local = pool(1, 4, StoreLoss::Local);
+        let rule = PermitRule { rate: 10, burst: 4_000, takes_ahead: true };
+        let local = PermitPool { rule, ..local };
+        assert_eq!(admitted(&local, false, 2, NOW, 9), 3, "a permit each 200 s, and a burst of 2");
+        assert_eq!(admitted(&local, false, 2, NOW + 3 * IDLE_MILLIS, 9), 0);
+        assert_eq!(admitted(&local, false, 2, NOW + 200_000, 9), 1);
     }
 
     #[test]

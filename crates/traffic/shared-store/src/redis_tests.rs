@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-fn wait(what: &str, mut look: impl FnMut() -> Result<(), String>) {
+pub fn wait(what: &str, mut look: impl FnMut() -> Result<(), String>) {
     let until = Instant::now() + LONGEST;
     while let Err(seen) = look() {
         assert!(Instant::now() < until, "waited in vain for {what}; last seen: {seen}");
@@ -23,7 +23,7 @@ fn wait(what: &str, mut look: impl FnMut() -> Result<(), String>) {
     }
 }
 
-fn has_redis() -> bool {
+pub fn has_redis() -> bool {
     let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !is_there {
         testkit::missing_peer("redis-server");
@@ -31,15 +31,15 @@ fn has_redis() -> bool {
     is_there
 }
 
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
 
 /// A folder that is removed at the end.
-struct TestFolder(PathBuf);
+pub struct TestFolder(pub PathBuf);
 
 impl TestFolder {
-    fn new(name: &str) -> TestFolder {
+    pub fn new(name: &str) -> TestFolder {
         let path = std::env::temp_dir().join(format!("tidegate-redis-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a folder");
@@ -54,10 +54,10 @@ impl Drop for TestFolder {
 }
 
 /// A server that is killed at the end.
-struct Redis(Child);
+pub struct Redis(Child);
 
 impl Redis {
-    fn start(folder: &Path, arguments: &[&str]) -> Redis {
+    pub fn start(folder: &Path, arguments: &[&str]) -> Redis {
         let log = std::fs::File::create(folder.join("redis.log")).expect("a log");
         let child = Command::new("redis-server")
             .args(["--save", "", "--appendonly", "no", "--dir"])
@@ -92,14 +92,14 @@ impl Drop for Redis {
     }
 }
 
-fn call(arguments: &[&str]) -> String {
+pub fn call(arguments: &[&str]) -> String {
     let output = Command::new("redis-cli").args(arguments).output().expect("redis-cli runs");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A zone without a limit.
 #[derive(Default)]
-struct Pairs(Mutex<BTreeMap<Vec<u8>, LocalValue>>);
+pub struct Pairs(pub Mutex<BTreeMap<Vec<u8>, LocalValue>>);
 
 impl LocalMap for Pairs {
     fn local_value(&self, key: &[u8]) -> Option<LocalValue> {
@@ -129,14 +129,14 @@ fn now() -> u64 {
 }
 
 /// A node with a zone.
-struct TestNode {
-    agent: StoreAgent,
-    pairs: Arc<Pairs>,
+pub struct TestNode {
+    pub agent: StoreAgent,
+    pub pairs: Arc<Pairs>,
     replica: Arc<MapReplica>,
 }
 
 impl TestNode {
-    fn start(number: u64, address: &StoreAddress, set: impl FnOnce(&mut AgentOptions)) -> TestNode {
+    pub fn start(number: u64, address: &StoreAddress, set: impl FnOnce(&mut AgentOptions)) -> TestNode {
         let mut options = AgentOptions {
             address: address.clone(),
             password: None,
@@ -155,12 +155,12 @@ impl TestNode {
         TestNode { agent, pairs, replica }
     }
 
-    fn set(&self, key: &str, value: Option<&str>) {
+    pub fn set(&self, key: &str, value: Option<&str>) {
         let change = || Ok::<_, ()>(self.pairs.apply_value(key.as_bytes(), value.map(str::as_bytes), None));
         self.replica.change_key(key.as_bytes(), now(), change).expect("changed");
     }
 
-    fn wait_for(&self, expected: &[(&str, &str)]) {
+    pub fn wait_for(&self, expected: &[(&str, &str)]) {
         wait("the pairs", || {
             let pairs = self.pairs.0.lock().unwrap();
             let seen: Vec<(String, String)> = pairs
@@ -172,7 +172,7 @@ impl TestNode {
         });
     }
 
-    fn wait_connected(&self, is_connected: bool) {
+    pub fn wait_connected(&self, is_connected: bool) {
         wait(&format!("connected: {is_connected}"), || {
             let state = self.agent.state();
             (state.is_connected == is_connected && state.since > 0).then_some(()).ok_or_else(|| format!("{state:?}"))
@@ -180,7 +180,7 @@ impl TestNode {
     }
 
     /// Waits for a failure with these words.
-    fn wait_failure(&self, words: &str) {
+    pub fn wait_failure(&self, words: &str) {
         wait(words, || {
             let state = self.agent.state();
             let is_it = state.last_failure.as_ref().is_some_and(|failure| failure.contains(words));
@@ -347,7 +347,7 @@ fn tls_checks_both_sides() {
 }
 
 /// Asks until a permit is refused, or a number was granted.
-fn take(node: &TestNode, pool: &PermitPool, attempts: usize) -> usize {
+pub fn take(node: &TestNode, pool: &PermitPool, attempts: usize) -> usize {
     (0..attempts).filter(|_| node.agent.take_permit(pool, b"key", now()) == PermitVerdict::Granted).count()
 }
 

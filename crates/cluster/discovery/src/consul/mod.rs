@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::labels::{self, Router};
-use crate::routes::HostRoute;
+use crate::routes::{Route, router_origin};
 use crate::settings::Settings;
 
 /// Instance of a service, with the state of its checks.
@@ -129,7 +129,7 @@ pub fn service_routes(
         let pairs = instance.tags.iter().map(|tag| tag.split_once('=').unwrap_or((tag, "")));
         let read = labels::read_labels(pairs, settings.allows_snippets);
         for (router, reason) in &read.problems {
-            complaints.push(crate::complaint(&named(&origin, router), reason));
+            complaints.push(crate::complaint(&router_origin(&origin, router), reason));
         }
         if read.enable == Some(false) {
             continue;
@@ -144,22 +144,13 @@ pub fn service_routes(
             complaints.extend(problems.into_iter().map(|reason| crate::complaint(&origin, reason)));
         }
         for router in routers {
-            let origin = named(&origin, &router.name);
+            let origin = router_origin(&origin, &router.name);
             let endpoint = endpoint(instance, &router, settings).unwrap_or_else(|reason| {
                 complaints
                     .push(crate::complaint(&origin, format!("instance {}: {reason}", instance.id.escape_debug())));
                 None
             });
-            for host in router.hosts {
-                found.push(HostRoute {
-                    origin: origin.clone(),
-                    host,
-                    path: router.path.clone(),
-                    endpoint: endpoint.clone(),
-                    settings: router.settings.clone(),
-                    host_settings: router.host_settings.clone(),
-                });
-            }
+            found.extend(Route::all_of(&origin, router, endpoint.as_ref()));
         }
     }
     found
@@ -184,13 +175,6 @@ fn endpoint(instance: &ServiceInstance, router: &Router, settings: &Settings) ->
         },
     };
     Ok(Some(Endpoint { host, port, weight: router.weight.unwrap_or(instance.weight) }))
-}
-
-fn named(origin: &ObjectOrigin, router: &str) -> ObjectOrigin {
-    match router {
-        "" => origin.clone(),
-        name => origin.part(format!("router {name}")),
-    }
 }
 
 /// Returns a name for comments and logs.

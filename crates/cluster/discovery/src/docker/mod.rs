@@ -16,7 +16,7 @@ pub(crate) use variables::ROOT;
 pub use variables::{VARIABLES, VariableUse};
 
 use crate::labels::{self, Router};
-use crate::routes::HostRoute;
+use crate::routes::{Route, router_origin};
 use crate::settings::Settings;
 use addresses::ServerPlace;
 
@@ -37,7 +37,7 @@ pub fn container_routes(
         let origin = ObjectOrigin::new("Container", settings.provider.name(), &container.owner_name());
         let read = labels::read_labels(container.label_pairs(), settings.allows_snippets);
         for (router, reason) in &read.problems {
-            complaints.push(crate::complaint(&named(&origin, router), reason));
+            complaints.push(crate::complaint(&router_origin(&origin, router), reason));
         }
         if read.enable == Some(false) {
             continue;
@@ -53,33 +53,16 @@ pub fn container_routes(
             continue;
         }
         for router in routers {
-            let origin = named(&origin, &router.name);
-            let target =
-                ContainerTarget { container, containers, place: &place, network: read.network.as_deref(), settings };
+            let origin = router_origin(&origin, &router.name);
+            let target = Target { container, containers, place: &place, network: read.network.as_deref(), settings };
             let endpoint = target.endpoint(&router).unwrap_or_else(|reason| {
                 complaints.push(crate::complaint(&origin, reason));
                 None
             });
-            for host in router.hosts {
-                found.push(HostRoute {
-                    origin: origin.clone(),
-                    host,
-                    path: router.path.clone(),
-                    endpoint: endpoint.clone(),
-                    settings: router.settings.clone(),
-                    host_settings: router.host_settings.clone(),
-                });
-            }
+            found.extend(Route::all_of(&origin, router, endpoint.as_ref()));
         }
     }
     found
-}
-
-fn named(origin: &ObjectOrigin, router: &str) -> ObjectOrigin {
-    match router {
-        "" => origin.clone(),
-        name => origin.part(format!("router {name}")),
-    }
 }
 
 /// A container, and all that its address depends on.

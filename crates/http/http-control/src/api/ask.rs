@@ -23,6 +23,8 @@ pub struct ApiRequest {
     pub verb: Verb,
     pub fields: Option<String>,
     pub key: Option<String>,
+    /// Tags to purge.
+    pub tag: Option<String>,
     pub dry_run: bool,
     pub if_match: Option<String>,
     /// A browser sends a change for a page of another site.

@@ -39,6 +39,7 @@ pub fn api(plan: &HttpPlan, data: &[u8]) -> u16 {
         verb,
         fields: None,
         key: None,
+        tag: None,
         dry_run: first & 0x40 != 0,
         if_match: None,
         foreign: false,

@@ -268,6 +268,7 @@ impl Handler for Api {
             verb,
             fields: arg(b"fields"),
             key: arg(b"key"),
+            tag: arg(b"tag"),
             dry_run: is_rehearsed(&r.target.args),
             if_match: None,
             foreign: false,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 http_upstream::cache_directives! {
     pub struct ProxyCacheConf from ProxyCacheInput, "proxy";
     proxy_cache_path proxy_cache proxy_cache_key proxy_cache_valid proxy_cache_bypass proxy_no_cache proxy_cache_purge
-    proxy_cache_lock proxy_cache_lock_timeout proxy_cache_lock_age proxy_cache_use_stale proxy_cache_background_update
+    proxy_cache_tags proxy_cache_purge_tags proxy_cache_lock proxy_cache_lock_timeout proxy_cache_lock_age proxy_cache_use_stale proxy_cache_background_update
     proxy_cache_revalidate proxy_cache_min_uses proxy_cache_methods proxy_cache_max_range_offset proxy_cache_rfc9111
     proxy_store proxy_store_access
     { convert_head proxy_cache_convert_head }
@@ -27,7 +27,7 @@ http_upstream::cache_directives! {
 http_upstream::cache_directives! {
     pub struct FastcgiCacheConf from FastcgiCacheInput, "fastcgi";
     fastcgi_cache_path fastcgi_cache fastcgi_cache_key fastcgi_cache_valid fastcgi_cache_bypass fastcgi_no_cache fastcgi_cache_purge
-    fastcgi_cache_lock fastcgi_cache_lock_timeout fastcgi_cache_lock_age fastcgi_cache_use_stale fastcgi_cache_background_update
+    fastcgi_cache_tags fastcgi_cache_purge_tags fastcgi_cache_lock fastcgi_cache_lock_timeout fastcgi_cache_lock_age fastcgi_cache_use_stale fastcgi_cache_background_update
     fastcgi_cache_revalidate fastcgi_cache_min_uses fastcgi_cache_methods fastcgi_cache_max_range_offset fastcgi_cache_rfc9111
     fastcgi_store fastcgi_store_access
     { }
@@ -36,7 +36,7 @@ http_upstream::cache_directives! {
 http_upstream::cache_directives! {
     pub struct ScgiCacheConf from ScgiCacheInput, "scgi";
     scgi_cache_path scgi_cache scgi_cache_key scgi_cache_valid scgi_cache_bypass scgi_no_cache scgi_cache_purge
-    scgi_cache_lock scgi_cache_lock_timeout scgi_cache_lock_age scgi_cache_use_stale scgi_cache_background_update
+    scgi_cache_tags scgi_cache_purge_tags scgi_cache_lock scgi_cache_lock_timeout scgi_cache_lock_age scgi_cache_use_stale scgi_cache_background_update
     scgi_cache_revalidate scgi_cache_min_uses scgi_cache_methods scgi_cache_max_range_offset scgi_cache_rfc9111
     scgi_store scgi_store_access
     { }
@@ -45,7 +45,7 @@ http_upstream::cache_directives! {
 http_upstream::cache_directives! {
     pub struct UwsgiCacheConf from UwsgiCacheInput, "uwsgi";
     uwsgi_cache_path uwsgi_cache uwsgi_cache_key uwsgi_cache_valid uwsgi_cache_bypass uwsgi_no_cache uwsgi_cache_purge
-    uwsgi_cache_lock uwsgi_cache_lock_timeout uwsgi_cache_lock_age uwsgi_cache_use_stale uwsgi_cache_background_update
+    uwsgi_cache_tags uwsgi_cache_purge_tags uwsgi_cache_lock uwsgi_cache_lock_timeout uwsgi_cache_lock_age uwsgi_cache_use_stale uwsgi_cache_background_update
     uwsgi_cache_revalidate uwsgi_cache_min_uses uwsgi_cache_methods uwsgi_cache_max_range_offset uwsgi_cache_rfc9111
     uwsgi_store uwsgi_store_access
     { }

@@ -334,6 +334,29 @@ impl ValueKind for PurgeWords {
     }
 }
 
+/// `proxy_cache_tags`, `proxy_cache_purge_tags` and their siblings: texts with tags. `off` alone is none.
+#[derive(Clone, Debug, Default)]
+pub struct TagTexts(pub Vec<Template>);
+
+impl Value for TagTexts {
+    const SYNTAX: &'static str = "string ... | off";
+    const REPEATS: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        let http_engine::core_table::Conditions(texts) = Value::parse(cx, d)?;
+        let is_off = |text: &Template| text.as_literal() == Some(b"off");
+        match texts.as_slice() {
+            [text] if is_off(text) => Ok(TagTexts::default()),
+            texts => match texts.iter().position(is_off) {
+                Some(index) => Err(Problem::says("\"off\" is no tag beside others").at(index)),
+                None => Ok(TagTexts(texts.to_vec())),
+            },
+        }
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+}
+
 /// Independent of the directives' prefix.
 pub struct CacheSettings {
     /// Prefix of the directives, such as `proxy`.
@@ -344,13 +367,11 @@ pub struct CacheSettings {
     pub key: Option<HttpTemplate>,
     /// `proxy_cache_valid`.
     pub valid: Vec<Valid>,
-    /// `proxy_cache_bypass`.
-    pub bypass: Vec<HttpTemplate>,
-    /// `proxy_no_cache`.
-    pub no_cache: Vec<HttpTemplate>,
-    /// `proxy_cache_purge`: see [`super::purge::PurgeForm`].
-    pub purge: Vec<HttpTemplate>,
-    /// `proxy_cache_lock`.
+    pub bypass: Vec<Template>,
+    pub no_cache: Vec<Template>,
+    pub purge: Vec<Template>,
+    pub tags: Vec<Template>,
+    pub purge_tags: Vec<Template>,
     pub lock: Flag,
     /// `proxy_cache_lock_timeout` in milliseconds.
     pub lock_timeout_ms: u64,
@@ -382,8 +403,8 @@ pub struct CacheSettings {
 #[macro_export]
 macro_rules! cache_directives {
     ($(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident, $family:literal;
-     $path:ident $cache:ident $key:ident $valid:ident $bypass:ident $no_cache:ident $purge:ident $lock:ident
-     $lock_timeout:ident $lock_age:ident $use_stale:ident $background:ident $revalidate:ident $min_uses:ident
+     $path:ident $cache:ident $key:ident $valid:ident $bypass:ident $no_cache:ident $purge:ident $tags:ident
+     $purge_tags:ident $lock:ident $lock_timeout:ident $lock_age:ident $use_stale:ident $background:ident $revalidate:ident $min_uses:ident
      $methods:ident $max_range:ident $rfc9111:ident $store:ident $store_access:ident
      { $(convert_head $convert:ident)? }
     ) => {
@@ -414,6 +435,18 @@ macro_rules! cache_directives {
                 /// 404 without an entry. Differs: that module's forms `on` and `method from address` are errors; a
                 /// condition such as `$purge` of a `map` of `$request_method` says the same.
                 $purge: $crate::caching::conf::PurgeWords,
+                /// Tags of stored responses, by which `proxy_cache_purge_tags` (or the directive of the protocol), the API and
+                /// other servers purge them: texts with variables, usually `$upstream_http_cache_tag`,
+                /// `$upstream_http_surrogate_key` or `$upstream_http_xkey`. Commas, spaces and tabs separate tags; upper and lower
+                /// case differ. A response may have 1000 tags of up to 1024 bytes; one with more, or with a longer one, is
+                /// stored with a warning, and every purge of a tag purges it. A tag takes 8 bytes in the entry's file and in
+                /// memory. A 304 does not change the tags, except with `proxy_cache_rfc9111 on` if it has tags of its own.
+                $tags: $crate::caching::conf::TagTexts,
+                /// Tags that a request purges in place of its key: if `proxy_cache_purge` (or the directive of the protocol)
+                /// makes it a purge, and one of these texts has a tag. All entries of the zone with one of the tags are
+                /// purged, whatever their key; status 204. More than 1000 tags or one of more than 1024 bytes: 400. No effect
+                /// without `proxy_cache_purge`.
+                $purge_tags: $crate::caching::conf::TagTexts,
                 /// Lets only one request at a time fetch a missing response.
                 $lock: conf_schema::value::Flag = "off",
                 /// Maximum time that other requests wait for that response. They are then passed to the server, and
@@ -468,6 +501,8 @@ macro_rules! cache_directives {
                     bypass: list(&self.$bypass),
                     no_cache: list(&self.$no_cache),
                     purge: self.$purge.clone().unwrap_or_default().0.0,
+                    tags: self.$tags.clone().unwrap_or_default().0,
+                    purge_tags: self.$purge_tags.clone().unwrap_or_default().0,
                     lock: self.$lock,
                     lock_timeout_ms: self.$lock_timeout.0,
                     lock_age_ms: self.$lock_age.0,

@@ -289,6 +289,7 @@ impl Task {
                         inode: placed.inode,
                         disk_size: placed.disk_size,
                         looked: base::clock::unix_seconds().into(),
+                        compared_tags: 0.into(),
                         digest: std::sync::OnceLock::new(),
                     })
                 });

@@ -11,6 +11,7 @@ mod rfc;
 mod serve;
 pub mod session;
 mod shared_purges;
+pub mod tagging;
 
 use crate::zones;
 use cache::freshness::{IgnoredFields, Valid};
@@ -47,6 +48,8 @@ pub struct CachePlan {
     bypass: Vec<HttpTemplate>,
     no_cache: Vec<HttpTemplate>,
     purge: Vec<HttpTemplate>,
+    tags: Vec<Template>,
+    purge_tags: Vec<Template>,
     lock: bool,
     lock_timeout_ms: u64,
     lock_age_ms: u64,
@@ -114,6 +117,8 @@ impl CachePlan {
             bypass: settings.bypass.clone(),
             no_cache: settings.no_cache.clone(),
             purge,
+            tags: settings.tags.clone(),
+            purge_tags: settings.purge_tags.clone(),
             lock: settings.lock,
             lock_timeout_ms: settings.lock_timeout_ms,
             lock_age_ms: settings.lock_age_ms,
@@ -254,6 +259,7 @@ fn from_memory(
     }
     if *stored.key != *key
         || rfc::entry_use(caching, r, &stored.meta, now) != Use::Fresh
+        || path.zone.purges.hit_by_tag(&stored)
         || !path.zone.recheck(&stored, now)
     {
         return None;

@@ -5,6 +5,7 @@ use super::conf::CacheSettings;
 use super::find_path;
 use super::paths::CachePath;
 use super::session::purge_key;
+use super::tagging;
 use bytes::Bytes;
 use cache::Hash;
 use conf_schema::{Cx, Problem};
@@ -58,11 +59,12 @@ fn refused(settings: &CacheSettings) -> Problem {
     )
 }
 
-/// Answers every request of a location by purging a key.
+/// Answers every request of a location by purging a key, or tags if the request names some.
 pub struct PurgeLocation {
     family: &'static str,
     path: Arc<CachePath>,
     key: HttpTemplate,
+    tags: Vec<Template>,
 }
 
 impl PurgeLocation {
@@ -73,7 +75,7 @@ impl PurgeLocation {
     pub fn new(settings: &CacheSettings, cx: &mut Cx) -> Result<Option<PurgeLocation>, Problem> {
         let PurgeForm::Entry { zone, key } = PurgeForm::of(settings)? else { return Ok(None) };
         let path = find_path(settings.family, &String::from_utf8_lossy(zone), "cache_purge", cx)?;
-        Ok(Some(PurgeLocation { family: settings.family, path, key: key.clone() }))
+        Ok(Some(PurgeLocation { family: settings.family, path, key: key.clone(), tags: settings.purge_tags.clone() }))
     }
     /// Returns the name of the directive.
     pub fn directive(&self) -> String {
@@ -83,6 +85,9 @@ impl PurgeLocation {
 
 impl Handler for PurgeLocation {
     fn run(&self, r: &mut Request) -> Flow {
+        if let Some(flow) = tagging::purge_named_tags(&self.tags, r, &self.path) {
+            return flow;
+        }
         let key = self.key.eval(r);
         match purge_key(&self.path, &key) {
             Ok(true) => {

@@ -2,6 +2,7 @@
 
 use super::conf::UseStale;
 use super::paths::{CachePath, hurry_managers};
+use super::tagging;
 use super::{CachePlan, CacheRequest, CacheState, Respond, any, range_too_far, rfc, serve, set_status};
 use crate::slicing::Slice;
 use base::clock;
@@ -89,7 +90,8 @@ pub async fn begin_session(
     };
     let key = caching.key.as_ref().map_or(default_key, |key| key.eval(r));
     if purge {
-        return CacheStart::Answer(self::purge(r, &path, &key));
+        let flow = tagging::purge_named_tags(&caching.purge_tags, r, &path);
+        return CacheStart::Answer(flow.unwrap_or_else(|| self::purge(r, &path, &key)));
     }
     if key.len() > cache::entry::KEY_MAX {
         r.log(Severity::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
@@ -496,6 +498,10 @@ impl CacheSession {
             meta.valid_sec = verdict.valid_sec;
             (meta.updating_sec, meta.error_sec) = (verdict.updating_sec, verdict.error_sec);
             (meta.date, meta.age, meta.must_revalidate) = (now, verdict.age, verdict.must_revalidate);
+            if merged.is_some() {
+                let tags = tagging::read_tags(&self.caching.tags, r);
+                meta.tags = if tags.is_empty() { meta.tags } else { tags };
+            }
             match merged {
                 None => self.renewed(r, &expired, &meta),
                 Some(fields) => {
@@ -693,6 +699,7 @@ impl CacheSession {
                 format_args!("the list of variants in \"{root}\" could not be written {}", os_error(&e)),
             );
         }
+        let caching = self.caching.clone();
         Some(Meta {
             status: head.status,
             must_revalidate: verdict.must_revalidate,
@@ -707,6 +714,7 @@ impl CacheSession {
             etag: if validators { verdict.etag } else { Vec::new() },
             variant: if verdict.vary.is_empty() { Hash::default() } else { variant },
             vary: verdict.vary,
+            tags: tagging::read_tags(&caching.tags, r),
         })
     }
 }
@@ -757,6 +765,7 @@ fn again(stored: &StoredEntry, meta: Meta, head: bytes::Bytes) -> StoredEntry {
         inode: stored.inode,
         disk_size: stored.disk_size,
         looked: clock::unix_seconds().into(),
+        compared_tags: 0.into(),
         digest: std::sync::OnceLock::new(),
     }
 }

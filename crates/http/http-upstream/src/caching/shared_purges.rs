@@ -1,10 +1,10 @@
 //! Purges of a cache on all servers of a `shared_store` (`proxy_cache_path ... sync`), also on one that was away.
 //!
-//! A purge is a record of a shared map: the purged key, `*` at its end for a prefix, and when it was purged. A server that
-//! gets the record drops the matching entries that it has stored until then.
+//! A purge is a record of a shared map: the purged key, `*` at its end for a prefix, and when it was purged. Purges of tags
+//! have a map of their own. A server that gets the record drops the matching entries that it has stored until then.
 
 use super::paths::hurry_managers;
-use cache::Zone;
+use cache::{TagHash, Zone};
 use observe::ErrorLog;
 use session_engine::shared_store::{StoreSlot, space_name};
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
@@ -15,30 +15,44 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const LIFETIME_MILLIS: u64 = 7 * 24 * 60 * 60 * 1000;
 /// Clocks of servers differ at most by this, or an outdated entry stays.
 const SKEW_MILLIS: u64 = 5_000;
-/// Purges that are kept for servers that are away; the oldest are dropped first.
+/// Purges of a kind that are kept for servers that are away; the oldest are dropped first.
 const PURGES_MAX: usize = 10_000;
 
 /// Purges of a cache.
 pub struct SharedPurges {
     slot: StoreSlot,
+    /// Name of the zone in the store.
     space: String,
-    table: Arc<PurgeTable>,
+    keys: Arc<PurgeTable>,
+    tags: Arc<PurgeTable>,
     /// Since a configuration with the cache serves.
     active: OnceLock<ActivePurges>,
 }
 
 struct ActivePurges {
-    replica: Arc<MapReplica>,
+    keys: Arc<MapReplica>,
+    tags: Arc<MapReplica>,
     /// Keeps the connection.
     _agent: Arc<StoreAgent>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PurgeKind {
+    /// Keys, and prefixes with `*`.
+    Key,
+    Tag,
 }
 
 impl SharedPurges {
     /// `id` distinguishes zones of one name. The purges outlive a reload, as the zone does.
     pub fn new(slot: StoreSlot, zone: &Arc<Zone>, id: &[u8]) -> SharedPurges {
-        let make = || PurgeTable { zone: zone.clone(), purges: Mutex::default() };
-        let table = crate::zones::zone_state("cache purges", &zone.name, 0, id, make);
-        SharedPurges { slot, space: format!("purges:{}", space_name(&zone.name)), table, active: OnceLock::new() }
+        let table = |state: &'static str, kind| {
+            let make = || PurgeTable { zone: zone.clone(), kind, purges: Mutex::default() };
+            crate::zones::zone_state(state, &zone.name, 0, id, make)
+        };
+        let keys = table("cache purges", PurgeKind::Key);
+        let tags = table("cache purges of tags", PurgeKind::Tag);
+        SharedPurges { slot, space: space_name(&zone.name), keys, tags, active: OnceLock::new() }
     }
 
     /// Begins to tell and to hear purges, if there is a store.
@@ -47,24 +61,38 @@ impl SharedPurges {
             return;
         }
         let Some(agent) = self.slot.agent(log) else { return };
-        let replica = agent.share_map(&self.space, self.table.clone());
-        let _ = self.active.set(ActivePurges { replica, _agent: agent });
+        let keys = agent.share_map(&format!("purges:{}", self.space), self.keys.clone());
+        let tags = agent.share_map(&format!("purged-tags:{}", self.space), self.tags.clone());
+        let _ = self.active.set(ActivePurges { keys, tags, _agent: agent });
     }
 
     /// Tells the other servers of a purge that was made here, of a key or of a prefix with `*`.
     pub fn tell(&self, key: &[u8], now: u64) {
-        let Some(active) = self.active.get() else { return };
-        let note = || {
-            self.table.note(key, now, now + LIFETIME_MILLIS);
-            Ok::<_, ()>(())
-        };
-        let _ = active.replica.change_key(key, now, note);
+        if let Some(active) = self.active.get() {
+            tell_one(&active.keys, &self.keys, key, now);
+        }
     }
+
+    /// Tells the other servers of a purge of a tag that was made here.
+    pub fn tell_tag(&self, tag: &[u8], now: u64) {
+        if let Some(active) = self.active.get() {
+            tell_one(&active.tags, &self.tags, tag, now);
+        }
+    }
+}
+
+fn tell_one(replica: &MapReplica, table: &PurgeTable, key: &[u8], now: u64) {
+    let note = || {
+        table.note(key, now, now + LIFETIME_MILLIS);
+        Ok::<_, ()>(())
+    };
+    let _ = replica.change_key(key, now, note);
 }
 
 /// Purges that are not too old, for servers that were away.
 struct PurgeTable {
     zone: Arc<Zone>,
+    kind: PurgeKind,
     purges: Mutex<PurgeLists>,
 }
 
@@ -105,9 +133,16 @@ impl LocalMap for PurgeTable {
         // A record that ends is no purge that is taken back.
         let Some(at) = value.and_then(|text| std::str::from_utf8(text).ok()?.parse::<u64>().ok()) else { return true };
         self.note(key, at, expires.unwrap_or(at.saturating_add(LIFETIME_MILLIS)));
-        let (prefix, is_exact) = key.strip_suffix(b"*").map_or((key, true), |prefix| (prefix, false));
-        let noted = self.zone.purges.add_until(prefix, is_exact, at.saturating_add(SKEW_MILLIS));
-        self.zone.cool_purged();
+        let before_ms = at.saturating_add(SKEW_MILLIS);
+        let noted = match self.kind {
+            PurgeKind::Tag => self.zone.purges.add_tag_until(TagHash::of(key), before_ms),
+            PurgeKind::Key => {
+                let (prefix, is_exact) = key.strip_suffix(b"*").map_or((key, true), |prefix| (prefix, false));
+                let noted = self.zone.purges.add_until(prefix, is_exact, before_ms);
+                self.zone.cool_purged();
+                noted
+            }
+        };
         hurry_managers();
         // It is in force, but would not outlive a restart: another comparison brings it again.
         let _ = noted;

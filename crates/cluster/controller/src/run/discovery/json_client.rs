@@ -1,7 +1,6 @@
 //! HTTP client of engines and of Consul: JSON over a Unix socket, TCP or TLS. One connection for each request.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,22 +9,18 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
+
+use super::client_tls::{ClientTls, TlsFiles};
 
 /// Bytes of an answer at most.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// Time for a connection and the head of an answer.
 pub const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
-/// Authorities of the operating system.
-const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// Field with the token of Consul.
 const TOKEN_FIELD: &str = "x-consul-token";
 
@@ -67,14 +62,6 @@ impl Address {
     }
 }
 
-/// Files of a TLS client.
-#[derive(Clone, Debug, Default)]
-pub struct TlsFiles {
-    pub authority: Option<PathBuf>,
-    pub certificate: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-}
-
 /// Answer to a request.
 #[derive(Debug)]
 pub struct JsonAnswer {
@@ -87,7 +74,7 @@ pub struct JsonAnswer {
 #[derive(Clone)]
 pub struct JsonClient {
     address: Address,
-    tls: Option<TlsConnector>,
+    tls: Option<ClientTls>,
     token_file: Option<PathBuf>,
     token: Option<String>,
 }
@@ -111,7 +98,7 @@ impl JsonClient {
     /// If a file cannot be read.
     pub fn new(address: Address, files: &TlsFiles) -> Result<JsonClient, String> {
         let tls = match &address {
-            Address::Tcp { is_tls: true, .. } => Some(connector(files)?),
+            Address::Tcp { is_tls: true, .. } => Some(ClientTls::new(files)?),
             _ => None,
         };
         Ok(JsonClient { address, tls, token_file: None, token: None })
@@ -131,7 +118,7 @@ impl JsonClient {
         let exchange = async {
             let (response, _connection) = self.send(path).await?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| error.to_string())?;
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|error| chain(&*error))?;
             let bytes = body.to_bytes();
             let value = match serde_json::from_slice(&bytes) {
                 Ok(value) => value,
@@ -169,7 +156,11 @@ impl JsonClient {
             request = request.header(TOKEN_FIELD, token);
         }
         let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
-        let response = connection.sender.send_request(request).await.map_err(|error| error.to_string())?;
+        let response = connection.sender.send_request(request).await.map_err(|error| match &self.tls {
+            // A server of TLS 1.3 refuses a client behind the client's handshake.
+            Some(tls) => tls.reason(&error),
+            None => chain(&error),
+        })?;
         Ok((response, connection))
     }
 
@@ -189,15 +180,15 @@ impl JsonClient {
                 let failed = |error: std::io::Error| format!("{host}:{port}: {error}");
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
                 let Some(tls) = &self.tls else { return handshake(stream).await };
-                let name = ServerName::try_from(host.clone()).map_err(|error| format!("{host}: {error}"))?;
-                handshake(tls.connect(name, stream).await.map_err(failed)?).await
+                let stream = tls.connect(host, stream).await.map_err(|reason| format!("{host}:{port}: {reason}"))?;
+                handshake(stream).await
             }
         }
     }
 }
 
 async fn handshake<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S) -> Result<JsonConnection, String> {
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| chain(&error))?;
     let task = tokio::spawn(async move {
         // The request has the error.
         let _ = connection.await;
@@ -205,29 +196,17 @@ async fn handshake<S: AsyncRead + AsyncWrite + Send + Unpin + 'static>(stream: S
     Ok(JsonConnection { sender, task })
 }
 
-fn connector(files: &TlsFiles) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    let authority = files.authority.clone().unwrap_or_else(|| SYSTEM_AUTHORITIES.into());
-    let failed = |path: &PathBuf, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
-    for certificate in CertificateDer::pem_file_iter(&authority).map_err(|error| failed(&authority, &error))? {
-        // Some of the system's may have forms that are not supported.
-        let _ = roots.add(certificate.map_err(|error| failed(&authority, &error))?);
-    }
-    if roots.is_empty() {
-        return Err(failed(&authority, &"no certificate of an authority"));
-    }
-    let builder = ClientConfig::builder().with_root_certificates(roots);
-    let config = match (&files.certificate, &files.key) {
-        (Some(certificate), Some(key)) => {
-            let chain = CertificateDer::pem_file_iter(certificate).map_err(|error| failed(certificate, &error))?;
-            let chain: Result<Vec<_>, _> = chain.collect();
-            let chain = chain.map_err(|error| failed(certificate, &error))?;
-            let private = PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, &error))?;
-            builder.with_client_auth_cert(chain, private).map_err(|error| failed(certificate, &error))?
+/// Writes an error with its causes.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        // Some errors write their cause themselves.
+        if !words.ends_with(&cause) {
+            words = format!("{words}: {cause}");
         }
-        _ => builder.with_no_client_auth(),
-    };
-    Ok(TlsConnector::from(Arc::new(config)))
+    }
+    words
 }
 
 #[cfg(test)]

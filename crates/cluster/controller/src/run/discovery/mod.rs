@@ -7,17 +7,18 @@
 //! An engine or a Consul that is gone changes nothing: the inventory stays as it was, and a complete list follows on return.
 
 mod certificate_watch;
+mod client_tls;
 mod consul;
 mod engine;
 mod engine_events;
 mod inventory;
 mod isolation;
 mod json_client;
+mod source_client;
 #[cfg(test)]
 mod tests;
 mod translation;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use cluster_discovery::Provider;
@@ -26,7 +27,7 @@ use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
 use crate::arguments::RunArguments;
-use crate::discovery_arguments::{ProviderName, SourceArguments};
+use crate::discovery_arguments::ProviderName;
 
 use super::logs;
 use super::metrics::Metrics;
@@ -40,7 +41,7 @@ use consul::ConsulWatch;
 use engine::EngineWatch;
 use inventory::Inventory;
 use isolation::OwnerIsolation;
-use json_client::{Address, JsonClient, TlsFiles};
+use source_client::source_client;
 pub use translation::CatalogSource;
 use translation::Translator;
 
@@ -96,7 +97,7 @@ impl DiscoveryParts {
         if let Some(folder) = &discovery.certificates {
             inventory.set_certificates(read_folder(folder)?);
         }
-        let client = client(&options.source, provider)?;
+        let client = source_client(&options.source, provider, |name| std::env::var(name).ok())?;
         let metrics = Arc::<Metrics>::default();
         let source = match provider {
             Provider::Docker | Provider::Podman => {
@@ -136,35 +137,6 @@ impl DiscoveryParts {
         tasks.spawn(push::push_changes(pusher, isolation, desired_end, outcomes));
         tasks.spawn(super::drain(outcomes_end));
         tasks
-    }
-}
-
-fn client(source: &SourceArguments, provider: Provider) -> Result<JsonClient, String> {
-    let files = TlsFiles {
-        authority: source.ca_file.clone(),
-        certificate: source.client_certificate.clone(),
-        key: source.client_key.clone(),
-    };
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let text = match provider {
-        Provider::Docker => source.engine.clone().or_else(|| variable("DOCKER_HOST")),
-        Provider::Podman => source.engine.clone().or_else(|| variable("CONTAINER_HOST")),
-        Provider::Consul => source.consul.clone().or_else(|| variable("CONSUL_HTTP_ADDR")),
-    };
-    let default = match provider {
-        Provider::Docker => "unix:/var/run/docker.sock",
-        Provider::Podman => "unix:/run/podman/podman.sock",
-        Provider::Consul => "http://127.0.0.1:8500",
-    };
-    let text = text.as_deref().unwrap_or(default);
-    let address = Address::parse(text, files.authority.is_some()).map_err(|reason| format!("{text}: {reason}"))?;
-    let client = JsonClient::new(address, &files)?;
-    match provider {
-        Provider::Docker | Provider::Podman => Ok(client),
-        Provider::Consul => {
-            let file = source.consul_token_file.as_deref().map(Path::to_owned);
-            Ok(client.with_token(file, variable("CONSUL_HTTP_TOKEN")))
-        }
     }
 }
 

@@ -125,6 +125,7 @@ impl Data<'_> {
             verb: Verb::Get,
             fields: None,
             key: None,
+            tag: None,
             dry_run: false,
             if_match: None,
             foreign: false,

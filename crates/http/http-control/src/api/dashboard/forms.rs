@@ -110,6 +110,7 @@ fn ask(shared: &DashboardState, fields: &BTreeMap<String, String>) -> Result<Api
         verb,
         fields: None,
         key: None,
+        tag: None,
         dry_run: false,
         if_match: Some(servers::group_etag(generation)),
         foreign: false,

@@ -295,8 +295,8 @@ pub async fn answer_own(
             read(move || Ok(state::list_caches(&plan))).await
         }
         (Verb::Delete, OwnPoint::Cache(name)) => {
-            let (plan, name, key) = (r.plan().clone(), name.to_string(), ask.key.take());
-            on_thread(move || state::purge_cache(&plan, &name, key.as_deref())).await.map_err(|_| busy())?
+            let (plan, name, key, tag) = (r.plan().clone(), name.to_string(), ask.key.take(), ask.tag.take());
+            on_thread(move || state::purge_cache(&plan, &name, key.as_deref(), tag.as_deref())).await.map_err(|_| busy())?
         }
         (Verb::Get, OwnPoint::Certificates) => {
             let (plan, files) = (r.plan().clone(), own.files.clone());

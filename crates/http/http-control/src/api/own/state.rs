@@ -7,6 +7,7 @@ use crate::shared::status_tree::iso_time;
 use http_engine::HttpPlan;
 use http_upstream::caching::paths::CachePaths;
 use http_upstream::caching::session::purge_key;
+use http_upstream::caching::tagging::{TAG_BYTES_MAX, TAGS_MAX, TagBoundFault, named_tags, purge_tags};
 use serde_json::{Value, json};
 use session_engine::shared_store::{StoreState, store_states};
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub fn list_caches(plan: &HttpPlan) -> Value {
             "entries": zone.count.load(Ordering::Relaxed),
             "size": zone.size.load(Ordering::Relaxed),
             "purges": zone.purges.newest(),
+            "purged_tags": zone.purges.tags_listed(),
         });
         (zone.name.clone(), facts)
     };
@@ -55,23 +57,38 @@ pub fn list_stores() -> Value {
     store_states().into_iter().map(one).collect()
 }
 
-/// Purges a key of a cache, all keys with a prefix (`*` at the end), or, without a key, everything.
+/// Purges a key of a cache, all keys with a prefix (`*` at the end), all entries with one of several tags, or, without key and
+/// tag, everything.
 ///
 /// # Errors
-/// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `InternalError`.
-pub fn purge_cache(plan: &HttpPlan, name: &str, key: Option<&str>) -> Result<ApiResponse, ApiError> {
+/// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `CacheTagFormatError`, `InternalError`.
+pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>, tag: Option<&str>) -> Result<ApiResponse, ApiError> {
     let mut all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
     let Some(path) = all.find(|path| path.zone.name == name) else {
         return Err(ApiError::new(404, "CacheNotFound", "cache not found"));
     };
+    let not_noted = |e: std::io::Error| ApiError::internal(format!("the purge could not be noted {}", observe::os(&e)));
+    if let Some(text) = tag {
+        let wrong = |words: String| ApiError::new(400, "CacheTagFormatError", words);
+        if key.is_some() {
+            return Err(wrong("write \"key\" or \"tag\", not both".into()));
+        }
+        let texts = [text];
+        let tags = named_tags(&texts).map_err(|TagBoundFault| {
+            wrong(format!("there are more than {TAGS_MAX} tags, or one has more than {TAG_BYTES_MAX} bytes"))
+        })?;
+        if tags.is_empty() {
+            return Err(wrong("there is no tag".into()));
+        }
+        return purge_tags(path, &tags).map(|()| ApiResponse::done()).map_err(not_noted);
+    }
     let key = key.unwrap_or("*");
     if key.len() > KEY_BYTES_MAX {
         return Err(ApiError::new(400, "CacheKeyTooLong", format!("the key has more than {KEY_BYTES_MAX} bytes")));
     }
-    match purge_key(path, key.as_bytes()) {
-        Ok(true) => Ok(ApiResponse::done()),
-        Ok(false) => Err(ApiError::new(404, "CacheKeyNotFound", "there is no entry of this key")),
-        Err(e) => Err(ApiError::internal(format!("the purge could not be noted {}", observe::os_error(&e)))),
+    match purge_key(path, key.as_bytes()).map_err(not_noted)? {
+        true => Ok(ApiResponse::done()),
+        false => Err(ApiError::new(404, "CacheKeyNotFound", "there is no entry of this key")),
     }
 }
 

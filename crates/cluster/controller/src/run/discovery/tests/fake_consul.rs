@@ -7,8 +7,9 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
-use super::fake_http::{FakeBody, Outage, serve_tcp, text_body};
+use super::fake_http::{Body, Outage, body, serve_tcp, serve_tls};
 
 /// Token that each request must have.
 pub const TOKEN: &str = "2f1e0f3c-token";
@@ -43,6 +44,11 @@ pub fn fake_instance(port: u16, host: &str, status: &str) -> Value {
 
 impl FakeConsul {
     pub async fn start() -> FakeConsul {
+        FakeConsul::start_with(None).await
+    }
+
+    /// Starts a Consul, over TLS if an acceptor is given.
+    pub async fn start_with(acceptor: Option<TlsAcceptor>) -> FakeConsul {
         let state = Arc::new(Mutex::new(State { index: 100, ..State::default() }));
         let (changed, outage): (Arc<Notify>, Outage) = Default::default();
         let (shared, noted) = (state.clone(), changed.clone());
@@ -51,7 +57,10 @@ impl FakeConsul {
             let answer = async move { answer(&shared, &noted, &request).await };
             Box::pin(answer) as futures::future::BoxFuture<'static, Response<FakeBody>>
         });
-        let port = serve_tcp(outage.clone(), handler).await;
+        let port = match acceptor {
+            Some(acceptor) => serve_tls(acceptor, outage.clone(), handler).await,
+            None => serve_tcp(outage.clone(), handler).await,
+        };
         FakeConsul { state, changed, outage, port }
     }
 

@@ -1,7 +1,6 @@
 //! An engine with the answers and events of Docker 27, as far as the controller reads them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -11,8 +10,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
+use tokio_rustls::TlsAcceptor;
 
-use super::fake_http::{FakeBody, Outage, TempFolder, serve_unix, socket_path, text_body};
+use super::fake_http::{Body, Folder, Handler, Outage, body, serve_tls, serve_unix, socket_path};
 
 #[derive(Default)]
 struct State {
@@ -27,8 +27,8 @@ struct State {
 pub struct FakeEngine {
     state: Arc<Mutex<State>>,
     pub outage: Outage,
-    path: PathBuf,
-    _folder: TempFolder,
+    address: String,
+    _folder: Option<Folder>,
 }
 
 /// Returns a container with the host's network, which serves `a.test` at a port.
@@ -44,6 +44,14 @@ pub fn fake_container(number: u16, port: u16) -> Value {
     })
 }
 
+fn handler(state: &Arc<Mutex<State>>) -> Handler {
+    let shared = state.clone();
+    Arc::new(move |request: Request<Incoming>| {
+        let response = answer(&mut shared.lock().unwrap(), request.uri().path());
+        Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<Body>>
+    })
+}
+
 fn id_of(container: &Value) -> String {
     container["Id"].as_str().unwrap().to_owned()
 }
@@ -53,17 +61,20 @@ impl FakeEngine {
         let (path, folder) = socket_path();
         let state: Arc<Mutex<State>> = Arc::default();
         let outage = Outage::default();
-        let shared = state.clone();
-        let handler = Arc::new(move |request: Request<Incoming>| {
-            let response = answer(&mut shared.lock().unwrap(), request.uri().path());
-            Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<FakeBody>>
-        });
-        serve_unix(&path, outage.clone(), handler);
-        FakeEngine { state, outage, path, _folder: folder }
+        serve_unix(&path, outage.clone(), handler(&state));
+        FakeEngine { state, outage, address: format!("unix:{}", path.display()), _folder: Some(folder) }
+    }
+
+    /// Starts an engine that is reached by `tcp://`, over TLS.
+    pub async fn start_tls(acceptor: TlsAcceptor) -> FakeEngine {
+        let state: Arc<Mutex<State>> = Arc::default();
+        let outage = Outage::default();
+        let port = serve_tls(acceptor, outage.clone(), handler(&state)).await;
+        FakeEngine { state, outage, address: format!("tcp://127.0.0.1:{port}"), _folder: None }
     }
 
     pub fn address(&self) -> String {
-        format!("unix:{}", self.path.display())
+        self.address.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

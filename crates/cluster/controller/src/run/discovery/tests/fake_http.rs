@@ -14,9 +14,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 pub type FakeBody = BoxBody<Bytes, Infallible>;
 
@@ -85,6 +86,29 @@ pub async fn serve_tcp(outage: Outage, handler: Handler) -> u16 {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
             serve(stream, outage.clone(), handler.clone());
+        }
+    });
+    port
+}
+
+/// As [`serve_tcp`], over TLS.
+pub async fn serve_tls(acceptor: TlsAcceptor, outage: Outage, handler: Handler) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (acceptor, outage, handler) = (acceptor.clone(), outage.clone(), handler.clone());
+            tokio::spawn(async move {
+                match acceptor.accept(stream).into_fallible().await {
+                    Ok(stream) => serve(stream, outage, handler),
+                    // Unread bytes at the end would reset the connection, and the alert would be lost.
+                    Err((_, mut stream)) => {
+                        let _ = stream.shutdown().await;
+                        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
+                    }
+                }
+            });
         }
     });
     port

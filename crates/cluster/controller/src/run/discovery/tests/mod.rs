@@ -7,6 +7,7 @@ mod outages;
 mod podman;
 mod replicas;
 mod services;
+mod tls;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
