@@ -19,7 +19,8 @@
 //!
 //! # Limits
 //!
-//! [`Budget`] bounds steps, time and memory of a transaction, and [`Services::exhausted`] is the answer at its end.
+//! [`Budget`] bounds steps, time and memory of a transaction, and [`Services::exhausted`] is the answer at its end. It
+//! is checked between evaluations of operators: one evaluation takes at most the pattern's size times the value's length.
 //! Patterns are matched in linear time by `regex-automata`; those with look-around, back references or possessive
 //! quantifiers by PCRE2 with at most [`MATCH_STEPS_MAX`] steps (`SecPcreMatchLimit`). JSON is read to a depth of 128, XML
 //! to 200,000 nodes without external entities, multipart to 10,000 parts; `SecArgumentsLimit` is 1,000 without a
@@ -29,8 +30,8 @@
 //!
 //! - Phases 2 and 4 are evaluated also if the access to bodies is off, as in ModSecurity 2; variables of the body are
 //!   not set then.
-//! - `REQUEST_BODY` has no body that became `ARGS`, `FILES` or `XML` of JSON, multipart or XML without an error, unless
-//!   `ctl:forceRequestBodyVariable=On`, as in ModSecurity 2.
+//! - `REQUEST_BODY` has no multipart and no XML body that could be read, unless `ctl:forceRequestBodyVariable=On`, as
+//!   in ModSecurity 2.
 //! - `noauditlog` does not silence the error log, and `MATCHED_VARS` are those of the last link, as in ModSecurity 2.
 //!   A match with `capture` removes numbers up to `TX.9` that it does not set.
 //! - `drop` closes the connection, where libmodsecurity answers 403. Rules of phase 5 cannot disrupt.

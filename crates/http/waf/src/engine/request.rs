@@ -248,10 +248,9 @@ impl Transaction {
             self.facts.set(Variable::FullRequest, &full, span(0, full.len()));
             self.facts.set(Variable::FullRequestLength, full.len().to_string().as_bytes(), None);
         }
-        // Bodies that became ARGS, FILES or XML are not repeated, unless they could not be read.
-        let is_read =
-            matches!(self.processor, Some(BodyProcessor::Json | BodyProcessor::Xml | BodyProcessor::Multipart))
-                && self.facts.single(Variable::ReqbodyError).is_some_and(|flag| *flag.value == *b"0");
+        // Documents and files that could be read are not repeated.
+        let is_read = matches!(self.processor, Some(BodyProcessor::Xml | BodyProcessor::Multipart))
+            && self.facts.single(Variable::ReqbodyError).is_some_and(|flag| *flag.value == *b"0");
         if !body.is_empty() {
             if !is_read || self.force_body_variable {
                 self.facts.set(Variable::RequestBody, body, span(start, body.len()));

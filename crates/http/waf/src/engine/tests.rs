@@ -153,6 +153,18 @@ fn bodies_become_arguments() {
 }
 
 #[test]
+fn a_document_that_was_read_is_not_repeated_as_text() {
+    let rules = |control: &str| {
+        format!(
+            "SecAction \"id:1,phase:1,pass,nolog,ctl:requestBodyProcessor=XML{control}\"\nSecRule REQUEST_BODY x \"id:2,pass\""
+        )
+    };
+    assert_eq!(request(&mut begin(&rules("")), "/", &[], "<a>x</a>"), [] as [u64; 0]);
+    assert_eq!(request(&mut begin(&rules("")), "/", &[], "<a>x"), [2]);
+    assert_eq!(request(&mut begin(&rules(",ctl:forceRequestBodyVariable=On")), "/", &[], "<a>x</a>"), [2]);
+}
+
+#[test]
 fn a_body_over_the_limit_is_rejected_or_cut() {
     let mut transaction = begin("SecRequestBodyLimit 3");
     request(&mut transaction, "/", &[FORM], "abcd");
