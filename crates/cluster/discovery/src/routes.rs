@@ -116,11 +116,11 @@ pub struct HostRoute {
     pub host_settings: HostSettings,
 }
 
-impl Route {
+impl HostRoute {
     /// Returns the routes of a router, one for each of its hosts. All have the endpoint.
-    pub(crate) fn all_of(origin: &Origin, router: Router, endpoint: Option<&Endpoint>) -> Vec<Route> {
+    pub(crate) fn all_of(origin: &ObjectOrigin, router: Router, endpoint: Option<&Endpoint>) -> Vec<HostRoute> {
         let Router { hosts, path, settings, host_settings, .. } = router;
-        let route = |host| Route {
+        let route = |host| HostRoute {
             origin: origin.clone(),
             host,
             path: path.clone(),
@@ -133,7 +133,7 @@ impl Route {
 }
 
 /// Returns the origin of a router: a part of its container or service, unless the router has no name.
-pub(crate) fn router_origin(owner: &Origin, router: &str) -> Origin {
+pub(crate) fn router_origin(owner: &ObjectOrigin, router: &str) -> ObjectOrigin {
     match router {
         "" => owner.clone(),
         name => owner.part(format!("router {name}")),

@@ -3,7 +3,7 @@
 
 use crate::entry::Meta;
 use crate::key::Hash;
-use crate::store::{self, EntryError, Stored};
+use crate::store::{self, EntryError, StoredEntry};
 use crate::tags::{TagHash, TagPurges};
 use crate::zone::Zone;
 use std::collections::BTreeMap;
@@ -49,7 +49,7 @@ impl PurgeRecord {
 
 #[derive(Debug)]
 struct PurgeLists {
-    keys: Vec<Record>,
+    keys: Vec<PurgeRecord>,
     tags: TagPurges,
 }
 
@@ -137,12 +137,12 @@ impl Purges {
         }
         given
     }
-    pub fn hit(&self, stored: &Stored) -> bool {
+    pub fn hit(&self, stored: &StoredEntry) -> bool {
         self.hit_by_tag(stored) || self.covers(&stored.key, stored.meta.stored_ms)
     }
     /// Tells whether a purge of a tag means an entry. Keys and prefixes are not compared: [`Zone::cool_purged`] removes their
     /// entries from the memory. Each entry is compared once for a purge, later calls take no lock.
-    pub fn hit_by_tag(&self, stored: &Stored) -> bool {
+    pub fn hit_by_tag(&self, stored: &StoredEntry) -> bool {
         if stored.meta.tags.is_empty() || !self.any_tag.load(Ordering::Acquire) {
             return false;
         }
@@ -184,7 +184,7 @@ impl Purges {
         let mut lists = self.lock();
         let (before_ms, number) = self.begin_purge(now_ms);
         let records = &mut lists.keys;
-        let new = Record { prefix: prefix.into(), exact, before_ms, number };
+        let new = PurgeRecord { prefix: prefix.into(), exact, before_ms, number };
         records.retain(|known| !new.means(&known.prefix) || (exact && !known.exact));
         records.push(new);
         if records.len() > RECORDS_MAX {

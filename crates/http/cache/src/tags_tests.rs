@@ -3,7 +3,7 @@
 use super::*;
 use crate::manager::{self, Purger};
 use crate::zone::{Limits, Pace};
-use crate::{CacheRoot, Draft, Hash, Meta, Zone};
+use crate::{CacheRoot, EntryDraft, Hash, Meta, Zone};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -121,13 +121,13 @@ fn put(zone: &Arc<Zone>, key: &str, tags: &str, stored_ms: u64) -> Hash {
     let hash = Hash::of(key.as_bytes());
     let (ticket, _) = zone.enter(hash, 1, NOW);
     let path = zone.place.path(&hash);
-    let (file, temp) = store::beside(&path).expect("a file");
+    let (file, temp) = store::create_beside(&path).expect("a file");
     let meta = Meta { status: 200, valid_sec: NOW + 60, stored_ms, tags: EntryTags::of([tags]), ..Meta::default() };
     let head = meta.encode(key.as_bytes(), b"HTTP/1.1 200 OK\r\n\r\n", 4);
-    let mut draft = Draft::new(file, temp, head.len(), 4096);
+    let mut draft = EntryDraft::new(file, temp, head.len(), 4096);
     draft.write(b"body").expect("written");
     let placed = draft.place(&head, &path).expect("placed");
-    let stored = store::open(&path, &hash, Some(key.as_bytes())).expect("stored");
+    let stored = store::open_entry(&path, &hash, Some(key.as_bytes())).expect("stored");
     ticket.stored(placed.disk_size, Some(Arc::new(stored)));
     hash
 }

@@ -70,7 +70,7 @@ mod template;
 mod transform;
 mod variable;
 
-pub use clock::{Clock, SystemClock};
+pub use clock::{SystemClock, WallClock};
 pub use engine::{Budget, Connection, Services, Transaction, Verdict};
 pub use failure::{Place, RuleError, RuleWarning};
 pub use message::RuleMatch;
@@ -79,6 +79,6 @@ pub use places::GeoDatabase;
 pub use rule::{AuditState, BodyProcessor, EngineState};
 pub use set::{AuditFormat, AuditType, ExhaustedAction, LimitAction, RuleSet, RuleSummary, Settings};
 pub use source::{NoFiles, RuleFiles, RuleText};
-pub use store::{COLLECTION_TIMEOUT, CollectionStore, Lasting, MemoryStore, STORE_BYTES_MAX, StoreChange};
+pub use store::{COLLECTION_TIMEOUT, CollectionStore, LastingCollection, MemoryStore, STORE_BYTES_MAX, StoreChange};
 pub use transform::{Transformation, UnicodeMap};
 pub use variable::Variable;

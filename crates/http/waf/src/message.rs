@@ -87,13 +87,13 @@ fn shown_operator(name: &str) -> String {
 }
 
 /// The name, value, expanded parameter and reference of what matched.
-pub(crate) type Matched = (Arc<[u8]>, Arc<[u8]>, Vec<u8>, String);
+pub(crate) type MatchDetail = (Arc<[u8]>, Arc<[u8]>, Vec<u8>, String);
 
 impl RuleMatch {
     pub(crate) fn new(
         rule: &Rule,
         head: &Link,
-        matched: Option<Matched>,
+        matched: Option<MatchDetail>,
         (message, data, tags): (Vec<u8>, Vec<u8>, Vec<Vec<u8>>),
         denied: Option<u16>,
         (logged, audited): (bool, bool),

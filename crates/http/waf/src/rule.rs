@@ -1,14 +1,14 @@
 //! Compiled rules: targets, operator, actions.
 
 use crate::operator::{Operator, Pattern};
-use crate::store::Lasting;
+use crate::store::LastingCollection;
 use crate::template::Template;
 use crate::variable::Variable;
 use std::sync::Arc;
 
 /// The elements of a collection that a target means.
 #[derive(Clone, Debug)]
-pub(crate) enum Selector {
+pub(crate) enum TargetSelector {
     All,
     /// A name in lower case.
     Name(Arc<[u8]>),
@@ -23,7 +23,7 @@ pub(crate) enum Selector {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub variable: Variable,
-    pub selector: Selector,
+    pub selector: TargetSelector,
     /// `&`: the number of values instead of the values.
     pub counts: bool,
     /// As written, for exclusions of a whole variable.
@@ -37,9 +37,9 @@ impl Target {
             return false;
         }
         match (&self.selector, element) {
-            (Selector::All, _) => true,
-            (Selector::Name(name), Some(element)) => name.eq_ignore_ascii_case(element),
-            (Selector::Pattern(pattern), Some(element)) => pattern.is_match(element) == Ok(true),
+            (TargetSelector::All, _) => true,
+            (TargetSelector::Name(name), Some(element)) => name.eq_ignore_ascii_case(element),
+            (TargetSelector::Pattern(pattern), Some(element)) => pattern.is_match(element) == Ok(true),
             _ => false,
         }
     }
@@ -68,7 +68,7 @@ pub(crate) enum VariableChange {
 #[derive(Clone, Debug)]
 pub(crate) struct VariablePlace {
     /// `None` for `TX`.
-    pub lasting: Option<Lasting>,
+    pub lasting: Option<LastingCollection>,
     pub name: Template,
 }
 
@@ -127,7 +127,7 @@ pub(crate) enum Effect {
     Control(Control),
     SetEnvironment(Box<str>, Template),
     /// `initcol`, and `setuid`, `setsid`, `setrsc`.
-    SelectCollection(Lasting, Template),
+    SelectCollection(LastingCollection, Template),
     ExpireVariable(VariablePlace, Template),
     /// `deprecatevar`: subtracts the first number for every so many seconds.
     DeprecateVariable(VariablePlace, i64, i64),

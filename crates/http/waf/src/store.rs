@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A kind of collection that outlives transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Lasting {
+pub enum LastingCollection {
     Global,
     Ip,
     Resource,
@@ -31,11 +31,11 @@ pub enum StoreChange {
 /// time in milliseconds by the caller's clock.
 pub trait CollectionStore: Send + Sync {
     /// Returns the value of a variable.
-    fn get(&self, kind: Lasting, key: &[u8], name: &[u8], now: u64) -> Option<Vec<u8>>;
+    fn get(&self, kind: LastingCollection, key: &[u8], name: &[u8], now: u64) -> Option<Vec<u8>>;
     /// Returns all variables of a collection.
-    fn list(&self, kind: Lasting, key: &[u8], now: u64) -> Vec<(Vec<u8>, Vec<u8>)>;
+    fn list(&self, kind: LastingCollection, key: &[u8], now: u64) -> Vec<(Vec<u8>, Vec<u8>)>;
     /// Changes a variable. A store that is full forgets the collection that was changed longest ago.
-    fn change(&self, kind: Lasting, key: &[u8], name: &[u8], change: StoreChange, now: u64);
+    fn change(&self, kind: LastingCollection, key: &[u8], name: &[u8], change: StoreChange, now: u64);
 }
 
 /// Bytes of a [`MemoryStore`] by default.
@@ -61,7 +61,7 @@ struct StoredCollection {
     turn: u64,
 }
 
-type CollectionKey = (Lasting, Box<[u8]>);
+type CollectionKey = (LastingCollection, Box<[u8]>);
 
 #[derive(Debug, Default)]
 struct Shelf {
@@ -121,7 +121,7 @@ impl Shelf {
 }
 
 impl CollectionStore for MemoryStore {
-    fn get(&self, kind: Lasting, key: &[u8], name: &[u8], now: u64) -> Option<Vec<u8>> {
+    fn get(&self, kind: LastingCollection, key: &[u8], name: &[u8], now: u64) -> Option<Vec<u8>> {
         let shelf = self.lock();
         let collection = shelf.collections.get(&(kind, Box::from(key)))?;
         let variable = collection.variables.get(name)?;
@@ -129,7 +129,7 @@ impl CollectionStore for MemoryStore {
         lives.then(|| variable.value.clone())
     }
 
-    fn list(&self, kind: Lasting, key: &[u8], now: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
+    fn list(&self, kind: LastingCollection, key: &[u8], now: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
         let shelf = self.lock();
         let collection = shelf.collections.get(&(kind, Box::from(key)));
         let collection = collection.filter(|collection| collection.changed.saturating_add(self.timeout) > now);
@@ -140,7 +140,7 @@ impl CollectionStore for MemoryStore {
         all
     }
 
-    fn change(&self, kind: Lasting, key: &[u8], name: &[u8], change: StoreChange, now: u64) {
+    fn change(&self, kind: LastingCollection, key: &[u8], name: &[u8], change: StoreChange, now: u64) {
         let mut shelf = self.lock();
         let shelf = &mut *shelf;
         let full_key: CollectionKey = (kind, Box::from(key));
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     fn add(store: &MemoryStore, key: &str, amount: i64, now: u64) {
-        store.change(Lasting::Ip, key.as_bytes(), b"n", StoreChange::Add(amount), now);
+        store.change(LastingCollection::Ip, key.as_bytes(), b"n", StoreChange::Add(amount), now);
     }
 
     #[test]
@@ -202,19 +202,19 @@ mod tests {
         let store = MemoryStore::new(1 << 20, 100);
         add(&store, "a", 2, 0);
         add(&store, "a", 3, 0);
-        assert_eq!(store.get(Lasting::Ip, b"a", b"n", 0).as_deref(), Some(&b"5"[..]));
-        assert_eq!(store.get(Lasting::Session, b"a", b"n", 0), None);
-        store.change(Lasting::Ip, b"a", b"n", StoreChange::ExpireIn(10), 0);
-        assert_eq!(store.get(Lasting::Ip, b"a", b"n", 9_999).as_deref(), Some(&b"5"[..]));
-        assert_eq!(store.get(Lasting::Ip, b"a", b"n", 10_000), None);
+        assert_eq!(store.get(LastingCollection::Ip, b"a", b"n", 0).as_deref(), Some(&b"5"[..]));
+        assert_eq!(store.get(LastingCollection::Session, b"a", b"n", 0), None);
+        store.change(LastingCollection::Ip, b"a", b"n", StoreChange::ExpireIn(10), 0);
+        assert_eq!(store.get(LastingCollection::Ip, b"a", b"n", 9_999).as_deref(), Some(&b"5"[..]));
+        assert_eq!(store.get(LastingCollection::Ip, b"a", b"n", 10_000), None);
     }
 
     #[test]
     fn a_collection_is_forgotten_after_the_timeout() {
         let store = MemoryStore::new(1 << 20, 100);
         add(&store, "a", 1, 0);
-        assert_eq!(store.list(Lasting::Ip, b"a", 99_999).len(), 1);
-        assert_eq!(store.list(Lasting::Ip, b"a", 100_000).len(), 0);
+        assert_eq!(store.list(LastingCollection::Ip, b"a", 99_999).len(), 1);
+        assert_eq!(store.list(LastingCollection::Ip, b"a", 100_000).len(), 0);
     }
 
     #[test]
@@ -223,8 +223,8 @@ mod tests {
         for n in 0..1000 {
             add(&store, &format!("client {n}"), 1, n);
         }
-        assert_eq!(store.get(Lasting::Ip, b"client 0", b"n", 1000), None);
-        assert_eq!(store.get(Lasting::Ip, b"client 999", b"n", 1000).as_deref(), Some(&b"1"[..]));
+        assert_eq!(store.get(LastingCollection::Ip, b"client 0", b"n", 1000), None);
+        assert_eq!(store.get(LastingCollection::Ip, b"client 999", b"n", 1000).as_deref(), Some(&b"1"[..]));
         let shelf = store.lock();
         assert!(shelf.bytes <= 10_000, "{}", shelf.bytes);
         assert!(shelf.collections.len() < 40 && shelf.order.len() < 200);
@@ -235,9 +235,9 @@ mod tests {
         let store = MemoryStore::new(1 << 20, 100);
         add(&store, "a", 1, 0);
         let before = store.lock().bytes;
-        store.change(Lasting::Ip, b"a", b"m", StoreChange::Set(vec![b'x'; 500]), 0);
-        store.change(Lasting::Ip, b"a", b"m", StoreChange::ExpireIn(5), 0);
-        store.change(Lasting::Ip, b"a", b"m", StoreChange::Remove, 0);
+        store.change(LastingCollection::Ip, b"a", b"m", StoreChange::Set(vec![b'x'; 500]), 0);
+        store.change(LastingCollection::Ip, b"a", b"m", StoreChange::ExpireIn(5), 0);
+        store.change(LastingCollection::Ip, b"a", b"m", StoreChange::Remove, 0);
         assert_eq!(store.lock().bytes, before);
     }
 }

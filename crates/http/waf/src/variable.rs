@@ -292,14 +292,14 @@ impl Variable {
     }
 
     /// The collection that outlives a transaction, if the variable is one.
-    pub fn lasting(self) -> Option<crate::store::Lasting> {
-        use crate::store::Lasting;
+    pub fn lasting(self) -> Option<crate::store::LastingCollection> {
+        use crate::store::LastingCollection;
         Some(match self {
-            V::Global => Lasting::Global,
-            V::Ip => Lasting::Ip,
-            V::Resource => Lasting::Resource,
-            V::Session => Lasting::Session,
-            V::User => Lasting::User,
+            V::Global => LastingCollection::Global,
+            V::Ip => LastingCollection::Ip,
+            V::Resource => LastingCollection::Resource,
+            V::Session => LastingCollection::Session,
+            V::User => LastingCollection::User,
             _ => return None,
         })
     }

@@ -4,7 +4,7 @@
 use crate::StoreAddress;
 use crate::agent::AgentOptions;
 use crate::permits::{PermitPool, PermitRule, StoreLoss};
-use crate::redis_tests::{Folder, Node, Redis, call, free_port, has_redis, take, wait};
+use crate::redis_tests::{Redis, TestFolder, TestNode, call, free_port, has_redis, take, wait};
 use std::sync::Arc;
 use std::time::Duration;
 use testkit::Random;
@@ -12,10 +12,10 @@ use testkit::fault_proxy::{Direction, FaultProxy, LinkKind};
 
 /// Redis on a port, with a proxy for each node.
 struct World {
-    nodes: Vec<Node>,
+    nodes: Vec<TestNode>,
     proxies: Vec<FaultProxy>,
     _redis: Redis,
-    _folder: Folder,
+    _folder: TestFolder,
 }
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
         if !has_redis() {
             return None;
         }
-        let folder = Folder::new(name);
+        let folder = TestFolder::new(name);
         let port = free_port();
         let text = port.to_string();
         let redis = Redis::start(&folder.0, &["--bind", "127.0.0.1", "--port", &text]);
@@ -33,12 +33,12 @@ impl World {
             seen => Err(seen.to_owned()),
         });
         let proxies: Vec<FaultProxy> = (0..nodes).map(|_| FaultProxy::start(port)).collect();
-        let nodes: Vec<Node> = proxies
+        let nodes: Vec<TestNode> = proxies
             .iter()
             .zip(1..)
             .map(|(proxy, number)| {
                 let address = StoreAddress::parse(&format!("redis://127.0.0.1:{}", proxy.port())).expect("an address");
-                Node::start(number, &address, &set)
+                TestNode::start(number, &address, &set)
             })
             .collect();
         nodes.iter().for_each(|node| node.wait_connected(true));
@@ -52,7 +52,7 @@ impl World {
 
     /// Waits until all nodes and the store have the same pairs, and nothing is pending.
     fn wait_for_equality(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let pairs = |node: &Node| -> Vec<(Vec<u8>, Vec<u8>)> {
+        let pairs = |node: &TestNode| -> Vec<(Vec<u8>, Vec<u8>)> {
             let pairs = node.pairs.0.lock().expect("no panic");
             pairs.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect()
         };

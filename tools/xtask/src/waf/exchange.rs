@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// A parsed request.
-pub struct Exchange {
+pub struct RuleExchange {
     method: Vec<u8>,
     uri: Vec<u8>,
     /// "1.1"
@@ -50,12 +50,12 @@ fn scalar(value: &Value) -> String {
     }
 }
 
-impl Exchange {
+impl RuleExchange {
     /// Reads the `input` of a stage; headers that the test leaves out are added, as the tests' runner does.
-    pub fn new(input: &Value) -> Result<Exchange, String> {
+    pub fn new(input: &Value) -> Result<RuleExchange, String> {
         if let Some(encoded) = input["encoded_request"].as_str().filter(|text| !text.is_empty()) {
             let raw = decode(encoded).map_err(|error| format!("encoded_request: {error}"))?;
-            return Ok(Exchange::parse(&raw));
+            return Ok(RuleExchange::parse(&raw));
         }
         let mut headers: Vec<(Vec<u8>, Vec<u8>)> = match &input["headers"] {
             Value::Object(map) => map.iter().map(|(name, value)| (name.clone().into(), scalar(value).into())).collect(),
@@ -82,7 +82,7 @@ impl Exchange {
             }
         }
         let text = |name: &str, default: &str| input[name].as_str().unwrap_or(default).to_string();
-        Ok(Exchange {
+        Ok(RuleExchange {
             method: text("method", "GET").into(),
             uri: text("uri", "/").into(),
             version: number_of(&text("version", "HTTP/1.1")),
@@ -92,7 +92,7 @@ impl Exchange {
     }
 
     /// Divides the bytes of a request without any checks of a server.
-    fn parse(raw: &[u8]) -> Exchange {
+    fn parse(raw: &[u8]) -> RuleExchange {
         let end = raw.windows(4).position(|four| four == b"\r\n\r\n");
         let (head, body) = match end {
             Some(end) => (raw.get(..end).unwrap_or_default(), raw.get(end + 4..).unwrap_or_default()),
@@ -114,7 +114,7 @@ impl Exchange {
         let headers: Vec<_> = headers.filter(|(name, _)| !name.is_empty()).collect();
         let body = received(&headers, body.to_vec());
         let version = number_of(&version);
-        Exchange { method, uri: uri.to_vec(), version, headers, body }
+        RuleExchange { method, uri: uri.to_vec(), version, headers, body }
     }
 
     fn answer(&self) -> Answer {

@@ -5,7 +5,7 @@ mod exchange;
 mod operators;
 
 use ::waf::{Budget, RuleFiles, RuleSet, RuleText, Services};
-use exchange::Exchange;
+use exchange::RuleExchange;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -187,7 +187,7 @@ fn document(text: &str) -> Result<Value, String> {
 /// Runs one stage; fails with the reason.
 fn run_stage(rules: &Arc<RuleSet>, services: &Arc<Services>, stage: &Value) -> Result<(), String> {
     let stage = if stage["stage"].is_object() { &stage["stage"] } else { stage };
-    let exchange = Exchange::new(&stage["input"])?;
+    let exchange = RuleExchange::new(&stage["input"])?;
     let outcome = exchange.run(rules, services);
     let output = &stage["output"];
     let log = &output["log"];

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use crate::labels::{self, Router};
-use crate::routes::{Route, router_origin};
+use crate::routes::{HostRoute, router_origin};
 use crate::settings::Settings;
 
 /// Instance of a service, with the state of its checks.
@@ -150,7 +150,7 @@ pub fn service_routes(
                     .push(crate::complaint(&origin, format!("instance {}: {reason}", instance.id.escape_debug())));
                 None
             });
-            found.extend(Route::all_of(&origin, router, endpoint.as_ref()));
+            found.extend(HostRoute::all_of(&origin, router, endpoint.as_ref()));
         }
     }
     found

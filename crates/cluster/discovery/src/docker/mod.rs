@@ -16,7 +16,7 @@ pub(crate) use variables::ROOT;
 pub use variables::{VARIABLES, VariableUse};
 
 use crate::labels::{self, Router};
-use crate::routes::{Route, router_origin};
+use crate::routes::{HostRoute, router_origin};
 use crate::settings::Settings;
 use addresses::ServerPlace;
 
@@ -54,12 +54,13 @@ pub fn container_routes(
         }
         for router in routers {
             let origin = router_origin(&origin, &router.name);
-            let target = Target { container, containers, place: &place, network: read.network.as_deref(), settings };
+            let target =
+                ContainerTarget { container, containers, place: &place, network: read.network.as_deref(), settings };
             let endpoint = target.endpoint(&router).unwrap_or_else(|reason| {
                 complaints.push(crate::complaint(&origin, reason));
                 None
             });
-            found.extend(Route::all_of(&origin, router, endpoint.as_ref()));
+            found.extend(HostRoute::all_of(&origin, router, endpoint.as_ref()));
         }
     }
     found

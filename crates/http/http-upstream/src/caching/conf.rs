@@ -336,14 +336,14 @@ impl ValueKind for PurgeWords {
 
 /// `proxy_cache_tags`, `proxy_cache_purge_tags` and their siblings: texts with tags. `off` alone is none.
 #[derive(Clone, Debug, Default)]
-pub struct TagTexts(pub Vec<Template>);
+pub struct TagTexts(pub Vec<HttpTemplate>);
 
-impl Value for TagTexts {
+impl ValueKind for TagTexts {
     const SYNTAX: &'static str = "string ... | off";
     const REPEATS: bool = true;
     fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
-        let http_engine::core_table::Conditions(texts) = Value::parse(cx, d)?;
-        let is_off = |text: &Template| text.as_literal() == Some(b"off");
+        let http_engine::core_table::Conditions(texts) = ValueKind::parse(cx, d)?;
+        let is_off = |text: &HttpTemplate| text.as_literal() == Some(b"off");
         match texts.as_slice() {
             [text] if is_off(text) => Ok(TagTexts::default()),
             texts => match texts.iter().position(is_off) {
@@ -367,11 +367,17 @@ pub struct CacheSettings {
     pub key: Option<HttpTemplate>,
     /// `proxy_cache_valid`.
     pub valid: Vec<Valid>,
-    pub bypass: Vec<Template>,
-    pub no_cache: Vec<Template>,
-    pub purge: Vec<Template>,
-    pub tags: Vec<Template>,
-    pub purge_tags: Vec<Template>,
+    /// `proxy_cache_bypass`.
+    pub bypass: Vec<HttpTemplate>,
+    /// `proxy_no_cache`.
+    pub no_cache: Vec<HttpTemplate>,
+    /// `proxy_cache_purge`: see [`super::purge::PurgeForm`].
+    pub purge: Vec<HttpTemplate>,
+    /// `proxy_cache_tags`.
+    pub tags: Vec<HttpTemplate>,
+    /// `proxy_cache_purge_tags`.
+    pub purge_tags: Vec<HttpTemplate>,
+    /// `proxy_cache_lock`.
     pub lock: Flag,
     /// `proxy_cache_lock_timeout` in milliseconds.
     pub lock_timeout_ms: u64,

@@ -64,7 +64,7 @@ pub struct PurgeLocation {
     family: &'static str,
     path: Arc<CachePath>,
     key: HttpTemplate,
-    tags: Vec<Template>,
+    tags: Vec<HttpTemplate>,
 }
 
 impl PurgeLocation {

@@ -1,16 +1,16 @@
 //! Tags of responses (`proxy_cache_tags`) and purges of tags, by requests, by the API and on other servers.
 
-use super::paths::{CachePath, hurry};
+use super::paths::{CachePath, hurry_managers};
 use base::clock;
 use cache::tags::tag_words;
 use cache::{EntryTags, TagHash};
-use http_engine::{Flow, Request, Template};
-use observe::{Level, os};
+use http_engine::{Flow, HttpTemplate, Request};
+use observe::{Severity, os_error};
 
 pub use cache::tags::{TAG_BYTES_MAX, TAGS_MAX};
 
 /// Reads the tags of a response that will be stored. A warning says that there are too many.
-pub(super) fn read_tags(texts: &[Template], r: &mut Request) -> EntryTags {
+pub(super) fn read_tags(texts: &[HttpTemplate], r: &mut Request) -> EntryTags {
     if texts.is_empty() {
         return EntryTags::default();
     }
@@ -18,7 +18,7 @@ pub(super) fn read_tags(texts: &[Template], r: &mut Request) -> EntryTags {
     let tags = EntryTags::of(values);
     if tags == EntryTags::TooMany {
         r.log(
-            Level::Warn,
+            Severity::Warn,
             format_args!(
                 "the response has more than {TAGS_MAX} tags, or one of more than {TAG_BYTES_MAX} bytes: \
                  every purge of a tag purges it"
@@ -43,11 +43,11 @@ pub fn named_tags<T: AsRef<[u8]>>(texts: &[T]) -> Result<Vec<&[u8]>, TagBoundFau
 }
 
 /// Purges the tags that a request names. `None`: it names none.
-pub(super) fn purge_named_tags(texts: &[Template], r: &mut Request, path: &CachePath) -> Option<Flow> {
+pub(super) fn purge_named_tags(texts: &[HttpTemplate], r: &mut Request, path: &CachePath) -> Option<Flow> {
     let values: Vec<Vec<u8>> = texts.iter().map(|text| text.eval(r)).collect();
     let Ok(tags) = named_tags(&values) else {
         r.log(
-            Level::Error,
+            Severity::Error,
             format_args!("a purge names more than {TAGS_MAX} tags, or one of more than {TAG_BYTES_MAX} bytes"),
         );
         return Some(Flow::Status(400));
@@ -59,7 +59,7 @@ pub(super) fn purge_named_tags(texts: &[Template], r: &mut Request, path: &Cache
         Ok(()) => Flow::Status(204),
         Err(e) => {
             let root = path.zone.root().display();
-            r.log(Level::Crit, format_args!("purging tags in \"{root}\" could not be noted {}", os(&e)));
+            r.log(Severity::Crit, format_args!("purging tags in \"{root}\" could not be noted {}", os_error(&e)));
             Flow::Status(500)
         }
     })
@@ -75,7 +75,7 @@ pub fn purge_tags(path: &CachePath, tags: &[&[u8]]) -> std::io::Result<()> {
     let now = clock::unix_millis();
     let hashes: Vec<TagHash> = tags.iter().map(|tag| TagHash::of(tag)).collect();
     path.zone.purges.add_tags(&hashes, now)?;
-    hurry();
+    hurry_managers();
     if let Some(shared) = &path.shared {
         tags.iter().for_each(|tag| shared.tell_tag(tag, now));
     }

@@ -16,7 +16,7 @@ pub(crate) struct JsonArguments {
 
 /// Reads a body. `depth_max` is at most [`JSON_DEPTH_MAX`], `arguments_max` stops the reading without an error.
 pub(crate) fn arguments(body: &[u8], depth_max: usize, arguments_max: usize) -> JsonArguments {
-    let mut collected = Collected { out: JsonArguments::default(), path: b"json".to_vec(), arguments_max };
+    let mut collected = CollectedMembers { out: JsonArguments::default(), path: b"json".to_vec(), arguments_max };
     let depth_max = depth_max.min(JSON_DEPTH_MAX);
     let mut reader = serde_json::Deserializer::from_slice(body);
     let result = ValueSeed { collected: &mut collected, depth_left: depth_max }.deserialize(&mut reader);
@@ -29,7 +29,7 @@ pub(crate) fn arguments(body: &[u8], depth_max: usize, arguments_max: usize) -> 
     collected.out
 }
 
-struct Collected {
+struct CollectedMembers {
     out: JsonArguments,
     /// The name of the value that comes next.
     path: Vec<u8>,
@@ -37,7 +37,7 @@ struct Collected {
 }
 
 struct ValueSeed<'c> {
-    collected: &'c mut Collected,
+    collected: &'c mut CollectedMembers,
     depth_left: usize,
 }
 

@@ -1,6 +1,6 @@
 //! The budget of a transaction: steps, time and memory.
 
-use crate::clock::Clock;
+use crate::clock::WallClock;
 
 /// Why a budget ended, as the message in the log says.
 const EXHAUSTED_STEPS: &str = "steps";
@@ -28,7 +28,7 @@ impl Default for Budget {
 
 /// The spent part of a budget.
 #[derive(Debug)]
-pub(super) struct Spent {
+pub(super) struct BudgetUse {
     pub steps: u64,
     pub bytes: u64,
     /// Time of finished phases.
@@ -38,9 +38,9 @@ pub(super) struct Spent {
     pub exhausted: Option<&'static str>,
 }
 
-impl Spent {
-    pub fn new(now: u64) -> Spent {
-        Spent { steps: 0, bytes: 0, microseconds: 0, phase_started: now, evaluations: 0, exhausted: None }
+impl BudgetUse {
+    pub fn new(now: u64) -> BudgetUse {
+        BudgetUse { steps: 0, bytes: 0, microseconds: 0, phase_started: now, evaluations: 0, exhausted: None }
     }
     pub fn begin_phase(&mut self, now: u64) {
         self.phase_started = now;
@@ -58,7 +58,7 @@ impl Spent {
         }
     }
     /// Counts an evaluation of an operator on so many bytes.
-    pub fn evaluate(&mut self, bytes: usize, budget: &Budget, clock: &dyn Clock) {
+    pub fn evaluate(&mut self, bytes: usize, budget: &Budget, clock: &dyn WallClock) {
         self.steps = self.steps.saturating_add(bytes as u64 + 16);
         self.evaluations = self.evaluations.wrapping_add(1);
         if self.steps > budget.steps {

@@ -1,11 +1,11 @@
 //! The evaluation of phases, rules and links.
 
 use super::facts::MatchedValue;
-use super::resolve::Found;
+use super::resolve::FoundValue;
 use super::{ExhaustedAction, Transaction, Verdict};
 use crate::message::RuleMatch;
 use crate::operator::{Evaluation, MatchFailure};
-use crate::rule::{AllowReach, Condition, EngineState, Link, Rule, Selector, Step, Target};
+use crate::rule::{AllowReach, Condition, EngineState, Link, Rule, Step, Target, TargetSelector};
 use crate::transform::each_change;
 use crate::variable::Variable;
 use std::borrow::Cow;
@@ -161,14 +161,15 @@ impl Transaction {
     }
 
     /// Adds the values of a link's targets without the excluded ones, with the index of the target.
-    fn collect_link(&self, rule: &Rule, link: &Link, values: &mut Vec<(usize, Found)>) {
+    fn collect_link(&self, rule: &Rule, link: &Link, values: &mut Vec<(usize, FoundValue)>) {
         let mut buffer = Vec::new();
         let removed = self.removals.targets.iter().filter(|(owner, _)| owner.owns(rule)).map(|(_, target)| target);
         let dropped: Vec<&Target> = removed.collect();
         for (index, target) in link.targets.iter().enumerate() {
             let is_whole = |excluded: &Target| {
                 excluded.variable == target.variable
-                    && (matches!(excluded.selector, Selector::All) || excluded.text.eq_ignore_ascii_case(&target.text))
+                    && (matches!(excluded.selector, TargetSelector::All)
+                        || excluded.text.eq_ignore_ascii_case(&target.text))
             };
             let exclusions = || link.exclusions.iter().chain(dropped.iter().copied());
             if !target.counts && exclusions().any(is_whole) {
@@ -188,7 +189,7 @@ impl Transaction {
     fn test_value(
         &mut self,
         (link, condition, target): (&Link, &Condition, &Target),
-        found: &Found,
+        found: &FoundValue,
         value: Arc<[u8]>,
         node: u32,
         parameter: &[u8],
@@ -299,7 +300,7 @@ fn shown_name(target: &Target, element: Option<&[u8]>) -> Arc<[u8]> {
         name.push(b'&');
     }
     match (&target.selector, element) {
-        (Selector::Path(_), _) => name.extend_from_slice(target.text.as_bytes()),
+        (TargetSelector::Path(_), _) => name.extend_from_slice(target.text.as_bytes()),
         (_, Some(element)) => {
             name.extend_from_slice(target.variable.name().as_bytes());
             name.push(b':');

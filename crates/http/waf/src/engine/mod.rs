@@ -10,19 +10,19 @@ mod response;
 
 pub use budget::Budget;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{SystemClock, WallClock};
 use crate::message::RuleMatch;
 use crate::places::GeoDatabase;
 use crate::rule::{AllowReach, AuditState, BodyProcessor, EngineState, Rule, Target};
 use crate::set::{ExhaustedAction, RuleSet};
-use crate::store::{CollectionStore, Lasting, MemoryStore};
-use budget::Spent;
+use crate::store::{CollectionStore, LastingCollection, MemoryStore};
+use budget::BudgetUse;
 use facts::Facts;
 use std::sync::Arc;
 
 /// The parts that transactions share besides the rules.
 pub struct Services {
-    pub clock: Arc<dyn Clock>,
+    pub clock: Arc<dyn WallClock>,
     pub store: Arc<dyn CollectionStore>,
     pub places: Option<Arc<dyn GeoDatabase>>,
     pub budget: Budget,
@@ -138,9 +138,9 @@ pub struct Transaction {
     verdict: Verdict,
     matches: Vec<RuleMatch>,
     /// The keys of lasting collections, as `initcol` set them.
-    keys: Vec<(Lasting, Arc<[u8]>)>,
+    keys: Vec<(LastingCollection, Arc<[u8]>)>,
     environment: Vec<(Box<str>, Vec<u8>)>,
-    spent: Spent,
+    spent: BudgetUse,
     started: u64,
     highest_severity: u8,
     /// Transformed values by (value, node): index `id`.
@@ -149,7 +149,7 @@ pub struct Transaction {
     current: Option<Arc<Rule>>,
     status: u16,
     /// Values of the link under evaluation; kept to reuse its memory.
-    values: Vec<(usize, resolve::Found)>,
+    values: Vec<(usize, resolve::FoundValue)>,
     request_body: Arc<[u8]>,
     response_body: Arc<[u8]>,
 }
@@ -184,7 +184,7 @@ impl Transaction {
             matches: Vec::new(),
             keys: Vec::new(),
             environment: Vec::new(),
-            spent: Spent::new(started),
+            spent: BudgetUse::new(started),
             started,
             highest_severity: u8::MAX,
             cache: Vec::new(),

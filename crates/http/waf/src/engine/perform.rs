@@ -69,7 +69,7 @@ impl Transaction {
         self.change_lasting(lasting, &name, change);
     }
 
-    fn change_lasting(&self, lasting: crate::store::Lasting, name: &[u8], change: StoreChange) {
+    fn change_lasting(&self, lasting: crate::store::LastingCollection, name: &[u8], change: StoreChange) {
         if let Some(key) = self.collection_key(lasting) {
             let now = self.services.clock.now() / 1000;
             self.services.store.change(lasting, &key, &name.to_ascii_lowercase(), change, now);
@@ -191,7 +191,7 @@ impl Transaction {
     }
 
     /// Subtracts `amount` for each `period` of seconds since the last time, but not below 0.
-    fn deprecate(&self, lasting: crate::store::Lasting, name: &[u8], amount: i64, period: i64) {
+    fn deprecate(&self, lasting: crate::store::LastingCollection, name: &[u8], amount: i64, period: i64) {
         let Some(key) = self.collection_key(lasting) else { return };
         let store = &self.services.store;
         let now = self.services.clock.now() / 1000;

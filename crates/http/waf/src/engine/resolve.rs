@@ -3,7 +3,7 @@
 use super::Transaction;
 use super::facts::{ArgumentSource, Field, Origin};
 use crate::moment::Moment;
-use crate::rule::{Selector, Target};
+use crate::rule::{Target, TargetSelector};
 use crate::template::{Part, Template};
 use crate::variable::Variable;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A value of a target.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct FoundValue {
     /// The name of the element, for collections.
     pub element: Option<Arc<[u8]>>,
     pub value: Arc<[u8]>,
@@ -21,35 +21,40 @@ pub(super) struct Found {
 }
 
 /// A selector with its macros expanded.
-enum Wanted<'s> {
+enum SelectedNames<'s> {
     All,
     Name(&'s [u8]),
     Expanded(Vec<u8>),
     Pattern(&'s crate::operator::Pattern),
 }
 
-impl Wanted<'_> {
+impl SelectedNames<'_> {
     fn takes(&self, name: &[u8]) -> bool {
         match self {
-            Wanted::All => true,
-            Wanted::Name(wanted) => wanted.eq_ignore_ascii_case(name),
-            Wanted::Expanded(wanted) => wanted.eq_ignore_ascii_case(name),
-            Wanted::Pattern(pattern) => pattern.is_match(name) == Ok(true),
+            SelectedNames::All => true,
+            SelectedNames::Name(wanted) => wanted.eq_ignore_ascii_case(name),
+            SelectedNames::Expanded(wanted) => wanted.eq_ignore_ascii_case(name),
+            SelectedNames::Pattern(pattern) => pattern.is_match(name) == Ok(true),
         }
     }
 }
 
 /// Adds fields of a collection: values, or names.
-fn add_fields<'f>(fields: impl Iterator<Item = &'f Field>, wanted: &Wanted, names: bool, out: &mut Vec<Found>) {
+fn add_fields<'f>(
+    fields: impl Iterator<Item = &'f Field>,
+    wanted: &SelectedNames,
+    names: bool,
+    out: &mut Vec<FoundValue>,
+) {
     for field in fields.filter(|field| wanted.takes(&field.name)) {
         out.push(match names {
-            false => Found {
+            false => FoundValue {
                 element: Some(field.name.clone()),
                 value: field.value.clone(),
                 id: field.id,
                 origin: field.origin,
             },
-            true => Found {
+            true => FoundValue {
                 element: Some(field.name.clone()),
                 value: field.name.clone(),
                 id: field.id + 1,
@@ -59,38 +64,38 @@ fn add_fields<'f>(fields: impl Iterator<Item = &'f Field>, wanted: &Wanted, name
     }
 }
 
-fn plain(element: Option<&[u8]>, value: &[u8]) -> Found {
-    Found { element: element.map(Arc::from), value: value.into(), id: 0, origin: None }
+fn plain(element: Option<&[u8]>, value: &[u8]) -> FoundValue {
+    FoundValue { element: element.map(Arc::from), value: value.into(), id: 0, origin: None }
 }
 
 impl Transaction {
     /// Adds the values of a target to `out`; a counting target gives their number.
-    pub(super) fn collect(&self, target: &Target, out: &mut Vec<Found>) {
+    pub(super) fn collect(&self, target: &Target, out: &mut Vec<FoundValue>) {
         if target.counts {
             let mut counted = Vec::new();
             self.collect_values(target, &mut counted);
             let element = match &target.selector {
-                Selector::Name(name) => Some(name.clone()),
+                TargetSelector::Name(name) => Some(name.clone()),
                 _ => None,
             };
             let value = counted.len().to_string().into_bytes().into();
-            out.push(Found { element, value, id: 0, origin: None });
+            out.push(FoundValue { element, value, id: 0, origin: None });
         } else {
             self.collect_values(target, out);
         }
     }
 
-    fn collect_values(&self, target: &Target, out: &mut Vec<Found>) {
+    fn collect_values(&self, target: &Target, out: &mut Vec<FoundValue>) {
         let wanted = match &target.selector {
-            Selector::All => Wanted::All,
-            Selector::Name(name) => Wanted::Name(name),
-            Selector::Macro(template) => Wanted::Expanded(self.expand(template)),
-            Selector::Pattern(pattern) => Wanted::Pattern(pattern),
-            Selector::Path(path) => {
+            TargetSelector::All => SelectedNames::All,
+            TargetSelector::Name(name) => SelectedNames::Name(name),
+            TargetSelector::Macro(template) => SelectedNames::Expanded(self.expand(template)),
+            TargetSelector::Pattern(pattern) => SelectedNames::Pattern(pattern),
+            TargetSelector::Path(path) => {
                 let index = self.rules.xml_paths.iter().position(|known| Arc::ptr_eq(known, path));
                 let values = index.and_then(|index| self.facts.xml.get(index));
                 for (value, id) in values.into_iter().flatten() {
-                    out.push(Found { element: None, value: value.clone(), id: *id, origin: None });
+                    out.push(FoundValue { element: None, value: value.clone(), id: *id, origin: None });
                 }
                 return;
             }
@@ -102,7 +107,7 @@ impl Transaction {
         self.facts.arguments.iter().filter(move |(source, _)| keep(*source)).map(|(_, field)| field)
     }
 
-    fn collect_wanted(&self, variable: Variable, wanted: &Wanted, out: &mut Vec<Found>) {
+    fn collect_wanted(&self, variable: Variable, wanted: &SelectedNames, out: &mut Vec<FoundValue>) {
         use Variable as V;
         let facts = &self.facts;
         let from = |source: ArgumentSource| move |found: ArgumentSource| found == source;
@@ -123,14 +128,14 @@ impl Transaction {
             V::MultipartName => add_fields(facts.multipart_names.iter(), wanted, false, out),
             V::MultipartFilename => add_fields(facts.multipart_filenames.iter(), wanted, false, out),
             V::Tx => match wanted {
-                Wanted::Name(name) => {
+                SelectedNames::Name(name) => {
                     if let Some((name, value)) = facts.tx.get(name) {
-                        out.push(Found { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
+                        out.push(FoundValue { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
                     }
                 }
                 _ => {
                     for (name, value) in facts.tx.iter().filter(|(name, _)| wanted.takes(name)) {
-                        out.push(Found { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
+                        out.push(FoundValue { element: Some(name.clone()), value: value.clone(), id: 0, origin: None });
                     }
                 }
             },
@@ -138,7 +143,7 @@ impl Transaction {
                 for matched in facts.matched.iter().filter(|matched| wanted.takes(&matched.name)) {
                     let value = if variable == V::MatchedVars { &matched.value } else { &matched.name };
                     let element = Some(matched.name.clone());
-                    out.push(Found { element, value: value.clone(), id: 0, origin: None });
+                    out.push(FoundValue { element, value: value.clone(), id: 0, origin: None });
                 }
             }
             V::Files | V::FilesNames | V::FilesSizes | V::FilesTmpContent => {
@@ -150,7 +155,7 @@ impl Transaction {
                         V::FilesSizes => (size(), file.id + 2),
                         _ => (file.content.clone(), file.id + 3),
                     };
-                    out.push(Found { element: Some(file.field.clone()), value, id, origin: None });
+                    out.push(FoundValue { element: Some(file.field.clone()), value, id, origin: None });
                 }
             }
             // The engine writes no files.
@@ -176,7 +181,7 @@ impl Transaction {
             _ => {
                 if let Some(single) = facts.single(variable) {
                     let (value, id) = (single.value.clone(), single.id);
-                    out.push(Found { element: None, value, id, origin: single.origin });
+                    out.push(FoundValue { element: None, value, id, origin: single.origin });
                 } else if let Some(value) = self.computed(variable) {
                     out.push(plain(None, &value));
                 }
@@ -184,12 +189,12 @@ impl Transaction {
         }
     }
 
-    fn collect_lasting(&self, variable: Variable, wanted: &Wanted, out: &mut Vec<Found>) {
+    fn collect_lasting(&self, variable: Variable, wanted: &SelectedNames, out: &mut Vec<FoundValue>) {
         let Some(lasting) = variable.lasting() else { return };
         let Some(key) = self.collection_key(lasting) else { return };
         let now = self.services.clock.now() / 1000;
         match wanted {
-            Wanted::Name(name) => {
+            SelectedNames::Name(name) => {
                 if let Some(value) = self.services.store.get(lasting, &key, name, now) {
                     out.push(plain(Some(name), &value));
                 }
@@ -204,7 +209,7 @@ impl Transaction {
     }
 
     /// The key of a lasting collection, if a rule selected one.
-    pub(super) fn collection_key(&self, lasting: crate::store::Lasting) -> Option<Arc<[u8]>> {
+    pub(super) fn collection_key(&self, lasting: crate::store::LastingCollection) -> Option<Arc<[u8]>> {
         self.keys.iter().find(|(known, _)| *known == lasting).map(|(_, key)| key.clone())
     }
 
@@ -237,8 +242,10 @@ impl Transaction {
             V::MatchedVarName => return self.facts.matched.last().map(|matched| matched.name.to_vec()),
             V::ModsecBuild => "030000000".into(),
             V::RemoteUser => return self.remote_user(),
-            V::SessionId => return self.collection_key(crate::store::Lasting::Session).map(|key| key.to_vec()),
-            V::UserId => return self.collection_key(crate::store::Lasting::User).map(|key| key.to_vec()),
+            V::SessionId => {
+                return self.collection_key(crate::store::LastingCollection::Session).map(|key| key.to_vec());
+            }
+            V::UserId => return self.collection_key(crate::store::LastingCollection::User).map(|key| key.to_vec()),
             V::WebAppId => self.rules.settings.web_app_id.clone(),
             V::Time => {
                 let moment = moment();
@@ -274,8 +281,8 @@ impl Transaction {
                 Part::Literal(literal) => text.extend_from_slice(literal),
                 Part::Variable(variable, element) => {
                     let wanted = match element {
-                        Some(name) => Wanted::Name(name),
-                        None => Wanted::All,
+                        Some(name) => SelectedNames::Name(name),
+                        None => SelectedNames::All,
                     };
                     let mut found = Vec::new();
                     self.collect_wanted(*variable, &wanted, &mut found);

@@ -3,7 +3,7 @@ use crate::source::{NoFiles, RuleText};
 
 struct FixedClock(std::sync::atomic::AtomicU64);
 
-impl Clock for FixedClock {
+impl WallClock for FixedClock {
     fn now(&self) -> u64 {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
     }

@@ -6,7 +6,7 @@ use crate::rule::{
     AllowReach, AuditState, BodyProcessor, Control, Disruption, Effect, EngineState, Link, RuleLabels, VariableChange,
     VariablePlace,
 };
-use crate::store::Lasting;
+use crate::store::LastingCollection;
 use crate::template::Template;
 use crate::transform::Transformation;
 use crate::variable::Variable;
@@ -255,9 +255,9 @@ impl ActionList {
             }
             "setuid" | "setsid" | "setrsc" => {
                 let lasting = match name.as_str() {
-                    "setuid" => Lasting::User,
-                    "setsid" => Lasting::Session,
-                    _ => Lasting::Resource,
+                    "setuid" => LastingCollection::User,
+                    "setsid" => LastingCollection::Session,
+                    _ => LastingCollection::Resource,
                 };
                 self.effects.push(Effect::SelectCollection(lasting, Template::parse(needed()?.as_bytes())?));
             }
@@ -581,7 +581,7 @@ mod tests {
             [
                 (None, VariableChange::Set(_)),
                 (None, VariableChange::Add(_)),
-                (Some(Lasting::Ip), VariableChange::Subtract(_)),
+                (Some(LastingCollection::Ip), VariableChange::Subtract(_)),
                 (None, VariableChange::Remove)
             ]
         ));

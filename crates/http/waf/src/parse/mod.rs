@@ -7,7 +7,7 @@ mod text;
 
 use crate::failure::{Place, Refusal, RuleError, RuleWarning, nearest};
 use crate::operator::{OperatorContext, make_operator};
-use crate::rule::{Condition, DefaultAction, Disruption, Link, Rule, Selector, Step, Target};
+use crate::rule::{Condition, DefaultAction, Disruption, Link, Rule, Step, Target, TargetSelector};
 use crate::set::{RuleSet, Settings};
 use crate::source::{RuleFiles, RuleText};
 use crate::template::Template;
@@ -481,7 +481,7 @@ impl Compiler<'_> {
                 link.chain_node = chains.sequence(&[inherited, own].concat());
                 for target in link.targets.iter_mut().chain(&mut link.exclusions) {
                     uses_full_request |= matches!(target.variable, Variable::FullRequest | Variable::FullRequestLength);
-                    if let Selector::Path(path) = &mut target.selector {
+                    if let TargetSelector::Path(path) = &mut target.selector {
                         match xml_paths.iter().find(|known| *known == path) {
                             Some(known) => *path = known.clone(),
                             None => xml_paths.push(path.clone()),

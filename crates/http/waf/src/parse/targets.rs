@@ -3,7 +3,7 @@
 use crate::body::xml::XmlPath;
 use crate::failure::{Refusal, nearest};
 use crate::operator::{MATCH_STEPS_MAX, Pattern};
-use crate::rule::{Selector, Target};
+use crate::rule::{Target, TargetSelector};
 use crate::template::Template;
 use crate::variable::Variable;
 use std::sync::Arc;
@@ -104,32 +104,32 @@ pub(super) fn parse_target(text: &str, counts: bool, namespaces: &[(String, Stri
         None if variable == Variable::Xml => {
             return Err(Refusal::new("XML needs a path").suggest("write XML:/* for all text, XML://@* for attributes"));
         }
-        None => Selector::All,
+        None => TargetSelector::All,
         Some(_) if !variable.is_collection() => {
             return Err(Refusal::new(format!("{} has no elements", variable.name())).at(offset));
         }
         Some("") => return Err(Refusal::new("the name of an element is missing").at(offset)),
         Some(path) if variable == Variable::Xml => {
             let path = XmlPath::parse(path, namespaces).map_err(|reason| Refusal::new(reason).at(offset))?;
-            Selector::Path(Arc::new(path))
+            TargetSelector::Path(Arc::new(path))
         }
         Some(element) => parse_selector(element).map_err(|refusal| refusal.at(offset))?,
     };
     Ok(Target { variable, selector, counts, text: shown.into() })
 }
 
-fn parse_selector(element: &str) -> Result<Selector, Refusal> {
+fn parse_selector(element: &str) -> Result<TargetSelector, Refusal> {
     let unquoted = element.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(element);
     let inside = unquoted.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
     if let Some(pattern) = inside {
         let pattern = Pattern::new(pattern, true, MATCH_STEPS_MAX)
             .map_err(|(words, offset)| Refusal::new(format!("invalid pattern: {words}")).at(offset + 1))?;
-        return Ok(Selector::Pattern(Arc::new(pattern)));
+        return Ok(TargetSelector::Pattern(Arc::new(pattern)));
     }
     let template = Template::parse(unquoted.as_bytes())?;
     Ok(match template.as_literal() {
-        Some(name) => Selector::Name(name.to_ascii_lowercase().into()),
-        None => Selector::Macro(template),
+        Some(name) => TargetSelector::Name(name.to_ascii_lowercase().into()),
+        None => TargetSelector::Macro(template),
     })
 }
 

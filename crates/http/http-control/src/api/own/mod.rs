@@ -296,7 +296,9 @@ pub async fn answer_own(
         }
         (Verb::Delete, OwnPoint::Cache(name)) => {
             let (plan, name, key, tag) = (r.plan().clone(), name.to_string(), ask.key.take(), ask.tag.take());
-            on_thread(move || state::purge_cache(&plan, &name, key.as_deref(), tag.as_deref())).await.map_err(|_| busy())?
+            on_thread(move || state::purge_cache(&plan, &name, key.as_deref(), tag.as_deref()))
+                .await
+                .map_err(|_| busy())?
         }
         (Verb::Get, OwnPoint::Certificates) => {
             let (plan, files) = (r.plan().clone(), own.files.clone());

@@ -62,12 +62,13 @@ pub fn list_stores() -> Value {
 ///
 /// # Errors
 /// `CacheNotFound`, `CacheKeyNotFound`, `CacheKeyTooLong`, `CacheTagFormatError`, `InternalError`.
-pub fn purge(plan: &HttpPlan, name: &str, key: Option<&str>, tag: Option<&str>) -> Result<ApiResponse, ApiError> {
+pub fn purge_cache(plan: &HttpPlan, name: &str, key: Option<&str>, tag: Option<&str>) -> Result<ApiResponse, ApiError> {
     let mut all = plan.ext::<CachePaths>().into_iter().flat_map(|paths| &paths.0);
     let Some(path) = all.find(|path| path.zone.name == name) else {
         return Err(ApiError::new(404, "CacheNotFound", "cache not found"));
     };
-    let not_noted = |e: std::io::Error| ApiError::internal(format!("the purge could not be noted {}", observe::os(&e)));
+    let not_noted =
+        |e: std::io::Error| ApiError::internal(format!("the purge could not be noted {}", observe::os_error(&e)));
     if let Some(text) = tag {
         let wrong = |words: String| ApiError::new(400, "CacheTagFormatError", words);
         if key.is_some() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 
-use super::fake_http::{Body, Outage, body, serve_tcp, serve_tls};
+use super::fake_http::{FakeBody, Outage, serve_tcp, serve_tls, text_body};
 
 /// Token that each request must have.
 pub const TOKEN: &str = "2f1e0f3c-token";

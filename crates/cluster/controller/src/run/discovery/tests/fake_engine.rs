@@ -12,7 +12,7 @@ use hyper::body::{Frame, Incoming};
 use serde_json::{Value, json};
 use tokio_rustls::TlsAcceptor;
 
-use super::fake_http::{Body, Folder, Handler, Outage, body, serve_tls, serve_unix, socket_path};
+use super::fake_http::{FakeBody, Handler, Outage, TempFolder, serve_tls, serve_unix, socket_path, text_body};
 
 #[derive(Default)]
 struct State {
@@ -28,7 +28,7 @@ pub struct FakeEngine {
     state: Arc<Mutex<State>>,
     pub outage: Outage,
     address: String,
-    _folder: Option<Folder>,
+    _folder: Option<TempFolder>,
 }
 
 /// Returns a container with the host's network, which serves `a.test` at a port.
@@ -48,7 +48,7 @@ fn handler(state: &Arc<Mutex<State>>) -> Handler {
     let shared = state.clone();
     Arc::new(move |request: Request<Incoming>| {
         let response = answer(&mut shared.lock().unwrap(), request.uri().path());
-        Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<Body>>
+        Box::pin(async move { response }) as futures::future::BoxFuture<'static, Response<FakeBody>>
     })
 }
 

@@ -14,10 +14,10 @@ use tokio_rustls::TlsAcceptor;
 use super::super::super::probes::SourceState as _;
 use super::super::super::tests::load::backends::Backend;
 use super::super::source_client::source_client;
-use super::fake_consul::{FakeConsul, TOKEN, instance};
-use super::fake_engine::{FakeEngine, container};
-use super::fake_http::{Folder, Outage, body, serve_tcp, socket_path};
-use super::{World, program};
+use super::fake_consul::{FakeConsul, TOKEN, fake_instance};
+use super::fake_engine::{FakeEngine, fake_container};
+use super::fake_http::{Outage, TempFolder, serve_tcp, socket_path, text_body};
+use super::{DiscoveryWorld, program};
 use crate::discovery_arguments::SourceArguments;
 
 /// A time limit that no answer of these tests needs.
@@ -60,7 +60,7 @@ fn acceptor((certificate, key): &(String, String), clients: &Authority) -> TlsAc
 }
 
 /// Writes the files of `DOCKER_CERT_PATH`.
-fn certificate_folder(authority: &Authority, (certificate, key): &(String, String)) -> (PathBuf, Folder) {
+fn certificate_folder(authority: &Authority, (certificate, key): &(String, String)) -> (PathBuf, TempFolder) {
     let (path, folder) = socket_path();
     let path = path.parent().unwrap().to_owned();
     for (name, text) in [("ca.pem", &authority.pem), ("cert.pem", certificate), ("key.pem", key)] {
@@ -134,7 +134,7 @@ async fn files_and_sides_that_do_not_fit_are_named() {
     // Without TLS towards a server that has it, and the other way round.
     fails(&variables[..1], "/containers/json").await;
     let handler = Arc::new(|_| {
-        let answer = async { http::Response::new(body("[]".into())) };
+        let answer = async { http::Response::new(text_body("[]".into())) };
         Box::pin(answer) as futures::future::BoxFuture<'static, _>
     });
     let plain = format!("tcp://127.0.0.1:{}", serve_tcp(Outage::default(), handler).await);
@@ -169,8 +169,9 @@ async fn an_engine_is_watched_over_tls() {
     let file = |name: &str| path.join(name).display().to_string();
     let files = [file("ca.pem"), file("cert.pem"), file("key.pem")];
     let tls = ["--ca-file", &files[0], "--client-certificate", &files[1], "--client-key", &files[2]];
-    let world = World::start(program, &[&["--provider", "docker", "--engine", &engine.address()][..], &tls].concat());
-    engine.run(container(1, backend.port));
+    let world =
+        DiscoveryWorld::start(program, &[&["--provider", "docker", "--engine", &engine.address()][..], &tls].concat());
+    engine.run(fake_container(1, backend.port));
     world.answers("a.test", 200).await;
     engine.remove(1);
     world.answers("a.test", 404).await;
@@ -183,7 +184,7 @@ async fn consul_is_watched_over_https_and_an_outage_says_why() {
     let ours = Authority::new("ours");
     let (server, client) = (ours.certify("server.dc1.consul", 4000), ours.certify("client", 4000));
     let consul = FakeConsul::start_with(Some(acceptor(&server, &ours))).await;
-    consul.set("web", vec![instance(backend.port, "a.test", "passing")]);
+    consul.set("web", vec![fake_instance(backend.port, "a.test", "passing")]);
     let (path, _folder) = certificate_folder(&ours, &client);
     std::fs::write(path.join("token"), TOKEN).unwrap();
     let file = |name: &str| path.join(name).display().to_string();
@@ -192,11 +193,11 @@ async fn consul_is_watched_over_https_and_an_outage_says_why() {
     let words = ["--provider", "consul", "--consul", &address, "--consul-token-file", &files[3]];
     let tls = ["--ca-file", &files[0], "--client-certificate", &files[1], "--client-key", &files[2]];
     let named = [&words[..], &tls, &["--tls-server-name", "server.dc1.consul"]].concat();
-    let world = World::start(program.clone(), &named);
+    let world = DiscoveryWorld::start(program.clone(), &named);
     world.answers("a.test", 200).await;
 
     // Without the name that the certificate has.
-    let unnamed = World::start(program, &[&words[..], &tls].concat());
+    let unnamed = DiscoveryWorld::start(program, &[&words[..], &tls].concat());
     unnamed
         .until("the reason", || {
             unnamed.inventory.missing().is_some_and(|words| words.contains("the server's certificate has another name"))
