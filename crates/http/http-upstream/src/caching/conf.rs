@@ -137,7 +137,7 @@ impl ValueKind for ValidTimes {
     }
 }
 
-/// A line of `proxy_cache_path`, which is kept in [`Declared`].
+/// A line of `proxy_cache_path`: it adds a cache to those of its family in the configuration.
 #[derive(Clone)]
 pub struct PathLine;
 
