@@ -87,6 +87,13 @@ struct PoolState {
     idle: usize,
 }
 
+impl PoolState {
+    /// Tells an idle thread that it may end: a job that came as its wait ended has counted on it.
+    fn has_no_job(&self) -> bool {
+        self.jobs.is_empty() && self.long.is_empty()
+    }
+}
+
 impl Pool {
     /// Creates a pool without threads.
     pub fn new(spec: PoolSpec) -> Arc<Pool> {
@@ -146,11 +153,13 @@ impl Pool {
         } else if waiting >= self.spec.queue_max {
             return Err(Overflow { waiting });
         }
-        if state.threads > 0 {
-            let queue = if is_long { &mut state.long } else { &mut state.jobs };
-            queue.push_back(job);
-            self.work.notify_one();
+        if state.threads == 0 {
+            // The system starts no thread; nothing would ever take the job.
+            return Err(Overflow { waiting });
         }
+        let queue = if is_long { &mut state.long } else { &mut state.jobs };
+        queue.push_back(job);
+        self.work.notify_one();
         Ok(())
     }
 
@@ -182,7 +191,7 @@ impl Pool {
             let (next, waited) = self.work.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            if waited.timed_out() && state.has_no_job() {
                 state.threads -= 1;
                 return;
             }
@@ -223,6 +232,16 @@ mod tests {
 
     fn spec(threads: usize, queue_max: usize) -> PoolSpec {
         PoolSpec { name: "test".into(), threads, queue_max, nice: 0 }
+    }
+
+    #[test]
+    fn threads_stay_for_jobs_of_both_kinds() {
+        let mut state = PoolState::default();
+        assert!(state.has_no_job());
+        state.long.push_back(Box::new(|| {}));
+        assert!(!state.has_no_job());
+        state.jobs.push_back(std::mem::take(&mut state.long).remove(0).expect("a job"));
+        assert!(!state.has_no_job());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::StoreAddress;
 use crate::agent::AgentOptions;
 use crate::permits::{PermitPool, PermitRule, StoreLoss};
-use crate::redis_tests::{Redis, TestFolder, TestNode, call, free_port, has_redis, take, wait};
+use crate::redis_tests::{Redis, TestFolder, TestNode, free_port, has_redis, redis_call, take_permits, wait_until};
 use std::sync::Arc;
 use std::time::Duration;
 use testkit::Random;
@@ -28,7 +28,7 @@ impl World {
         let port = free_port();
         let text = port.to_string();
         let redis = Redis::start(&folder.0, &["--bind", "127.0.0.1", "--port", &text]);
-        wait("Redis", || match call(&["-p", &text, "ping"]).trim() {
+        wait_until("Redis", || match redis_call(&["-p", &text, "ping"]).trim() {
             "PONG" => Ok(()),
             seen => Err(seen.to_owned()),
         });
@@ -43,7 +43,7 @@ impl World {
             .collect();
         nodes.iter().for_each(|node| node.wait_connected(true));
         let world = World { nodes, proxies, _redis: redis, _folder: folder };
-        wait("all nodes", || {
+        wait_until("all nodes", || {
             let seen: Vec<u64> = world.nodes.iter().map(|node| node.agent.state().nodes).collect();
             seen.iter().all(|number| *number == world.nodes.len() as u64).then_some(()).ok_or(format!("{seen:?}"))
         });
@@ -56,7 +56,7 @@ impl World {
             let pairs = node.pairs.0.lock().expect("no panic");
             pairs.iter().map(|(key, (value, _))| (key.clone(), value.clone())).collect()
         };
-        wait("equal pairs", || {
+        wait_until("equal pairs", || {
             let all: Vec<_> = self.nodes.iter().map(pairs).collect();
             let is_sent = self.nodes.iter().all(|node| node.agent.state().records_pending == 0);
             let is_equal = all.windows(2).all(|two| two[0] == two[1]);
@@ -82,19 +82,19 @@ fn messages_of_the_subscription_behind_or_before_the_answers_to_writes_change_no
     // The older message arrives when the newer write is answered already.
     proxy.hold(LinkKind::Subscription, Direction::ToClient);
     a.set("x", Some("old"));
-    wait("the first write", || match a.agent.state().records_pending {
+    wait_until("the first write", || match a.agent.state().records_pending {
         0 => Ok(()),
         seen => Err(seen.to_string()),
     });
     b.set("x", Some("new"));
     a.wait_for(&[("x", "new")]);
-    wait("the answer", || match b.agent.state().records_pending {
+    wait_until("the answer", || match b.agent.state().records_pending {
         0 => Ok(()),
         seen => Err(seen.to_string()),
     });
     let before = proxy.delivered(LinkKind::Subscription, Direction::ToClient);
     proxy.release(LinkKind::Subscription, Direction::ToClient);
-    wait("the messages", || {
+    wait_until("the messages", || {
         let now = proxy.delivered(LinkKind::Subscription, Direction::ToClient);
         (now > before).then_some(()).ok_or_else(|| now.to_string())
     });
@@ -110,7 +110,7 @@ fn messages_of_the_subscription_behind_or_before_the_answers_to_writes_change_no
     let before = proxy.delivered(LinkKind::Subscription, Direction::ToClient);
     a.set("x", Some("newest"));
     a.set("y", None);
-    wait("the messages", || {
+    wait_until("the messages", || {
         let now = proxy.delivered(LinkKind::Subscription, Direction::ToClient);
         (now > before && a.agent.state().records_pending == 0).then_some(()).ok_or_else(|| now.to_string())
     });
@@ -164,7 +164,7 @@ fn an_answer_that_is_cut_in_its_middle_is_repeated() {
             proxy.cut_after(kind, bytes);
             // Long answers come with the comparison behind a new connection.
             proxy.cut_all();
-            wait("the cut", || {
+            wait_until("the cut", || {
                 a.set("tick", Some(&format!("{round}-{bytes}-{}", a.agent.state().records_sent)));
                 (proxy.cuts() > cuts).then_some(()).ok_or_else(|| format!("{:?}", b.agent.state()))
             });
@@ -228,7 +228,7 @@ fn pairs_converge_after_random_disturbances() {
             if random.chance(10) {
                 // Lets agents go on from where they are.
                 let sent = node.agent.state();
-                wait("an event", || {
+                wait_until("an event", || {
                     let now = node.agent.state();
                     let is_other = (now.records_sent, now.failures) != (sent.records_sent, sent.failures);
                     (is_other || now.records_pending == 0).then_some(()).ok_or_else(|| format!("{now:?}"))
@@ -256,11 +256,11 @@ fn admitted_under_disturbance(name: &str, loss: StoreLoss) -> Option<(usize, u64
         let place = random.below(world.nodes.len());
         disturb(&mut random, &world.proxies[place]);
         let place = random.below(world.nodes.len());
-        admitted += take(&world.nodes[place], &pools[place], 1 + random.below(3_usize));
+        admitted += take_permits(&world.nodes[place], &pools[place], 1 + random.below(3_usize));
         if random.chance(10) {
             let (node, before) = (&world.nodes[place], world.nodes[place].agent.state());
             node.set("tick", Some(&random.number().to_string()));
-            wait("an event", || {
+            wait_until("an event", || {
                 let now = node.agent.state();
                 let is_other = (now.records_sent, now.failures) != (before.records_sent, before.failures);
                 is_other.then_some(()).ok_or_else(|| format!("{now:?}"))
@@ -269,8 +269,8 @@ fn admitted_under_disturbance(name: &str, loss: StoreLoss) -> Option<(usize, u64
     }
     world.proxies.iter().for_each(FaultProxy::heal);
     world.wait_for_equality();
-    wait("the limit to be used up", || {
-        let more: usize = world.nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 40)).sum();
+    wait_until("the limit to be used up", || {
+        let more: usize = world.nodes.iter().zip(&pools).map(|(node, pool)| take_permits(node, pool, 40)).sum();
         admitted += more;
         let states: Vec<_> = world.nodes.iter().map(|node| node.agent.state()).collect();
         let is_over = more == 0 && states.iter().all(|state| state.is_connected && state.nodes == 3);

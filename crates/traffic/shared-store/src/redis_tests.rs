@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const LONGEST: Duration = Duration::from_secs(60);
 
-pub fn wait(what: &str, mut look: impl FnMut() -> Result<(), String>) {
+pub fn wait_until(what: &str, mut look: impl FnMut() -> Result<(), String>) {
     let until = Instant::now() + LONGEST;
     while let Err(seen) = look() {
         assert!(Instant::now() < until, "waited in vain for {what}; last seen: {seen}");
@@ -75,7 +75,7 @@ impl Redis {
         let _ = std::fs::remove_file(&socket);
         let redis =
             Redis::start(&folder.0, &[&["--port", "0", "--unixsocket", &socket.to_string_lossy()], arguments].concat());
-        wait("the socket", || socket.exists().then_some(()).ok_or_else(|| "none".into()));
+        wait_until("the socket", || socket.exists().then_some(()).ok_or_else(|| "none".into()));
         redis
     }
 
@@ -92,7 +92,7 @@ impl Drop for Redis {
     }
 }
 
-pub fn call(arguments: &[&str]) -> String {
+pub fn redis_call(arguments: &[&str]) -> String {
     let output = Command::new("redis-cli").args(arguments).output().expect("redis-cli runs");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -161,7 +161,7 @@ impl TestNode {
     }
 
     pub fn wait_for(&self, expected: &[(&str, &str)]) {
-        wait("the pairs", || {
+        wait_until("the pairs", || {
             let pairs = self.pairs.0.lock().unwrap();
             let seen: Vec<(String, String)> = pairs
                 .iter()
@@ -173,7 +173,7 @@ impl TestNode {
     }
 
     pub fn wait_connected(&self, is_connected: bool) {
-        wait(&format!("connected: {is_connected}"), || {
+        wait_until(&format!("connected: {is_connected}"), || {
             let state = self.agent.state();
             (state.is_connected == is_connected && state.since > 0).then_some(()).ok_or_else(|| format!("{state:?}"))
         });
@@ -181,7 +181,7 @@ impl TestNode {
 
     /// Waits for a failure with these words.
     pub fn wait_failure(&self, words: &str) {
-        wait(words, || {
+        wait_until(words, || {
             let state = self.agent.state();
             let is_it = state.last_failure.as_ref().is_some_and(|failure| failure.contains(words));
             is_it.then_some(()).ok_or_else(|| format!("{state:?}"))
@@ -232,7 +232,7 @@ fn changes_reach_all_nodes_and_survive_a_store_that_stalls_dies_and_forgets() {
     b.wait_for(&[("x", "1")]);
     b.set("y", Some("2"));
     a.wait_for(&[("x", "1"), ("y", "2")]);
-    wait("both nodes", || match (a.agent.state().nodes, b.agent.state().nodes) {
+    wait_until("both nodes", || match (a.agent.state().nodes, b.agent.state().nodes) {
         (2, 2) => Ok(()),
         seen => Err(format!("{seen:?}")),
     });
@@ -261,7 +261,7 @@ fn changes_reach_all_nodes_and_survive_a_store_that_stalls_dies_and_forgets() {
 
     // A node that ends leaves; one that begins has all.
     drop(b);
-    wait("one node", || match a.agent.state().nodes {
+    wait_until("one node", || match a.agent.state().nodes {
         1 => Ok(()),
         seen => Err(seen.to_string()),
     });
@@ -283,7 +283,7 @@ fn a_store_that_refuses_is_named_with_its_reason() {
     let right = TestNode::start(3, &address, |options| options.password = Some("secret".into()));
     right.wait_connected(true);
     right.set("a", Some("1"));
-    wait("nothing pending", || match right.agent.state().records_pending {
+    wait_until("nothing pending", || match right.agent.state().records_pending {
         0 => Ok(()),
         seen => Err(seen.to_string()),
     });
@@ -347,7 +347,7 @@ fn tls_checks_both_sides() {
 }
 
 /// Asks until a permit is refused, or a number was granted.
-pub fn take(node: &TestNode, pool: &PermitPool, attempts: usize) -> usize {
+pub fn take_permits(node: &TestNode, pool: &PermitPool, attempts: usize) -> usize {
     (0..attempts).filter(|_| node.agent.take_permit(pool, b"key", now()) == PermitVerdict::Granted).count()
 }
 
@@ -365,23 +365,23 @@ fn limits_hold_over_nodes_and_have_a_bound_when_the_store_is_gone() {
     let pools: Vec<Arc<PermitPool>> =
         nodes.iter().map(|node| node.agent.share_permits("limit", rule, 1 << 20)).collect();
     nodes.iter().for_each(|node| node.wait_connected(true));
-    wait("three nodes", || match nodes[0].agent.state().nodes {
+    wait_until("three nodes", || match nodes[0].agent.state().nodes {
         3 => Ok(()),
         seen => Err(seen.to_string()),
     });
     let mut granted = 0;
-    wait("the limit to be used up", || {
-        granted += nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 1)).sum::<usize>();
+    wait_until("the limit to be used up", || {
+        granted += nodes.iter().zip(&pools).map(|(node, pool)| take_permits(node, pool, 1)).sum::<usize>();
         let state = nodes[0].agent.state();
         let taken: u64 = nodes.iter().map(|node| node.agent.state().permits_taken).sum();
         (taken == 32).then_some(()).ok_or_else(|| format!("{granted}, {state:?}"))
     });
-    wait("all nodes to know it", || {
-        let more = nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 1)).sum::<usize>();
+    wait_until("all nodes to know it", || {
+        let more = nodes.iter().zip(&pools).map(|(node, pool)| take_permits(node, pool, 1)).sum::<usize>();
         granted += more;
         if more == 0 { Ok(()) } else { Err(more.to_string()) }
     });
-    let more: usize = nodes.iter().zip(&pools).map(|(node, pool)| take(node, pool, 200)).sum();
+    let more: usize = nodes.iter().zip(&pools).map(|(node, pool)| take_permits(node, pool, 200)).sum();
     assert_eq!(more, 0, "no node has credit");
     assert!((32..=4 * 32).contains(&granted), "{granted}: the burst of 31 and one, and as many on credit a node");
 
@@ -391,7 +391,7 @@ fn limits_hold_over_nodes_and_have_a_bound_when_the_store_is_gone() {
         let pool = node.agent.share_permits("other", rule, 1 << 20);
         node.agent.take_permit(&pool, b"key", now());
         node.wait_connected(false);
-        assert_eq!(take(node, &pool, 100), 11, "a burst of 10, and one");
+        assert_eq!(take_permits(node, &pool, 100), 11, "a burst of 10, and one");
     });
     redis.signal("CONT");
 }
@@ -408,8 +408,8 @@ fn sentinels_name_the_new_master() {
     let replicaof = format!("127.0.0.1 {master_port}");
     let _replica =
         Redis::start(&folders[1].0, &["--bind", "127.0.0.1", "--port", &replica_port, "--replicaof", &replicaof]);
-    wait("the replica", || {
-        let info = call(&["-p", &replica_port, "info", "replication"]);
+    wait_until("the replica", || {
+        let info = redis_call(&["-p", &replica_port, "info", "replication"]);
         info.contains("master_link_status:up").then_some(()).ok_or(info)
     });
     let file = folders[2].0.join("sentinel.conf");
@@ -421,8 +421,8 @@ fn sentinels_name_the_new_master() {
     let sentinel =
         Command::new("redis-server").arg(&file).arg("--sentinel").stdout(Stdio::null()).spawn().expect("a sentinel");
     let _sentinel = Redis(sentinel);
-    wait("the sentinel to know the replica", || {
-        let seen = call(&["-p", &sentinel_port, "sentinel", "replicas", "main"]);
+    wait_until("the sentinel to know the replica", || {
+        let seen = redis_call(&["-p", &sentinel_port, "sentinel", "replicas", "main"]);
         seen.contains(&replica_port).then_some(()).ok_or(seen)
     });
     let address = format!("redis-sentinel://127.0.0.1:{sentinel_port}?master=main");
@@ -454,7 +454,7 @@ fn a_cluster_of_three_is_a_store() {
         })
         .collect();
     for port in &ports {
-        wait("an answer", || match call(&["-p", port, "ping"]).trim() {
+        wait_until("an answer", || match redis_call(&["-p", port, "ping"]).trim() {
             "PONG" => Ok(()),
             seen => Err(seen.to_owned()),
         });
@@ -463,10 +463,10 @@ fn a_cluster_of_three_is_a_store() {
     let mut create = vec!["--cluster", "create"];
     create.extend(hosts.iter().map(String::as_str));
     create.push("--cluster-yes");
-    let made = call(&create);
+    let made = redis_call(&create);
     assert!(made.contains("All 16384 slots covered"), "{made}");
-    wait("the cluster", || {
-        let states: Vec<String> = ports.iter().map(|port| call(&["-p", port, "cluster", "info"])).collect();
+    wait_until("the cluster", || {
+        let states: Vec<String> = ports.iter().map(|port| redis_call(&["-p", port, "cluster", "info"])).collect();
         states.iter().all(|state| state.contains("cluster_state:ok")).then_some(()).ok_or_else(|| states.concat())
     });
     let address = StoreAddress::parse(&format!("redis-cluster://{}", hosts.join(","))).expect("an address");
@@ -479,8 +479,8 @@ fn a_cluster_of_three_is_a_store() {
     let pool = a.agent.share_permits("limit", rule, 1 << 20);
     a.wait_connected(true);
     let mut granted = 0;
-    wait("permits", || {
-        granted += take(&a, &pool, 1);
+    wait_until("permits", || {
+        granted += take_permits(&a, &pool, 1);
         (a.agent.state().permits_taken == 3).then_some(()).ok_or_else(|| format!("{:?}", a.agent.state()))
     });
 }
