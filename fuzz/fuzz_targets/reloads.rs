@@ -3,5 +3,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    server::fuzzing::reloads(data);
+    server::fuzzing::run_reloads(data);
 });
