@@ -140,7 +140,7 @@ fn requests_of_the_api() {
     assert!(changed > all / 20, "{changed} of {all} requests succeeded");
 }
 
-/// Steps that an input may have; see `server::fuzzing::reloads`.
+/// Steps that an input may have; see `server::fuzzing::run_reloads`.
 const STEPS: &[&[u8]] = &[
     &[0],
     &[128],
