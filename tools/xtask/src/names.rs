@@ -13,8 +13,10 @@ Counts the names of public free functions, types and tests against the limits th
 tidy\" holds: functions of one word and those imported without their module, types of one name in more
 than three files, participles as types, tests of one word or with a pronoun in front.
 
+  --list   print each such name with its file
+
   cargo xtask names
-  cargo xtask names --list       each name with its file
+  cargo xtask names --list
 ";
 
 /// Public free functions of one word, in percent of all. They are called with their module (`clock::now`).

@@ -186,6 +186,8 @@ fn begin_reload(site: &Site, server: &Controlled<'_>) -> UnixStream {
     // The API handles its connections in the order of their arrival.
     assert_eq!(ask(&server.path, "GET", "/1").0, 200);
     site.wait_for_log("reconfiguring", 1);
+    // The line precedes the reading of the files, which this answer follows.
+    assert_eq!(ask(&server.path, "GET", "/1").0, 200);
     stream
 }
 
