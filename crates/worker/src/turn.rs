@@ -93,7 +93,7 @@ pub enum TurnProgress {
 }
 
 /// The loop of a worker thread. [`Turns::begin`] on the thread itself, then [`Turns::turn`] until it returns
-/// [`Progress::Ended`].
+/// [`TurnProgress::Ended`].
 pub struct Turns {
     thread: Option<runtime::Thread>,
     /// State of the thread.

@@ -35,8 +35,8 @@ pub(crate) fn passes_on(name: &str) -> bool {
 /// Number of [`NAMES`] that pass requests on.
 const PASSING: usize = 7;
 
-/// State of the choice of a location's content handler, while its features are planned: [`Answering::begin`] before
-/// each feature, [`Answering::end`] after it.
+/// State of the choice of a location's content handler, while its features are planned: [`AnswerWork::begin`] before
+/// each feature, [`AnswerWork::end`] after it.
 #[derive(Default)]
 pub struct AnswerWork {
     place: Option<usize>,

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 /// Zone of the metrics of a server (`status_zone`), among the extensions of the server's own location.
 pub struct ServerZone(pub MetricZone<server_zone::Of>);
 
-/// Counts a request at its begin; its drop before [`ended`] and [`logged`] makes it a lost one.
+/// Counts a request at its begin; its drop before [`count_ended`] and [`count_logged`] makes it a lost one.
 #[inline]
 pub fn count_begun(r: &mut Request) {
     process::HTTP_REQUESTS.up_at(r.target.version as usize);

@@ -1,7 +1,7 @@
 //! Responses to errors, and the way from a path to its file.
 //! Errors: built-in pages, `error_page`, and checks of the client's browser (nginx: `ngx_http_special_response.c`).
-//! Files: [`map_path`] maps the request's path by `root` and `alias`; [`look`], [`kind`] and [`probe`] look files up
-//! under `disable_symlinks`, and [`look`] and [`admits`] ask the location's guard.
+//! Files: [`map_path`] maps the request's path by `root` and `alias`; [`look_up`], [`file_kind`] and [`probe_path`] look files up
+//! under `disable_symlinks`, and [`look_up`] and [`guard_admits`] ask the location's guard.
 
 use crate::core_table::SymlinkMode;
 use crate::handler::{Flow, ResponseBody};

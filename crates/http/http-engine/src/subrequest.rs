@@ -189,12 +189,12 @@ impl Request {
         child.head.method = Method::Get;
         Ok(child)
     }
-    /// Tells whether subrequests of [`background`] are running, for which log line and connection wait.
+    /// Tells whether subrequests of [`run_background`] are running, for which log line and connection wait.
     #[inline]
     pub fn has_background(&self) -> bool {
         self.family.tree.as_ref().is_some_and(|tree| tree.background.get() > 0)
     }
-    /// Ready once no subrequest of [`background`] runs. One waiter at a time.
+    /// Ready once no subrequest of [`run_background`] runs. One waiter at a time.
     pub fn poll_background(&self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(tree) = self.family.tree.as_ref().filter(|tree| tree.background.get() > 0) {
             tree.waiting.replace(Some(cx.waker().clone()));

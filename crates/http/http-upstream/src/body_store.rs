@@ -245,7 +245,7 @@ pub struct SpooledBody {
 }
 
 impl SpooledBody {
-    /// Returns the path of the file; `None` after [`Spooled::moved`].
+    /// Returns the path of the file; `None` after [`SpooledBody::moved`].
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }

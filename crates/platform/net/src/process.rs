@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The result of [`fork`], in either process.
+/// The result of [`fork_process`], in either process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fork {
     /// The parent, with the child's id.

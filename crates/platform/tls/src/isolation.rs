@@ -146,7 +146,7 @@ impl Signer for RemoteSigner {
     }
 }
 
-/// The result of [`extract`].
+/// The result of [`extract_keys`].
 #[derive(Debug)]
 pub struct ExtractedKeys {
     /// The file without private keys.

@@ -69,7 +69,7 @@ const APPLICATION_DATA: u8 = 23;
 
 /// Either side of a TLS connection.
 ///
-/// For ciphertext, [`TlsStream::receive`]; after [`Received::hello`], [`TlsStream::choose`] before any other input. For
+/// For ciphertext, [`TlsStream::receive`]; after [`ReceivedBytes::hello`], [`TlsStream::choose`] before any other input. For
 /// plaintext, [`TlsStream::send`]. After each of these, also after errors, [`TlsStream::output`] is written and removed
 /// with [`TlsStream::advance`].
 pub struct TlsStream {

@@ -14,8 +14,8 @@ const AGAIN_LAST: Duration = Duration::from_secs(30);
 /// Least interval between queries of a name, whatever its TTL.
 const AGAIN_LEAST: Duration = Duration::from_secs(1);
 
-/// Resolution of a group's names; made for each configuration. [`Naming::prepare`] before the start, then
-/// [`Naming::keep`].
+/// Resolution of a group's names; made for each configuration. [`NameTask::prepare`] before the start, then
+/// [`NameTask::keep`].
 #[derive(Clone, Debug)]
 pub struct NameTask {
     /// The group whose lines are updated.
@@ -49,7 +49,7 @@ impl NameTask {
         may_come || self.group.lines().iter().any(|entry| is_named(&entry.line))
     }
 
-    /// Resolves names without addresses once, with the system. Failures are left to [`Naming::keep`].
+    /// Resolves names without addresses once, with the system. Failures are left to [`NameTask::keep`].
     pub async fn prepare(self) {
         for (index, entry) in self.group.lines().into_iter().enumerate() {
             if let ServerSource::Named { host, port } = &entry.line.source

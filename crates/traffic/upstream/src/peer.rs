@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 pub struct PeerSpec {
     /// Configured name, or an SRV record's: the key of consistent hashing.
     pub name: String,
-    /// The server's address; a placeholder in a [`Line`](crate::Line).
+    /// The server's address; a placeholder in a [`ServerLine`](crate::ServerLine).
     pub address: Address,
     /// `weight`; at least 1.
     pub weight: u32,

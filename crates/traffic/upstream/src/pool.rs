@@ -88,8 +88,8 @@ impl Hasher for MixedScopes {
     }
 }
 
-/// A connection of a protocol with one request at a time. [`take`] or [`Pooled::new`], [`Pooled::begin`] for each
-/// request, and [`give`] after a complete response; dropped, it closes.
+/// A connection of a protocol with one request at a time. [`take_idle`] or [`PooledConnection::new`], [`PooledConnection::begin`] for each
+/// request, and [`give_back`] after a complete response; dropped, it closes.
 pub struct PooledConnection {
     pub(crate) stream: Stream,
     pub(crate) codec: Box<dyn SerialCodec>,

@@ -128,7 +128,7 @@ impl Handler for LoginStart {
         if !has_alternatives(r) {
             return Flow::Declined;
         }
-        // `Ask` has complained about others.
+        // `SessionCheck` has complained about others.
         let Ok(Some(provider)) = self.0.choose(r) else { return Flow::Declined };
         // The login takes the place of another check's challenge.
         r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));

@@ -270,7 +270,7 @@ fn from_memory(
 }
 
 impl CacheSession {
-    /// Takes the session out of the request, for one use; [`Session::put`] returns it.
+    /// Takes the session out of the request, for one use; [`CacheSession::put`] returns it.
     pub fn take(r: &mut Request) -> Option<Box<CacheSession>> {
         r.take_ext()
     }

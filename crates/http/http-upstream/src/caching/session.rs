@@ -27,8 +27,8 @@ pub enum CacheStart {
     Ask,
 }
 
-/// A request's use of a cache, kept with the request from [`begin`] to [`finish`] or until the response is stored.
-/// [`Session::judged`] at the head, then [`Session::dress`], then [`Session::entry`].
+/// A request's use of a cache, kept with the request from [`begin_session`] to [`finish_session`] or until the response is stored.
+/// [`CacheSession::judged`] at the head, then [`CacheSession::dress`], then [`CacheSession::entry`].
 pub struct CacheSession {
     pub(super) caching: Arc<CachePlan>,
     pub(super) path: Arc<CachePath>,

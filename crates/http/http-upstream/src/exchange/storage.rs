@@ -131,7 +131,7 @@ pub fn note_intercepted(r: &mut Request, flow: &Flow) {
     }
 }
 
-/// Prepares the head for the client: see [`Session::dress`].
+/// Prepares the head for the client: see [`CacheSession::dress`].
 pub fn dress_response(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
     match CacheSession::take(r) {
         Some(session) => {

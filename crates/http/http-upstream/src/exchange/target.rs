@@ -150,7 +150,7 @@ pub enum TargetBinding {
     },
 }
 
-/// The result of [`Bound::place`].
+/// The result of [`TargetBinding::place`].
 pub struct OriginUri {
     /// Host and port.
     pub origin: Arc<UrlOrigin>,

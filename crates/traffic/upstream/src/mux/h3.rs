@@ -40,8 +40,8 @@ struct StreamSlot {
 /// A connection: the core with its `quinn_proto::Connection`, and the socket below.
 ///
 /// Leases, streams and the connection's task share it, and borrow it for single calls. Wakers that run meanwhile only
-/// mark tasks. The task ([`Inner::poll_drive`]) receives, then drives the core and routes its events, then transmits
-/// and arms QUIC's timer. A stream that has changed the core calls [`Inner::push`], which transmits at once and wakes
+/// mark tasks. The task ([`H3Inner::poll_drive`]) receives, then drives the core and routes its events, then transmits
+/// and arms QUIC's timer. A stream that has changed the core calls [`H3Inner::push`], which transmits at once and wakes
 /// the task for the rest.
 struct H3Inner {
     core: Client,

@@ -36,8 +36,8 @@ const SENDS_MAX: usize = 16;
 /// The socket and the endpoint of one QUIC connection. The `quinn_proto::Connection` belongs to the caller and is lent
 /// to each call.
 ///
-/// [`Link::receive`] first; then, after any change of the connection, [`Link::transmit`] until it returns `true`, and
-/// timers by `Connection::poll_timeout`. Returns of `false` are continued with [`Link::poll_room`].
+/// [`QuicLink::receive`] first; then, after any change of the connection, [`QuicLink::transmit`] until it returns `true`, and
+/// timers by `Connection::poll_timeout`. Returns of `false` are continued with [`QuicLink::poll_room`].
 pub struct QuicLink {
     // Closed before `outbound`, whose descriptor is the registered one.
     socket: PacketSocket,

@@ -7,8 +7,8 @@ use http_types::{BodyLength, List, Method, ResponseHead};
 use std::rc::Rc;
 use wire_h1::{HeadLimits, ResponseParser};
 
-/// The response of one stream: [`Response::head`] for each head, [`Response::body`] for each piece,
-/// [`Response::finish`] at the end.
+/// The response of one stream: [`MuxResponse::head`] for each head, [`MuxResponse::body`] for each piece,
+/// [`MuxResponse::finish`] at the end.
 pub struct MuxResponse {
     asked: RequestFacts,
     /// Remaining bytes of a declared length.

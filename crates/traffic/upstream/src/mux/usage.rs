@@ -103,7 +103,7 @@ impl Usage {
     }
 }
 
-/// A connection of a protocol, as [`Kept`] sees it.
+/// A connection of a protocol, as [`KeptConnections`] sees it.
 pub trait SharedConnection {
     /// Returns the connection's use.
     fn usage(&mut self) -> &mut Usage;
