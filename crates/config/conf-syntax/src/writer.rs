@@ -1,4 +1,4 @@
-//! Writes a tree of directives as text, so that [`parse`](crate::parse) returns the same words byte for byte.
+//! Writes a tree of directives as text, so that [`parse_file`](crate::parse_file) returns the same words byte for byte.
 //!
 //! Values never pass through text that is parsed again: an [`Argument`] says whether the directive evaluates variables
 //! in it, and whether its bytes are data. A byte of data cannot end a word, a directive, a block or a comment.
