@@ -23,7 +23,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Maximum number of requests whose responses share a write.
 const REQUESTS_MAX: usize = 64;
 
-/// Responses that leave together. [`Batch::add`] each in the order of the requests, then [`conclude`] or
+/// Responses that leave together. [`Batch::add`] each in the order of the requests, then [`conclude_batch`] or
 /// [`Batch::send_then`]. If it is dropped before, its requests count as lost.
 pub struct Batch<'a> {
     /// The connection's bytes.

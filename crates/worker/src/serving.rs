@@ -51,7 +51,7 @@ pub type ListenPlace = Cell<(u32, Option<usize>)>;
 pub struct ListenSocket {
     /// Address of the socket.
     pub listener: ListenerRef,
-    /// Shared by several threads: see [`Bound::shared`].
+    /// Shared by several threads: see [`BoundSocket::shared`].
     pub shared: bool,
     /// Paused until [`Worker::paused_until`](crate::worker::Worker::paused_until), for lack of descriptors or
     /// connections.

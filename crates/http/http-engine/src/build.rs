@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A feature of the http area: its directives, its variables, and their translation into handlers and filters.
 ///
-/// For each configuration, [`build()`] calls [`Feature::plan_http`], [`Feature::plan_upstream`] for each `upstream`
+/// For each configuration, [`build_plan`] calls [`Feature::plan_http`], [`Feature::plan_upstream`] for each `upstream`
 /// block, [`Feature::plan`] for each block of the servers, inner blocks first, and [`Feature::after_servers`].
 pub trait Feature: Sync {
     /// Returns the feature's table of directives. Its name identifies the feature and must be unique.
@@ -638,7 +638,7 @@ impl HttpBuilder<'_> {
 }
 
 /// Returns the index of the server that a listener selects by the request's host: its default server if no name fits.
-/// If a regular expression fails, sets `target.undecided`, and [`crate::engine::start`] responds with 500.
+/// If a regular expression fails, sets `target.undecided`, and [`crate::engine::start_phases`] responds with 500.
 pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
     if listener.names.is_empty() {
         return listener.default_server;

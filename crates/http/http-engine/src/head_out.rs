@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 
 /// Drops `Last-Modified` from responses other than 200, 206 and 304, and keep-alive from the last response of a
-/// connection (`closing`). Must precede [`pass_fields`]; [`write()`] includes it.
+/// connection (`closing`). Must precede [`pass_fields`]; [`write_head`] includes it.
 pub fn prepare_head(r: &mut Request, closing: bool) {
     if !matches!(r.out.status, 200 | 206 | 304) {
         r.out.last_modified = None;

@@ -84,7 +84,7 @@ pub(crate) fn line(level: &str, connection: u64, words: fmt::Arguments<'_>, deta
     object.text.into_bytes()
 }
 
-/// Finds ` (2: No such file or directory)`, as written by [`crate::os`]. Returns the words around it. Codes of other kinds
+/// Finds ` (2: No such file or directory)`, as written by [`crate::os_error`]. Returns the words around it. Codes of other kinds
 /// (`(3: Host not found)`) are part of the message.
 fn error(words: &str) -> Option<(&str, i32, &str, &str)> {
     let mut from = 0;

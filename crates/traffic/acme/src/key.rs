@@ -45,7 +45,7 @@ impl Algorithm {
         })
     }
 
-    /// Generates a key for a certificate. RSA takes up to seconds: see [`crate::Session::order`].
+    /// Generates a key for a certificate. RSA takes up to seconds: see [`crate::AcmeSession::order`].
     ///
     /// # Errors
     /// The library's message.

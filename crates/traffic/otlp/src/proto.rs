@@ -41,7 +41,7 @@ pub struct Resource {
 pub struct ScopeSpans {
     #[prost(message, optional, tag = "1")]
     pub scope: Option<InstrumentationScope>,
-    /// Each encoded by [`crate::Span`].
+    /// Each encoded by [`crate::TraceSpan`].
     #[prost(bytes = "vec", repeated, tag = "2")]
     pub spans: Vec<Vec<u8>>,
 }

@@ -52,7 +52,7 @@ pub fn set_relay(relay: Relay) {
     }
 }
 
-/// Returns this process's place; without [`set`], one without neighbours.
+/// Returns this process's place; without [`set_relay`], one without neighbours.
 pub fn process_relay() -> &'static Relay {
     RELAY.get_or_init(|| Relay { generation: 0, key: net::random::bytes16(), older: None, newer: None })
 }

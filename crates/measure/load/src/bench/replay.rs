@@ -58,7 +58,7 @@ pub fn read_log(path: &Path, format: Option<&str>, speed: f64) -> Result<Log, St
     parse_log(&text, format.unwrap_or(COMBINED), speed).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads a log from its text; see [`read`].
+/// Reads a log from its text; see [`read_log`].
 pub fn parse_log(text: &str, format: &str, speed: f64) -> Result<Log, String> {
     let format = Format::compile(format)?;
     let mut numbers: BTreeMap<(String, String, u16), u32> = BTreeMap::new();

@@ -1,5 +1,5 @@
 //! `tidegate lab FILE`: experiments with servers, workloads, sweeps and rounds from one file.
-//! [`file`] is the format, [`servers`] starts and stops processes, [`conduct_experiment`] runs the turns, [`compare`] judges
+//! [`file`] is the format, [`servers`] starts and stops processes, [`conduct`] runs the turns, [`compare`] judges
 //! pairs, [`report`] draws.
 
 pub mod answer;

@@ -1,4 +1,4 @@
-//! All suites that OpenSSL 3.0 can name, in its order, to evaluate cipher strings; [`super::supported`] tells the
+//! All suites that OpenSSL 3.0 can name, in its order, to evaluate cipher strings; [`super::supported_suite`] tells the
 //! negotiable ones.
 
 use super::Suite;
