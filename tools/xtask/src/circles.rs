@@ -1,7 +1,8 @@
-//! `cargo xtask circles`: files of a crate that import each other in a circle, the largest of each crate first.
+//! `cargo xtask circles`: files, and top modules, of a crate that import each other in a circle, the largest of each crate.
 //!
 //! An arrow leads from a file to every file of its crate that it names by `crate::` or `super::`; a name re-exported by
-//! `lib.rs` counts as its source file. Tests do not count.
+//! `lib.rs` counts as its source file. A top module is a file or folder of `src`, with the arrows of all its files to
+//! other top modules. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,46 +11,96 @@ use std::path::{Path, PathBuf};
 pub const HELP: &str = "\
 Usage: cargo xtask circles
 
-Lists for each crate the largest set of files that import each other in a circle: name of the crate,
-files in the circle, files of the crate. \"cargo xtask tidy\" refuses larger ones.
+Lists for each crate the largest set of files that import each other in a circle, then the largest set of
+top modules (files and folders of src): name of the crate, members of the circle, files or top modules of
+the crate. \"cargo xtask tidy\" refuses larger ones.
 
   cargo xtask circles
 ";
 
-/// The largest circles that `tidy` lets stand, where they are larger than [`FILES_MAX`]: they may shrink, not grow.
-const KNOWN: &[(&str, usize)] = &[("stream-features", 8)];
-/// In other crates.
-const FILES_MAX: usize = 3;
+/// Members of the largest circle of a crate, of files and of top modules.
+const CIRCLE_MAX: usize = 3;
+/// Larger circles that `tidy` lets stand: they may shrink, not grow.
+const KNOWN_FILES: &[(&str, usize)] = &[("stream-features", 8)];
+/// As [`KNOWN_FILES`], of top modules.
+const KNOWN_FOLDERS: &[(&str, usize)] = &[
+    ("controller", 4),
+    ("http-upstream", 4),
+    ("load", 6),
+    ("server", 11),
+    ("stream-features", 8),
+    ("upstream", 8),
+    ("xslt", 5),
+];
+
+struct CrateCircles {
+    name: String,
+    files: Circle,
+    folders: Circle,
+}
+
+/// The largest circle of `count` files or top modules.
+struct Circle {
+    count: usize,
+    members: Vec<String>,
+}
+
+impl Circle {
+    fn of(arrows: &BTreeMap<String, BTreeSet<String>>) -> Circle {
+        Circle { count: arrows.len(), members: largest(arrows) }
+    }
+}
 
 pub fn print_circles(_: &[String]) -> Result<(), String> {
-    for (name, files, circle) in all() {
-        if circle.len() > 1 {
-            println!("{name:<18} {:>2} of {files:>2}  {}", circle.len(), circle.join(" "));
-        }
-    }
+    let all = all_circles();
+    print_table("Files", &all, |circles| &circles.files);
+    print_table("Top modules", &all, |circles| &circles.folders);
     Ok(())
 }
 
-pub fn circle_complaints() -> Vec<String> {
-    let limit = |name: &str| KNOWN.iter().find(|(known, _)| *known == name).map_or(FILES_MAX, |(_, max)| *max);
-    let grown = all().into_iter().filter(|(name, _, circle)| circle.len() > limit(name));
-    grown
-        .map(|(name, _, circle)| {
-            format!("crates/{name}: {} files import each other in a circle, more than {}", circle.len(), limit(&name))
-        })
-        .collect()
+fn print_table(title: &str, all: &[CrateCircles], circle: impl Fn(&CrateCircles) -> &Circle) {
+    println!("{title}:");
+    let mut rows: Vec<_> = all.iter().map(|circles| (&circles.name, circle(circles))).collect();
+    rows.sort_by_key(|(name, circle)| (std::cmp::Reverse(circle.members.len()), *name));
+    for (name, Circle { count, members }) in rows.into_iter().filter(|(_, circle)| circle.members.len() > 1) {
+        println!("  {name:<18} {:>2} of {count:>2}  {}", members.len(), members.join(" "));
+    }
 }
 
-fn all() -> Vec<(String, usize, Vec<String>)> {
-    let mut found: Vec<_> = crate::crates::all_crates()
-        .into_iter()
-        .filter_map(|(name, folder)| {
-            let modules = modules(&folder.join("src"));
-            (!modules.is_empty()).then(|| (name, modules.len(), largest(&arrows(&modules))))
-        })
-        .collect();
-    found.sort_by(|a, b| b.2.len().cmp(&a.2.len()).then_with(|| a.0.cmp(&b.0)));
-    found
+pub fn circle_complaints() -> Vec<String> {
+    let mut complaints = Vec::new();
+    for CrateCircles { name, files, folders } in all_circles() {
+        for (kind, circle, known) in [("files", files, KNOWN_FILES), ("top modules", folders, KNOWN_FOLDERS)] {
+            let limit = known.iter().find(|(known, _)| *known == name).map_or(CIRCLE_MAX, |(_, max)| *max);
+            let size = circle.members.len();
+            if size > limit {
+                complaints.push(format!(
+                    "crates/{name}: {size} {kind} import each other in a circle, more than {limit}; see cargo xtask circles"
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+fn all_circles() -> Vec<CrateCircles> {
+    let circles = |(name, folder): (String, PathBuf)| {
+        let arrows = arrows(&modules(&folder.join("src")));
+        CrateCircles { name, files: Circle::of(&arrows), folders: Circle::of(&between_tops(&arrows)) }
+    };
+    crate::crates::all_crates().into_iter().map(circles).collect()
+}
+
+/// Joins the arrows of all modules below a top module.
+fn between_tops(arrows: &BTreeMap<String, BTreeSet<String>>) -> BTreeMap<String, BTreeSet<String>> {
+    let top = |module: &str| module.split("::").next().unwrap_or_default().to_string();
+    let mut joined: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (from, to) in arrows {
+        let from = top(from);
+        let others = to.iter().map(|to| top(to)).filter(|to| *to != from).collect::<Vec<_>>();
+        joined.entry(from).or_default().extend(others);
+    }
+    joined
 }
 
 /// By module path, without tests.
@@ -200,5 +251,26 @@ mod tests {
         let arrows = arrows(&modules);
         assert_eq!(arrows["a"].iter().collect::<Vec<_>>(), ["b", "b::c"]);
         assert_eq!(largest(&arrows), ["a", "b::c"]);
+    }
+
+    #[test]
+    fn top_modules_have_the_arrows_of_their_files() {
+        let text = |text: &str| text.to_string();
+        let modules: BTreeMap<String, String> = [
+            ("a::inner", text("use crate::b::deep::Two;")),
+            ("b", text("")),
+            ("b::deep", text("use super::other;\nuse crate::c;")),
+            ("b::other", text("")),
+            ("c", text("use crate::a::inner;")),
+            ("d", text("use crate::a;")),
+        ]
+        .into_iter()
+        .map(|(name, text)| (name.to_string(), text))
+        .collect();
+        let arrows = arrows(&modules);
+        assert!(largest(&arrows).len() == 3 && arrows.len() == 6);
+        let tops = between_tops(&arrows);
+        assert_eq!(tops["b"].iter().collect::<Vec<_>>(), ["c"]);
+        assert_eq!(Circle::of(&tops).members, ["a", "b", "c"]);
     }
 }

@@ -5,6 +5,7 @@
 mod bench;
 mod book;
 mod bounds;
+mod chain;
 mod chart;
 mod ci;
 mod circles;
@@ -57,6 +58,12 @@ const COMMANDS: &[XtaskCommand] = &[
         run: bounds::measure_bounds,
     },
     XtaskCommand {
+        name: "chain",
+        summary: "print the longest chain of crates that compile one after the other",
+        help: chain::HELP,
+        run: chain::print_chain,
+    },
+    XtaskCommand {
         name: "chart",
         summary: "check the Helm chart with Helm, and compare it with the manifests",
         help: chart::HELP,
@@ -70,7 +77,7 @@ const COMMANDS: &[XtaskCommand] = &[
     },
     XtaskCommand {
         name: "circles",
-        summary: "list circular imports between files, per crate",
+        summary: "list circular imports between files and between top modules, per crate",
         help: circles::HELP,
         run: circles::print_circles,
     },

@@ -7,9 +7,9 @@ pub const HELP: &str = "\
 Usage: cargo xtask tidy
 
 Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
-protocol crates, circular imports, names, the wording of comments and documents, the files and limits that
-documents name, the index of decision records, sleeping tests of the server, packages of which
-Cargo.lock has several versions.
+protocol crates, circular imports, the longest chain of crates, names, the wording of comments and
+documents, the files and limits that documents name, the index of decision records, sleeping tests of
+the server, packages of which Cargo.lock has several versions.
 
   cargo xtask tidy
 ";
@@ -63,6 +63,7 @@ pub fn run_tidy(_: &[String]) -> Result<(), String> {
         }
     }
     complaints.extend(crate::circles::circle_complaints());
+    complaints.extend(crate::chain::chain_complaint());
     let mut targets = Vec::new();
     collect(Path::new("fuzz/fuzz_targets"), &mut targets);
     for file in targets {
