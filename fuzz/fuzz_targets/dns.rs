@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| upstream::fuzzing::dns(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| resolver::fuzzing::dns(data));

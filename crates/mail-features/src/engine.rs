@@ -7,6 +7,7 @@ use crate::talk;
 use base::clock;
 use metrics::process;
 use observe::Severity;
+use resolver::ResolveFailure;
 use runtime::time::{timeout_at, with_timeout};
 use session_engine::Session;
 use session_engine::first_bytes::{self, write_out};
@@ -15,8 +16,7 @@ use session_engine::sessions::SessionSlot;
 use session_engine::upstreams::ResolveRules;
 use std::net::SocketAddr;
 use std::pin::pin;
-use upstream::Stream;
-use upstream::resolver::ResolveFailure;
+use transport::Stream;
 
 /// The session is over and its end is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use session_engine::Session;
 use session_engine::tls as shared;
 use std::sync::Arc;
 use tls::{Choice, VerifyClient};
-use upstream::Stream;
+use transport::Stream;
 
 /// Verifies the client's certificate, too. A failure ends the session.
 pub async fn make_handshake(s: &mut MailSession, stream: &mut Stream) -> Result<(), SessionClosed> {

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::Stream;
+use transport::Stream;
 
 pub struct MailPlan {
     /// Within a process; never 0.

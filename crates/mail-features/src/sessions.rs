@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::Stream;
+use transport::Stream;
 
 #[derive(Default)]
 pub struct Mails(Rc<AreaSessions>);

@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::task::{Poll, ready};
 use std::time::Duration;
-use upstream::Stream;
+use transport::Stream;
 
 const READ_BYTES: usize = 512;
 /// Maximum pause that an authentication server can request (`Auth-Wait`).

@@ -4,7 +4,7 @@ use crate::udp::Flow;
 use session_engine::first_bytes::write_out;
 use std::io;
 use std::rc::Rc;
-use upstream::Stream;
+use transport::Stream;
 
 pub enum SessionClient {
     Stream(Stream),

@@ -12,7 +12,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
-use upstream::Stream;
+use transport::Stream;
 
 /// Reads a PROXY protocol header and no further bytes. Fails with the session's status.
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {

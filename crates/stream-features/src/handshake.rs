@@ -11,7 +11,7 @@ use session_engine::names::valid_host;
 use session_engine::tls::{self as shared, verify_failure};
 use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
-use upstream::Stream;
+use transport::Stream;
 
 /// Performs the handshake and verifies the client's certificate. Fails with the session's status: that of a validation by an
 /// authority (RFC 8737) is 200, as it has no further data.
@@ -67,8 +67,8 @@ fn refused(s: &StreamSession, why: VerifyFailure) -> Result<(), u16> {
     Err(500)
 }
 
-fn failure(why: &upstream::HandshakeError) -> TlsFailure {
-    let upstream::HandshakeError::Tls(why) = why else { return TlsFailure::Other };
+fn failure(why: &transport::HandshakeError) -> TlsFailure {
+    let transport::HandshakeError::Tls(why) = why else { return TlsFailure::Other };
     match why {
         tls::TlsError::UnsupportedProtocol => TlsFailure::NoCommonProtocol,
         tls::TlsError::NoSharedCipher => TlsFailure::NoCommonCipher,

@@ -17,7 +17,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::{Group, Stream};
+use transport::Stream;
+use upstream::Group;
 
 pub type StreamNames = session_engine::names::AreaNames<StreamArea>;
 

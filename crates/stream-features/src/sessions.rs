@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use upstream::Stream;
+use transport::Stream;
 
 pub trait Host {
     /// Passes a connection to a listener of any area; returns it if there is none.

@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
-use upstream::{ConnectOptions, datagram_socket};
+use transport::{ConnectOptions, datagram_socket};
 
 /// In bytes.
 pub const DATAGRAM_MAX: usize = 65_535;

@@ -6,7 +6,7 @@ use http_engine::Request;
 use http_types::Method;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::ConnectOptions;
+use transport::ConnectOptions;
 
 /// The requests of a location as health checks send them.
 pub trait Prober: Send + Sync {

@@ -5,7 +5,8 @@ use http_engine::{LocalFuture, Tunnel, TunnelFault, TunnelMark};
 use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, RelaySide, Terms};
 use std::future::poll_fn;
 use std::time::Duration;
-use upstream::{PeerLease, Stream};
+use transport::Stream;
+use upstream::PeerLease;
 
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 

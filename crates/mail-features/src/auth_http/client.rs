@@ -11,7 +11,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::time::Duration;
-use upstream::{ConnectOptions, Stream};
+use transport::{ConnectOptions, Stream};
 
 /// In bytes (nginx: 1,024).
 const RESPONSE_MAX: usize = 16 * 1024;

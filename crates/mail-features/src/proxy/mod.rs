@@ -18,7 +18,7 @@ use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use upstream::{ConnectOptions, Stream};
+use transport::{ConnectOptions, Stream};
 
 conf_schema::words! {
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }

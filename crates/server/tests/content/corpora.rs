@@ -15,7 +15,7 @@ const TARGETS: &[(&str, fn(&[u8]))] = &[
     ("conf_tree", conf_syntax::fuzzing::tree),
     ("datagram_session", |data| stream_features::fuzzing::datagram_session(data)),
     ("dav", |data| http_content::fuzzing::dav(data)),
-    ("dns", |data| upstream::fuzzing::dns(data)),
+    ("dns", |data| resolver::fuzzing::dns(data)),
     ("dns_query", |data| dns_zone::fuzzing::dns_query(data)),
     ("fastcgi", http_features::fuzzing::fastcgi),
     ("geoip", |data| http_features::fuzzing::geoip(data)),

@@ -18,7 +18,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::{Group, Stream};
+use transport::Stream;
+use upstream::Group;
 
 /// Bytes of a query: a longer one over TCP ends its connection.
 const QUERY_BYTES_MAX: usize = 4096;

@@ -14,7 +14,8 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
-use upstream::{ConnectOptions, Peer, Stream};
+use transport::{ConnectOptions, Stream};
+use upstream::Peer;
 
 /// Text for UDP servers without a `send` line, as nginx sends it.
 const DATAGRAM: &[u8] = b"nginx health check";

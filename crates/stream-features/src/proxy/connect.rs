@@ -13,7 +13,8 @@ use runtime::time::with_timeout;
 use session_engine::{Session, proxy_header, unopened_failure};
 use std::net::SocketAddr;
 use tls::{TlsError, verify::VerifyVerdict};
-use upstream::{Attempts, Choice, ConnectOptions, HandshakeError, PeerLease, Stream};
+use transport::{ConnectOptions, HandshakeError, Stream};
+use upstream::{Attempts, Choice, PeerLease};
 
 pub struct ServerTries<'a> {
     passing: &'a PassSettings,

@@ -8,7 +8,7 @@ use observe::{Severity, os_error};
 use session_engine::Session;
 use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
-use upstream::Stream;
+use transport::Stream;
 
 /// Returns the session's status.
 pub async fn copy_streams(passing: &PassSettings, s: &mut StreamSession, client: &Stream) -> u16 {

@@ -17,7 +17,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::{ConnectOptions, PeerLease};
+use transport::ConnectOptions;
+use upstream::PeerLease;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

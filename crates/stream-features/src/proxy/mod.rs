@@ -24,7 +24,8 @@ use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
 use target::{StreamTarget, Target};
-use upstream::{Group, Stream};
+use transport::Stream;
+use upstream::Group;
 
 type SizeTemplate = template::SizeTemplate<StreamArea>;
 type BindTo = upstreams::BindTo<StreamArea>;

@@ -6,14 +6,14 @@ use crate::{Request, Url};
 use base::clock;
 use http_types::Method;
 use net::Address;
+use resolver::NameResolver;
 use runtime::time::with_timeout;
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{ClientRules, Target, TlsStream};
-use upstream::resolver::NameResolver;
-use upstream::{ConnectOptions, Stream};
+use transport::{ConnectOptions, Stream};
 
 const IDLE_MAX: usize = 4;
 /// Milliseconds for which a connection stays idle.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use tls::TlsError;
 use tls::verify::VerifyVerdict;
-use upstream::HandshakeError;
+use transport::HandshakeError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientStep {

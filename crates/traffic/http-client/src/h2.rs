@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use upstream::Stream;
+use transport::Stream;
 use wire_h2::{ClientEvent, ClientLimits, Encoder};
 
 /// Time for which a connection stays idle. Frames that arrive meanwhile are read before its next request.

@@ -4,7 +4,7 @@ use crate::failure::{ClientFailure, ClientStep};
 use http_types::{BodyLength, Method, ResponseHead};
 use runtime::time::with_timeout;
 use std::time::Duration;
-use upstream::Stream;
+use transport::Stream;
 use wire_h1::{ChunkedDecoder, HeadLimits, ParseProgress, ResponseParser, Role};
 
 /// Interim responses (1xx) before the final one.

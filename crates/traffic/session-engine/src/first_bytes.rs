@@ -4,7 +4,7 @@ use observe::{Severity, os_error};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll, ready};
-use upstream::Stream;
+use transport::Stream;
 
 #[derive(Debug)]
 pub enum HeaderFault {

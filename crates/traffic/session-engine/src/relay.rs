@@ -12,7 +12,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use upstream::Stream;
+use transport::Stream;
 
 /// Largest growth of a buffer for fast, freely flowing bytes: larger reads need fewer calls.
 const GROWTH: usize = 4;

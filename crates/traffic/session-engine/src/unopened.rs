@@ -2,7 +2,7 @@
 
 use observe::{Severity, os_error};
 use std::io;
-use upstream::{BindAddress, LocalError};
+use transport::{BindAddress, LocalError};
 
 /// Returns level and words of a failure before connect(); `None` for failures of connect() itself.
 pub fn unopened_failure(e: &io::Error) -> Option<(Severity, String)> {

@@ -5,10 +5,10 @@ use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::mux::{Lease, MuxStream};
 use crate::pool::{IdleTimer, KeepAlive, PooledConnection};
 use crate::serial::Serial;
-use crate::stream::Stream;
 use bytes::Bytes;
 use std::io;
 use std::task::{Context, Poll};
+use transport::Stream;
 
 /// Input of [`ClientStream::poll_event`]. After any variant but `Event` the stream must be dropped.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use crate::peer::PeerSpec;
 use net::Address;
-use std::net::{IpAddr, SocketAddr};
+use resolver::ResolvedAddress;
 
 /// Maximum number of servers per `server` line.
 pub(crate) const SERVERS_OF_LINE_MAX: usize = 1024;
@@ -37,24 +37,6 @@ pub struct ServerLine {
     pub spec: PeerSpec,
     /// Its addresses.
     pub source: ServerSource,
-}
-
-/// An address of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ResolvedAddress {
-    /// IP address and port.
-    pub address: SocketAddr,
-    /// Name and weight of an SRV record.
-    pub record: Option<(String, u32)>,
-    /// SRV record of lower priority.
-    pub backup: bool,
-}
-
-impl ResolvedAddress {
-    /// Combines an address of the name with the line's port.
-    pub fn plain(ip: IpAddr, port: u16) -> ResolvedAddress {
-        ResolvedAddress { address: SocketAddr::new(ip, port), record: None, backup: false }
-    }
 }
 
 /// The origin of a line.

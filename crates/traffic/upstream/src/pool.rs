@@ -3,7 +3,6 @@
 use crate::codec::{RequestFacts, SerialCodec};
 use crate::group::Group;
 use crate::scope::Scope;
-use crate::stream::Stream;
 use base::clock::{self, Instant};
 use net::Address;
 use runtime::time::Sleep;
@@ -17,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
+use transport::Stream;
 
 /// `keepalive` and its siblings: limits of idle connections.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! State that outlives a configuration: resolved names, and servers with their state.
 
-use crate::line::{ResolvedAddress, ServerSource};
+use crate::line::ServerSource;
 use crate::peer::{Peer, PeerSpec};
+use resolver::ResolvedAddress;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 

@@ -3,10 +3,10 @@
 use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::pool::{self, IdleTimer, KeepAlive, PooledConnection};
-use crate::stream::Stream;
 use bytes::{Buf, Bytes};
 use std::io;
 use std::task::{Context, Poll};
+use transport::Stream;
 
 /// Size of the first read, for a head.
 const HEAD_BYTES: usize = 4096;
@@ -245,13 +245,13 @@ mod tests {
     use crate::codec::{ReceivedHead, ResponseEnd, ResponseStart, SerialCodec};
     use crate::group::Group;
     use crate::scope::Scope;
-    use crate::stream::ConnectOptions;
     use bytes::Bytes;
     use http_types::BodyLength;
     use net::Address;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::rc::Rc;
+    use transport::ConnectOptions;
 
     /// Test protocol: a length byte and a message, which the server echoes.
     #[derive(Default)]

@@ -14,8 +14,9 @@ use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use transport::Stream;
 use upstream::mux::Lease;
-use upstream::{ConnectError, H2Lease, H3Lease, Peer, ReceivedHead, RequestFacts, Stream};
+use upstream::{ConnectError, H2Lease, H3Lease, Peer, ReceivedHead, RequestFacts};
 use wire_h1::{HeadLimits, HeadParser};
 
 /// Bytes of a body that conditions see.

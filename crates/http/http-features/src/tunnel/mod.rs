@@ -16,7 +16,8 @@ use observe::{Severity, os_error};
 use session_engine::unopened_failure;
 use std::any::Any;
 use std::sync::Arc;
-use upstream::{ConnectOptions, PeerLease, Stream};
+use transport::{ConnectOptions, Stream};
+use upstream::PeerLease;
 
 conf_schema::word_set! {
     pub struct NextUpstream { ERROR = 1 "error", TIMEOUT = 2 "timeout", OFF = 4 "off", DENIED = 8 "denied" }

@@ -168,7 +168,7 @@ fn make(
 }
 
 struct GroupLines {
-    resolver: Option<Arc<upstream::resolver::NameResolver>>,
+    resolver: Option<Arc<resolver::NameResolver>>,
     timeout: Duration,
 }
 

@@ -14,10 +14,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tls::TlsError;
 use tls::verify::VerifyVerdict;
-use upstream::{
-    ConnectError, ConnectFuture, ConnectOptions, Connection, H2Lease, H3Lease, HandshakeError, IdleTimer, Peer,
-    PooledConnection, Scope, Stream,
-};
+use transport::{ConnectFuture, ConnectOptions, HandshakeError, Stream};
+use upstream::{ConnectError, Connection, H2Lease, H3Lease, IdleTimer, Peer, PooledConnection, Scope};
 
 const CONNECTING: &str = "connecting to";
 const HANDSHAKING: &str = "SSL handshaking to";

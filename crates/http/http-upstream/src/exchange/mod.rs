@@ -33,7 +33,8 @@ use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::sync::{Arc, OnceLock};
 use target::{TargetBinding, UpstreamTarget};
-use upstream::{ConnectOptions, Scope, SerialCodec};
+use transport::ConnectOptions;
+use upstream::{Scope, SerialCodec};
 use upstream_exchange::UpstreamExchange;
 
 /// The announcement of a request's body.

@@ -7,7 +7,7 @@ use net::Address;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use tls::ocsp::{CertificateId, RESPONSE_MAX};
-use upstream::{ConnectOptions, Stream};
+use transport::{ConnectOptions, Stream};
 
 /// Longest query (nginx: per step).
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -30,8 +30,8 @@ pub use values::{CacheOf, Ciphers, Passwords, Pem, TlsProtocols, split_passwords
 pub use variables::Rows as Variables;
 
 use ::tls::TlsError;
-use ::upstream::HandshakeError;
 use std::sync::Arc;
+use transport::HandshakeError;
 
 /// Wall clock of the threads, in seconds since 1970.
 pub fn wall_clock() -> tls::Clock {

@@ -6,10 +6,11 @@ use crate::listen;
 use conf_schema::Problem;
 use conf_schema::value::parse_decimal;
 use observe::{ErrorLog, Severity};
+use resolver::Word;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use upstream::names::{NameTask, Word};
+use upstream::names::NameTask;
 use upstream::{Group, Roster, ServerSource};
 
 pub struct UpstreamRef<R> {

@@ -3,17 +3,12 @@
 use super::groups::host_and_port;
 use conf_schema::value::parse_sec;
 use conf_schema::{Cx, Directive, Problem, ValueKind};
+pub use resolver::ResolveRules;
+use resolver::{NameResolver, NameServer};
 use std::marker::PhantomData;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
-use upstream::resolver::{NameResolver, NameServer};
-
-#[derive(Clone, Debug)]
-pub struct ResolveRules {
-    pub resolver: Arc<NameResolver>,
-    pub timeout: Duration,
-}
 
 /// Resolver of an area's outermost block, in `Cx`. `R` distinguishes the areas.
 #[derive(Debug)]

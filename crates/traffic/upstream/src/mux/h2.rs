@@ -11,7 +11,6 @@ use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::scope::Scope;
-use crate::stream::Stream;
 use base::clock::Instant;
 use net::Address;
 use runtime::time::Sleep;
@@ -20,6 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use transport::Stream;
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 /// Unread interim responses at most; further ones are dropped.

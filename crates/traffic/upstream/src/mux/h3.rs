@@ -10,7 +10,6 @@ use crate::codec::{Event, MalformedResponse, RequestFacts};
 use crate::group::Group;
 use crate::pool::IdleTimer;
 use crate::scope::Scope;
-use crate::stream::ConnectOptions;
 use base::clock::{self, Instant};
 use http_types::{ByStream, TakenLines};
 use net::Address;
@@ -23,6 +22,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 use tls::quic::ClientCrypto;
+use transport::ConnectOptions;
 use wire_h3::client::{Client, ClientEvent, ClientLimits};
 
 /// Unread interim responses at most; further ones are dropped.

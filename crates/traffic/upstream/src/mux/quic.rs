@@ -1,6 +1,5 @@
 //! Datagrams of one QUIC connection to a server: a connected socket with an endpoint of its own.
 
-use crate::stream::{ConnectOptions, LocalError, datagram_socket};
 use base::clock;
 use bytes::BytesMut;
 use net::Address;
@@ -17,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tls::quic::ClientCrypto;
+use transport::{ConnectOptions, LocalError, datagram_socket};
 
 /// Unread bytes of a stream, which stop the server.
 const STREAM_WINDOW: u32 = 256 * 1024;

@@ -1,6 +1,6 @@
 //! Body of the DNS fuzz target: arbitrary bytes as a message, a panic when an invariant fails.
 
-use crate::resolver::message::{Data, Message, NAME_MAX, Question, RECORDS_MAX, RecordType};
+use crate::message::{Data, Message, NAME_MAX, Question, RECORDS_MAX, RecordType};
 
 /// Panics unless names and records respect their bounds and valid names encode to equal ones.
 pub fn dns(data: &[u8]) {
@@ -26,7 +26,7 @@ pub fn dns(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolver::message::{DnsRecord, build};
+    use crate::message::{DnsRecord, build};
     use std::net::IpAddr;
 
     #[test]

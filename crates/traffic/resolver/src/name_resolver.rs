@@ -1,93 +1,27 @@
 //! Resolves names (A, AAAA) over UDP, or TCP for truncated answers, cached per thread by TTL (nginx: `ngx_resolver.c`).
 //! `message.rs` encodes, `sockets.rs` and `wire.rs` transport, `memory.rs` shares questions and answers.
 
-mod memory;
-pub(crate) mod message;
-mod sockets;
-mod wire;
-
-use crate::group::ResolvedAddress;
-use crate::names::Word;
+use crate::address::ResolvedAddress;
+use crate::failure::ResolveFailure;
+use crate::memory::{NameMemory, forget_failure, recall_or_ask};
+use crate::message::{Message, NO_ERROR, Question, RecordType};
+use crate::wire::{ServiceRecord, over_tcp, pointer_name, random_byte, read_records, service_records};
+use crate::words::Word;
 use base::clock::{self, Instant};
-use memory::{NameMemory, forget_failure, recall_or_ask};
-use message::{Message, NO_ERROR, Question, RecordType};
 use metrics::{MetricZone, process, resolver as row};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use wire::{ServiceRecord, over_tcp, pointer_name, random_byte, read_records, service_records};
 
 /// Time without an answer until the query goes to the next server.
 const RESEND: Duration = Duration::from_secs(5);
-const ALIASES_MAX: usize = 50;
+pub(crate) const ALIASES_MAX: usize = 50;
 /// Maximum number of addresses per name.
-const ADDRESSES_MAX: usize = 256;
-
-/// In nginx's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResolveFailure {
-    /// The server could not parse the question.
-    Format,
-    /// The server failed.
-    Server,
-    /// There is no such name, or it has no records of the type.
-    NoSuchName,
-    /// The server does not support the question.
-    Unimplemented,
-    /// The server refuses to answer.
-    Refused,
-    /// No server answered within the timeout.
-    TimedOut,
-    /// Too many names are waited for (`NAMES_MAX`).
-    TooMany,
-    /// Another code.
-    Other,
-}
-
-impl ResolveFailure {
-    /// Returns nginx's number of the error, for log lines: DNS's code, or 110 for a timeout.
-    pub fn code(self) -> u32 {
-        match self {
-            ResolveFailure::Format => 1,
-            ResolveFailure::Server => 2,
-            ResolveFailure::NoSuchName => 3,
-            ResolveFailure::Unimplemented => 4,
-            ResolveFailure::Refused => 5,
-            ResolveFailure::TimedOut => 110,
-            ResolveFailure::TooMany | ResolveFailure::Other => 6,
-        }
-    }
-    fn of(code: u8) -> ResolveFailure {
-        match code {
-            message::FORMAT_ERROR => ResolveFailure::Format,
-            2 => ResolveFailure::Server,
-            3 => ResolveFailure::NoSuchName,
-            4 => ResolveFailure::Unimplemented,
-            5 => ResolveFailure::Refused,
-            _ => ResolveFailure::Other,
-        }
-    }
-}
-
-impl fmt::Display for ResolveFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ResolveFailure::Format => "Format error",
-            ResolveFailure::Server => "Server failure",
-            ResolveFailure::NoSuchName => "Host not found",
-            ResolveFailure::Unimplemented => "Unimplemented",
-            ResolveFailure::Refused => "Operation refused",
-            ResolveFailure::TimedOut => "Operation timed out",
-            ResolveFailure::TooMany => "Too many names are being resolved",
-            ResolveFailure::Other => "Unknown error",
-        })
-    }
-}
+pub(crate) const ADDRESSES_MAX: usize = 256;
 
 /// A name server of a `resolver` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,7 +118,7 @@ impl NameResolver {
         format!("{:?} {:?} {} {}", self.servers, self.valid, self.ipv4, self.ipv6)
     }
 
-    fn key(&self, name: &str) -> memory::NameKey {
+    fn key(&self, name: &str) -> crate::memory::NameKey {
         (self.identity(), name.trim_end_matches('.').to_ascii_lowercase())
     }
 
@@ -356,7 +290,7 @@ impl NameResolver {
             let bytes = question.bytes().ok_or(ResolveFailure::NoSuchName)?;
             self.count_request(kind);
             let asked = runtime::time::with_timeout(RESEND, async {
-                let answer = sockets::query(server, name, kind).await?;
+                let answer = crate::sockets::query(server, name, kind).await?;
                 if answer.truncated { over_tcp(server, &bytes, &question).await } else { Ok(answer) }
             });
             match asked.await {
@@ -379,7 +313,7 @@ impl NameResolver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use message::{Data, DnsRecord, Message, build};
+    use crate::message::{Data, DnsRecord, Message, build};
     use runtime::io::UdpSocket;
 
     #[test]

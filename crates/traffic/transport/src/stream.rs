@@ -69,7 +69,8 @@ impl LocalError {
     pub fn of(e: &io::Error) -> Option<&LocalError> {
         e.get_ref()?.downcast_ref()
     }
-    pub(crate) fn socket(e: io::Error) -> io::Error {
+    /// Marks an error of socket(), or of a copy of its descriptor, as local.
+    pub fn socket(e: io::Error) -> io::Error {
         io::Error::new(e.kind(), LocalError::Socket(e))
     }
 }

@@ -1,12 +1,12 @@
 //! Sends DNS queries over UDP and TCP, and reads addresses from responses.
 
-use super::message::{Data, Message, Question, RecordType};
-use super::{ADDRESSES_MAX, ALIASES_MAX};
-use crate::stream::{ConnectOptions, Stream};
+use crate::message::{Data, Message, Question, RecordType};
+use crate::name_resolver::{ADDRESSES_MAX, ALIASES_MAX};
 use net::Address;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use tokio::sync::Semaphore;
+use transport::{ConnectOptions, Stream};
 
 /// Concurrent queries over TCP of the process; others wait.
 const TCP_MAX: usize = 8;
@@ -138,7 +138,7 @@ pub fn service_records(answer: &Message, name: &str) -> (Vec<ServiceRecord>, Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolver::message::DnsRecord;
+    use crate::message::DnsRecord;
 
     fn message(records: &[(&str, u32, Data)]) -> Message {
         let records =

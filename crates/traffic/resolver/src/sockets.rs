@@ -1,8 +1,8 @@
 //! The sockets of a thread towards its name servers: a few per server, shared by all pending queries and closed with the
 //! last one.
 
-use super::message::{Message, Question, RecordType};
-use super::wire::random_byte;
+use crate::message::{Message, Question, RecordType};
+use crate::wire::random_byte;
 use runtime::io::UdpSocket;
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
@@ -184,7 +184,7 @@ pub(super) async fn query(server: SocketAddr, name: &str, kind: RecordType) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resolver::message::build;
+    use crate::message::build;
     use std::time::Duration;
 
     fn sockets() -> usize {

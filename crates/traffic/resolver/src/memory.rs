@@ -1,7 +1,7 @@
 //! Answers of name servers and pending questions of a thread: a name is asked for once at a time, at most once a second,
 //! and only while a waiter is there.
 
-use super::ResolveFailure;
+use crate::failure::ResolveFailure;
 use base::clock::{self, Instant};
 use runtime::task::JoinHandle;
 use std::cell::{Cell, RefCell};
