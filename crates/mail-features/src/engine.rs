@@ -4,19 +4,19 @@ use crate::handshake;
 use crate::login::{call_failed, create_salt};
 use crate::session::MailSession;
 use crate::talk;
+use area::first_bytes::{self, write_out};
+use area::sessions::SessionSlot;
 use base::clock;
 use metrics::process;
 use observe::Severity;
 use resolver::ResolveFailure;
+use resolver::ResolveRules;
 use runtime::time::{timeout_at, with_timeout};
-use session_engine::Session;
-use session_engine::first_bytes::{self, write_out};
-use session_engine::forwarded;
-use session_engine::sessions::SessionSlot;
-use session_engine::upstreams::ResolveRules;
 use std::net::SocketAddr;
 use std::pin::pin;
 use transport::Stream;
+use variables::Session;
+use variables::forwarded;
 
 /// The session is over and its end is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 use crate::engine::{SessionClosed, send_bytes, timed_out};
 use crate::session::MailSession;
 use observe::Severity;
-use session_engine::Session;
-use session_engine::tls as shared;
 use std::sync::Arc;
 use tls::{Choice, VerifyClient};
+use tls_directives as shared;
 use transport::Stream;
+use variables::Session;
 
 /// Verifies the client's certificate, too. A failure ends the session.
 pub async fn make_handshake(s: &mut MailSession, stream: &mut Stream) -> Result<(), SessionClosed> {

@@ -39,4 +39,4 @@ pub use registry::{build_mail, mail_tables, offer_variables};
 pub use session::{MailArea, MailSession};
 pub use sessions::Mails;
 
-pub type Variables = session_engine::variable::VariableTable<MailArea>;
+pub type Variables = variables::variable::VariableTable<MailArea>;

@@ -1,7 +1,7 @@
 //! Credentials and envelope of a client before its login.
 
+use area::unopened_failure;
 use observe::os_error;
-use session_engine::unopened_failure;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

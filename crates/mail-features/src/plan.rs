@@ -3,19 +3,19 @@
 use crate::MailArea;
 use crate::protocol::{DialogueProtocol, MailRefusal, ServerLogin, Starttls};
 use crate::session::MailSession;
+use area::plan::{AreaPlan, NamedRules};
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
-use session_engine::area::{AreaPlan, NamedRules};
-use session_engine::forwarded::TrustedNetwork;
-use session_engine::tls::ServerTls;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tls_directives::ServerTls;
 use transport::Stream;
+use variables::forwarded::TrustedNetwork;
 
 pub struct MailPlan {
     /// Within a process; never 0.

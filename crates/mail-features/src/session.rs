@@ -4,12 +4,12 @@ use crate::login::MailLogin;
 use crate::plan::{MailPlan, MailServer};
 use net::Address;
 use observe::{Detail, ErrorLog, Severity};
-use session_engine::regex::Captures;
-use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, SessionSlot};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use variables::regex::Captures;
+use variables::variable::VarId;
+use variables::{AreaTypes, Session, SessionSlot};
 
 pub struct SessionFacts {
     pub plan: Rc<Arc<MailPlan>>,

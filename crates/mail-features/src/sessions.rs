@@ -3,9 +3,9 @@
 use crate::engine;
 use crate::plan::MailPlan;
 use crate::session::{MailSession, SessionFacts};
+use area::sessions::{AreaSessions, Cause};
 use net::Address;
 use observe::Severity;
-use session_engine::sessions::{AreaSessions, Cause};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

@@ -10,12 +10,12 @@ use crate::session::MailSession;
 use base::clock::Instant;
 use observe::Severity;
 use runtime::time::{sleep_for, timeout_at};
-use session_engine::Session;
 use std::future::poll_fn;
 use std::io::ErrorKind;
 use std::task::{Poll, ready};
 use std::time::Duration;
 use transport::Stream;
+use variables::Session;
 
 const READ_BYTES: usize = 512;
 /// Maximum pause that an authentication server can request (`Auth-Wait`).

@@ -1,9 +1,9 @@
 //! Value types of the core module.
 
 use crate::protocol::MailProtocol;
+use area::listen::{Listen, ListenKind};
 use conf_schema::value::word_at;
 use conf_schema::{Cx, Directive, Problem, ValueKind};
-use session_engine::listen::{Listen, ListenKind};
 
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);

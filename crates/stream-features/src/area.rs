@@ -4,6 +4,6 @@
 /// The `stream` block.
 pub struct StreamArea;
 
-pub type StreamTemplate = session_engine::Template<StreamArea>;
-pub type Builtin = session_engine::variable::Builtin<StreamArea>;
-pub type StreamVariables = session_engine::variable::VariableTable<StreamArea>;
+pub type StreamTemplate = variables::Template<StreamArea>;
+pub type Builtin = variables::variable::Builtin<StreamArea>;
+pub type StreamVariables = variables::variable::VariableTable<StreamArea>;

@@ -1,7 +1,7 @@
 //! Connection to the client of a stream session: a TCP or TLS stream, or datagrams.
 
 use crate::udp::Flow;
-use session_engine::first_bytes::write_out;
+use area::first_bytes::write_out;
 use std::io;
 use std::rc::Rc;
 use transport::Stream;

@@ -6,13 +6,13 @@ use crate::plan::{ContentResult, Flow, Handler};
 use crate::session::StreamSession;
 use crate::sessions::{Host, PassedClient, SessionPlace};
 use crate::{first_bytes, handshake};
+use area::sessions::Cause;
 use metrics::{process, stream_zone as row};
 use observe::Severity;
-use session_engine::Session;
-use session_engine::sessions::Cause;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use variables::Session;
 
 pub(crate) async fn serve(
     mut s: Box<StreamSession>,

@@ -4,15 +4,15 @@
 use crate::client::SessionClient;
 use crate::plan::{FirstMessage, Flow, LookedUp, Preread, ReplacedHandler};
 use crate::session::StreamSession;
+use area::first_bytes::{self, HeaderFault};
 use observe::Severity;
 use runtime::time::{sleep_for, with_timeout};
-use session_engine::Session;
-use session_engine::first_bytes::{self, HeaderFault};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 use transport::Stream;
+use variables::Session;
 
 /// Reads a PROXY protocol header and no further bytes. Fails with the session's status.
 pub async fn proxy_header(s: &mut StreamSession, stream: &Stream) -> Result<(), u16> {

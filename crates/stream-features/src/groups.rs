@@ -1,7 +1,7 @@
-//! Upstream groups of the stream area; `session_engine::upstreams` implements them.
+//! Upstream groups of the stream area; `upstream_directives` implements them.
 
 use crate::StreamTemplate;
-use session_engine::upstreams::AreaResolver;
+use upstream_directives::AreaResolver;
 
 /// Evaluated by every session.
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub enum SessionCounts {
     FirstByte,
 }
 
-pub type UpstreamRef = session_engine::upstreams::UpstreamRef<SessionRules>;
-pub type StreamGroups = session_engine::upstreams::AreaGroups<SessionRules>;
+pub type UpstreamRef = upstream_directives::UpstreamRef<SessionRules>;
+pub type StreamGroups = upstream_directives::AreaGroups<SessionRules>;
 /// Name servers of the stream block; kept in `Cx`.
 pub type StreamResolver = AreaResolver<SessionRules>;

@@ -5,13 +5,14 @@ use crate::plan::StreamPlan;
 use crate::session::StreamSession;
 use metrics::{TlsFailure, VerifyFailure};
 use observe::Severity;
-use session_engine::Session;
-use session_engine::acme_clients::HandshakeHook;
-use session_engine::names::valid_host;
-use session_engine::tls::{self as shared, verify_failure};
 use std::sync::Arc;
 use tls::{Choice, ClientHello, Facts, VerifyClient};
+use tls_directives as shared;
+use tls_directives::acme_clients::HandshakeHook;
+use tls_directives::verify_failure;
 use transport::Stream;
+use variables::Session;
+use variables::names::valid_host;
 
 /// Performs the handshake and verifies the client's certificate. Fails with the session's status: that of a validation by an
 /// authority (RFC 8737) is 200, as it has no further data.

@@ -3,24 +3,24 @@
 use crate::StreamArea;
 use crate::client::SessionClient;
 use crate::session::StreamSession;
+use area::background::Background;
+use area::plan::{self, AreaPlan, NamedRules};
 use net::Address;
 use net::listen::ListenSpec;
 use observe::ErrorLog;
-use session_engine::area::{self, AreaPlan, NamedRules};
-use session_engine::background::Background;
-use session_engine::tls::{AskAuthorities, ServerTls, StapleOwner};
-use session_engine::upstreams::ResolveRules;
-use session_engine::variable;
+use resolver::ResolveRules;
 use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tls_directives::{AskAuthorities, ServerTls, StapleOwner};
 use transport::Stream;
 use upstream::Group;
+use variables::variable;
 
-pub type StreamNames = session_engine::names::AreaNames<StreamArea>;
+pub type StreamNames = variables::names::AreaNames<StreamArea>;
 
 pub struct StreamPlan {
     /// Within a process; never 0.
@@ -228,7 +228,7 @@ impl AreaPlan for StreamPlan {
         let all = self.servers.iter().filter_map(|server| server.tls.as_ref()).map(|tls| &tls.rules);
         all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
     }
-    fn work(self: Arc<Self>) -> Vec<Box<dyn area::Work>> {
-        area::area_work(&self, &self.background)
+    fn work(self: Arc<Self>) -> Vec<Box<dyn plan::Work>> {
+        plan::area_work(&self, &self.background)
     }
 }

@@ -5,14 +5,14 @@ use crate::plan::{PreaccessOrder, StreamPlan, StreamServer};
 use base::clock::{self, Instant};
 use net::Address;
 use observe::{Detail, ErrorLog, Severity};
-use session_engine::regex::Captures;
-use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, SessionSlot};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use variables::regex::Captures;
+use variables::variable::VarId;
+use variables::{AreaTypes, Session, SessionSlot};
 
 #[derive(Clone, Debug)]
 pub struct Try {
@@ -179,7 +179,7 @@ impl Session for StreamSession {
     fn variable(&mut self, id: VarId, out: &mut Vec<u8>) -> bool {
         let plan = self.plan.clone();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        session_engine::variable::append_value(self, variable, out)
+        variables::variable::append_value(self, variable, out)
     }
     fn read_slot(&self, slot: u32, out: &mut Vec<u8>) -> Option<bool> {
         self.slots.get(slot as usize)?.read(out)

@@ -1,11 +1,11 @@
 //! Value types shared by several features.
 
 use crate::StreamArea;
+use area::listen::{Listen, ListenKind};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
-use session_engine::listen::{Listen, ListenKind};
 
-pub type ServerNames = session_engine::names::ServerNames<StreamArea>;
-pub type ServerName = session_engine::names::ServerName<StreamArea>;
+pub type ServerNames = variables::names::ServerNames<StreamArea>;
+pub type ServerName = variables::names::ServerName<StreamArea>;
 
 #[derive(Clone, Debug)]
 pub struct Listens(pub Listen);

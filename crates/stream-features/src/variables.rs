@@ -20,7 +20,7 @@ pub static CORE: &[Builtin] = &[
     ),
     Builtin::one(
         "nginx_version",
-        |_, o| put(o, session_engine::NGINX_VERSION.as_bytes()),
+        |_, o| put(o, variables::NGINX_VERSION.as_bytes()),
         "The nginx version that this version of Tidegate corresponds to.",
     ),
     Builtin::one("pid", |_, o| write_number(o, u64::from(std::process::id())), "The worker's process id."),

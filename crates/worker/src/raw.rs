@@ -16,7 +16,7 @@ pub struct Raw {
     pub input: Rc<RefCell<Input>>,
 }
 
-impl session_engine::relay::RelaySide for Raw {
+impl area::relay::RelaySide for Raw {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let mut input = self.input.borrow_mut();
         if !input.bytes().is_empty() {

@@ -346,7 +346,7 @@ fn flush_logs(worker: &Worker) {
         http_engine::flush_logs(plan);
     }
     if worker.serving.borrow().stream.is_some() {
-        session_engine::log::flush_thread();
+        area::log::flush_thread();
     }
 }
 

@@ -15,10 +15,10 @@ use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
 use crate::request::Request;
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, PrefixRule, Root, ServerName, ServerTokens, Types};
+use area::levels::{self, BlockLevel, InnerLevels};
 use conf_schema::{At, CheckedBlock, Complaint, ContextArea, Contexts, Cx, FeatureTable, Problem, check};
 use listeners::{default_address, plain_listen};
 use net::Address;
-use session_engine::levels::{self, BlockLevel, InnerLevels};
 use std::any::Any;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -190,7 +190,7 @@ pub fn build_plan(
     let (variables, names, unknown) = cx.take::<HttpVariables>().finish();
     let mut complaints: Vec<Complaint> = complaints.into_iter().chain(unknown).collect();
     // nginx initialises zones last and reports all other errors before.
-    complaints.sort_by_key(|complaint| complaint.text.starts_with(session_engine::zones::UNDECLARED));
+    complaints.sort_by_key(|complaint| complaint.text.starts_with(area::zones::UNDECLARED));
     if !complaints.is_empty() {
         return Err(complaints);
     }

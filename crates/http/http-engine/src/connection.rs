@@ -1,8 +1,8 @@
 //! A client's connection as the engine sees it: its facts, and its interface for handlers.
 
+use area::background::LocalFuture;
 use base::clock::Instant;
 use bytes::Bytes;
-use session_engine::background::LocalFuture;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -181,7 +181,7 @@ pub trait BodyReader {
 pub trait Tunnel {
     /// Copies bytes between the client and the server until either ends, and returns the counts. Begins after the
     /// response head was sent; dropping the future closes the server's connection.
-    fn run(self: Box<Self>, client: Box<dyn session_engine::relay::RelaySide>) -> LocalFuture<TunnelMark>;
+    fn run(self: Box<Self>, client: Box<dyn area::relay::RelaySide>) -> LocalFuture<TunnelMark>;
 }
 
 /// The end of a tunnel.

@@ -12,7 +12,7 @@ use crate::values::{
 use conf_schema::value::{Buffers, Flag, HashSize, Msec, Number, Offset, Sec, Size, Text, ValueList, parse_decimal};
 use conf_schema::{Cx, Directive, Problem, ValueKind, directives};
 use observe::ErrorLogLines;
-use session_engine::SessionOf;
+use variables::SessionOf;
 
 directives! {
     /// Input of the http core module in a block.

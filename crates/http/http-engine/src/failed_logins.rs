@@ -5,9 +5,9 @@
 
 use crate::values::Satisfy;
 use crate::{Flow, HttpTemplate, Request};
+use area::bucket::{BucketRefusal, Buckets, Rate};
+use area::shared_limit::SharedLimit;
 use observe::Severity;
-use session_engine::bucket::{BucketRefusal, Buckets, Rate};
-use session_engine::shared_limit::SharedLimit;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;

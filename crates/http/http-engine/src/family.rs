@@ -1,11 +1,11 @@
 //! The relation of a main request to its subrequests: shared state, and a subrequest's own.
 
 use crate::response::Str;
-use session_engine::SessionSlot;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Waker;
+use variables::SessionSlot;
 
 /// A request's place in the tree of a main request and its subrequests.
 #[derive(Default)]

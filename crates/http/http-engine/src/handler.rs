@@ -3,8 +3,8 @@
 use crate::path::CanonicalPath;
 use crate::request::Request;
 use crate::response::{BodyError, FilePart, Piece};
+pub use area::background::LocalFuture;
 use bytes::Bytes;
-pub use session_engine::background::LocalFuture;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 

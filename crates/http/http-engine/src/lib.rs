@@ -59,6 +59,8 @@ pub mod values;
 pub mod variable;
 pub mod variables;
 
+pub use ::area::listen;
+pub use ::variables::forwarded;
 pub use area::HttpArea;
 pub use build::{BlockPlan, Feature, HttpBuild};
 pub use connection::{
@@ -73,7 +75,6 @@ pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};
 pub use request::{CacheCount, Request, RequestBody};
 pub use response::{BodyError, FilePart, OpenFile, Piece, Str};
-pub use session_engine::{forwarded, listen};
 pub use template::HttpTemplate;
 
 /// Writes buffered log lines of this thread's loggers (USR1, reload, exit).

@@ -1,8 +1,8 @@
 //! Sockets of features, opened where no server listens: TCP sockets for requests, UDP sockets for datagrams.
 
+use area::listen::Listen;
 use net::Address;
 use net::listen::ListenSpec;
-use session_engine::listen::Listen;
 use std::net::SocketAddr;
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! Only this file constructs [`CanonicalPath`] and [`FilePath`], from which locations are matched and files opened.
 
 use http_types::RequestHead;
-use session_engine::template::Part;
 use std::ops::Deref;
+use variables::template::Part;
 
 /// Answered with 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ impl FilePath {
         Ok(FilePath(alias))
     }
     /// Takes an evaluated template (`alias` with a regular expression); fails as [`only_own_dots`].
-    pub fn configured<S>(template: &session_engine::Template<S>, text: Vec<u8>) -> Result<FilePath, BadPath> {
+    pub fn configured<S>(template: &variables::Template<S>, text: Vec<u8>) -> Result<FilePath, BadPath> {
         only_own_dots(template, &text)?;
         Ok(FilePath(text))
     }
@@ -189,7 +189,7 @@ impl FilePath {
 }
 
 /// Rejects `..` segments from variables in a file system path (`root /srv/$arg_site`); allows literal ones.
-pub fn only_own_dots<S>(template: &session_engine::Template<S>, text: &[u8]) -> Result<(), BadPath> {
+pub fn only_own_dots<S>(template: &variables::Template<S>, text: &[u8]) -> Result<(), BadPath> {
     if text.contains(&0) {
         return Err(BadPath::Nul);
     }
@@ -323,7 +323,7 @@ pub fn unsafe_uri(text: &[u8]) -> Result<(CanonicalPath, Vec<u8>), BadPath> {
     Ok((CanonicalPath::made(path)?, parts.next().unwrap_or_default().to_vec()))
 }
 
-pub use session_engine::names::parse_host as host;
+pub use variables::names::parse_host as host;
 
 /// Views bytes as a path of the file system.
 pub fn bytes_path(bytes: &[u8]) -> &std::path::Path {

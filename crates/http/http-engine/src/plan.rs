@@ -75,9 +75,9 @@ pub struct NewFile {
     pub content: Vec<u8>,
 }
 
-use session_engine::area::{self, AreaPlan, NamedRules, Work};
-pub use session_engine::background::Background;
-pub use session_engine::upstreams::Transparent;
+pub use area::background::Background;
+pub use area::binding::Transparent;
+use area::plan::{self, AreaPlan, NamedRules, Work};
 
 impl std::fmt::Debug for HttpPlan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -399,6 +399,6 @@ impl AreaPlan for HttpPlan {
         all.filter_map(|tls| Some((tls.names.as_slice(), tls.rules.as_ref()?))).collect()
     }
     fn work(self: Arc<Self>) -> Vec<Box<dyn Work>> {
-        area::area_work(&self, &self.background)
+        plan::area_work(&self, &self.background)
     }
 }

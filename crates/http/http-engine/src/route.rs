@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::route_match::RouteMatches;
 use crate::trace::StepKind;
 use crate::tree::{Match, RegexLocation, Tree};
-use session_engine::regex::MatchFailed;
+use variables::regex::MatchFailed;
 
 /// The result of the search for a location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn is_selected(
     r.target.path = path.clone();
     let value = predicate.eval(r);
     r.target.path.clear();
-    let is_selected = session_engine::template::is_true(&value);
+    let is_selected = variables::template::is_true(&value);
     let location = plan.loc(location);
     r.note(StepKind::Candidate, location.at, |_| {
         let (name, value) = (String::from_utf8_lossy(&location.name), String::from_utf8_lossy(&value));

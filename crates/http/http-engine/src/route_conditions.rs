@@ -4,7 +4,7 @@ use crate::path::CanonicalPath;
 use crate::request::Request;
 use crate::route_match::{RouteLine, RouteMatches, RouteSource, RouteTest};
 use crate::variables;
-use session_engine::regex::MatchFailed;
+use ::variables::regex::MatchFailed;
 use std::borrow::Cow;
 
 impl RouteMatches {

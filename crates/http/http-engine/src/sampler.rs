@@ -1,10 +1,10 @@
 //! Samplers of traces: the shares of a `split_clients` block, and the requests between sampled ones.
 
-use session_engine::split_clients::is_before;
-use session_engine::variable::VarId;
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use variables::split_clients::is_before;
+use variables::variable::VarId;
 
 /// The variable of a `split_clients $otel_trace_id` block, as a value of `otel_trace`.
 pub struct Sampler {

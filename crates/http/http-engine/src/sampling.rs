@@ -11,9 +11,9 @@ use crate::sampler::{Gaps, LateSampler, Sampler, Shares, enables_tracing, is_sam
 use crate::span::{DIGITS, TraceContext, TraceIds, UnsampledTrace, hex_digits};
 use crate::template::HttpTemplate;
 use crate::variable::{HttpSource, VarId};
-use session_engine::split_clients::{Prefix, Split, hash_murmur2};
-use session_engine::template::Part;
 use std::cell::OnceCell;
+use variables::split_clients::{Prefix, Split, hash_murmur2};
+use variables::template::Part;
 
 fn shares(split: &Split<HttpArea>) -> Shares {
     split.shares().map(|(end, value)| (end, enables_tracing(value))).collect()

@@ -5,12 +5,12 @@ use crate::family::Common;
 use crate::path::bytes_path;
 use crate::request::Request;
 use observe::{ErrorLog, Severity, os_error};
-use session_engine::forwarded::{self, TrustedNetwork};
-use session_engine::regex::Captures;
-use session_engine::variable::VarId;
-use session_engine::{AreaTypes, Session, SessionSlot};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use variables::forwarded::{self, TrustedNetwork};
+use variables::regex::Captures;
+use variables::variable::VarId;
+use variables::{AreaTypes, Session, SessionSlot};
 
 /// Extension of a location with `uninitialized_variable_warn off`.
 pub struct QuietlyUninitialized;

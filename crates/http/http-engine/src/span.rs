@@ -2,10 +2,10 @@
 //! A request without one pays a check of a pointer.
 
 use base::clock::Instant;
-use session_engine::variable::VarId;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use variables::variable::VarId;
 
 /// Maximum number of tries per request, those of subrequests included, that become spans.
 pub const TRIES_MAX: usize = 100;

@@ -1,4 +1,4 @@
 //! Values with variables of a request, for features.
 
 pub use crate::area::HttpTemplate;
-pub use session_engine::template::{Part, is_true};
+pub use variables::template::{Part, is_true};

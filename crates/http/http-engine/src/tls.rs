@@ -9,14 +9,14 @@ use crate::plan::{HttpPlan, Listener};
 use crate::request::Request;
 use metrics::VerifyFailure;
 use observe::Severity;
-use session_engine::acme_clients::HandshakeHook;
-use session_engine::tls::{StapleOwner, verify_failure};
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tls::quic::ChosenRules;
 use tls::{Choice, ClientHello, Facts, ServerRules, VerifyClient};
+use tls_directives::acme_clients::HandshakeHook;
+use tls_directives::{StapleOwner, verify_failure};
 
 /// Value of [`Facts::server`] if no server has the name; other values are an index plus 1.
 const NO_SERVER: u32 = u32::MAX;

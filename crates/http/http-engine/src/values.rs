@@ -5,8 +5,8 @@ use conf_schema::value::{parse_decimal, parse_msec, parse_sec};
 use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use hashbrown::HashMap;
 use net::pool::DEFAULT;
-use session_engine::SessionOf;
 use std::sync::Arc;
+use variables::SessionOf;
 
 conf_schema::words! {
     /// `server_tokens` without variables (strings, as in nginx's commercial edition, are rejected).
@@ -43,7 +43,7 @@ pub struct ServerIdentity {
     pub full: Vec<u8>,
 }
 
-pub use session_engine::NGINX_VERSION;
+pub use variables::NGINX_VERSION;
 
 impl ValueKind for ServerIdentity {
     const SYNTAX: &'static str = "tidegate | nginx | name";
@@ -90,9 +90,9 @@ impl ValueKind for KeepaliveTimeout {
 }
 
 /// Names of a `server_name` line.
-pub type ServerNameList = session_engine::names::ServerNames<HttpArea>;
+pub type ServerNameList = variables::names::ServerNames<HttpArea>;
 /// One name of a `server_name` line: exact, with a wildcard, or a regular expression.
-pub type ServerName = session_engine::names::ServerName<HttpArea>;
+pub type ServerName = variables::names::ServerName<HttpArea>;
 
 /// Tells whether the directive being parsed stands directly in a named location.
 pub fn in_named_location(cx: &Cx) -> bool {
@@ -342,7 +342,7 @@ impl Root {
         let first = match self.path.as_literal() {
             Some(path) => path,
             None => match self.path.parts().first()? {
-                session_engine::template::Part::Literal(text) => text,
+                variables::template::Part::Literal(text) => text,
                 _ => return None,
             },
         };
@@ -365,7 +365,7 @@ pub enum Alias {
 }
 
 /// A number of bytes that may contain variables.
-pub type SizeTemplate = session_engine::template::SizeTemplate<HttpArea>;
+pub type SizeTemplate = variables::template::SizeTemplate<HttpArea>;
 
 /// `aio`: reads from disk in threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

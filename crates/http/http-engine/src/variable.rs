@@ -3,4 +3,4 @@
 pub use crate::area::{
     Builtin, BuiltinGet, Get, GetPrefixed, HttpNames, HttpServerNames, HttpSource, HttpVariables, Variable,
 };
-pub use session_engine::variable::{Compute, VarId, directive_place};
+pub use variables::variable::{Compute, VarId, directive_place};

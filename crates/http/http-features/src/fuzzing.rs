@@ -1,10 +1,10 @@
 //! Bodies of the features' fuzz targets: arbitrary bytes in, a panic when an invariant fails. Run under libFuzzer from
 //! `fuzz/`, and with a seeded generator in `cargo test`.
 
+pub use geo_variables::geoip::fuzzing::geoip;
+pub use geo_variables::geoip2::fuzzing::mmdb;
 pub use http_upstream::exchange::fuzzing::cut_anywhere;
 pub use http_upstream::exchange::round_trip::round_trip;
-pub use session_engine::geoip::fuzzing::geoip;
-pub use session_engine::geoip2::fuzzing::mmdb;
 
 use crate::fastcgi::record::FastCgi;
 use crate::memcached::text::MemcachedReader;

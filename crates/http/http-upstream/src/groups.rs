@@ -1,14 +1,14 @@
-//! Groups of the http area, based on `session_engine::upstreams`.
+//! Groups of the http area, based on `upstream_directives`.
 
 use super::sticky::Sticky;
 use http_engine::HttpTemplate;
 
-pub use session_engine::upstreams::host_and_port;
+pub use area::host_port::host_and_port;
 
 /// A reference to a group, with the http area's rules.
-pub type UpstreamRef = session_engine::upstreams::UpstreamRef<RequestRules>;
+pub type UpstreamRef = upstream_directives::UpstreamRef<RequestRules>;
 /// The groups of the http area.
-pub type HttpGroups = session_engine::upstreams::AreaGroups<RequestRules>;
+pub type HttpGroups = upstream_directives::AreaGroups<RequestRules>;
 
 /// Evaluated for every request.
 #[derive(Default)]

@@ -1,10 +1,10 @@
-//! Servers of a host that a location or a request names, found by `session_engine::upstreams`.
+//! Servers of a host that a location or a request names, found by `upstream_directives`.
 
 use super::groups::{HttpGroups, UpstreamRef};
 use super::resolving::ResolveRules;
 use http_engine::Request;
 
-pub use session_engine::upstreams::hosts::{NoTarget, bind_host};
+pub use upstream_directives::hosts::{NoTarget, bind_host};
 
 /// Finds the group of a host's name, or its addresses by the location's `resolver`. Fails with a log message and the
 /// status.
@@ -15,5 +15,5 @@ pub async fn named_group(
     default_port: u16,
 ) -> Result<UpstreamRef, NoTarget> {
     let resolving = r.loc().ext::<ResolveRules>().cloned();
-    session_engine::upstreams::hosts::named_host(groups, resolving, host, default_port).await
+    upstream_directives::hosts::named_host(groups, resolving, host, default_port).await
 }

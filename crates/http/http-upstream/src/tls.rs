@@ -1,7 +1,7 @@
-//! TLS directives for requests, based on `session_engine::tls`.
+//! TLS directives for requests, based on `tls_directives`.
 
 use http_engine::HttpArea;
-use session_engine::tls as shared;
+use tls_directives as shared;
 
 pub use shared::UpstreamTlsRequest;
 

@@ -1,8 +1,8 @@
 //! Upgraded connections (WebSocket, CONNECT): relayed until one side ends. Over HTTP/2 a client that ended its side still
 //! receives.
 
+use area::relay::{Direction, HalfClose, Relay, RelayEnd, RelaySide, Terms};
 use http_engine::{LocalFuture, Tunnel, TunnelFault, TunnelMark};
-use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, RelaySide, Terms};
 use std::future::poll_fn;
 use std::time::Duration;
 use transport::Stream;

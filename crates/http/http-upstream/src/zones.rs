@@ -4,12 +4,12 @@ use conf_schema::{Cx, Problem};
 use http_engine::HttpArea;
 use std::sync::Arc;
 
-pub use session_engine::zones::{declare_zone, name_and_size, name_taken, zone_state};
+pub use area::zones::{declare_zone, name_and_size, name_taken, zone_state};
 
 /// A declared zone of the http area.
-pub type HttpZone<T> = session_engine::zones::DeclaredZone<HttpArea, T>;
+pub type HttpZone<T> = area::zones::DeclaredZone<HttpArea, T>;
 
 /// Declared zone, after the whole configuration. Fails if undeclared or of another kind.
 pub fn find_zone<T: Send + Sync + 'static>(cx: &mut Cx, kind: &str, name: &str) -> Result<Arc<HttpZone<T>>, Problem> {
-    session_engine::zones::find_zone(cx, kind, name)
+    area::zones::find_zone(cx, kind, name)
 }

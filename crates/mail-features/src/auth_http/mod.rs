@@ -7,10 +7,10 @@ mod response;
 pub use response::{AuthResponse, MalformedHead, read_response};
 
 use crate::build::{Feature, ServerBuild};
+use area::host_port::host_and_port;
 use conf_schema::value::{Flag, Msec, ValueList, word_at};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use net::Address;
-use session_engine::upstreams::host_and_port;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;

@@ -5,20 +5,20 @@ use crate::login::{call_failed, shown_text};
 use crate::plan::{PassEnd, PassOn, PassPlan};
 use crate::protocol::{LoginFacts, LoginStep, ServerLogin};
 use crate::session::MailSession;
+use area::first_bytes::write_out;
+use area::proxy_header;
+use area::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use conf_schema::value::{Flag, Msec, Size};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use net::Address;
 use observe::Severity;
 use runtime::time::timeout_at;
-use session_engine::Session;
-use session_engine::first_bytes::write_out;
-use session_engine::proxy_header;
-use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use transport::{ConnectOptions, Stream};
+use variables::Session;
 
 conf_schema::words! {
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }

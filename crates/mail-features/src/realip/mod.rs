@@ -1,9 +1,9 @@
 //! realip (nginx: `ngx_mail_realip_module`): the client's address as a trusted proxy's PROXY protocol header reports it.
 
 use crate::build::{Feature, ServerBuild};
+use area::real_ip::From;
 use conf_schema::value::ValueList;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::real_ip::From;
 use std::any::Any;
 use std::sync::Arc;
 

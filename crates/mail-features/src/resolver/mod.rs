@@ -3,9 +3,10 @@
 use crate::build::{Feature, ServerBuild};
 use conf_schema::value::Msec;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
-use session_engine::upstreams::{ResolveRules, ResolverLine};
+use resolver::ResolveRules;
 use std::any::Any;
 use std::sync::Arc;
+use upstream_directives::ResolverLine;
 
 directives! {
     pub struct ResolverConf from ResolverInput {

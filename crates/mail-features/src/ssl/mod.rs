@@ -5,11 +5,11 @@ use crate::MailArea;
 use crate::build::{Feature, ServerBuild};
 use crate::protocol::Starttls;
 use conf_schema::{ContextArea, FeatureTable, Problem};
-use session_engine::basic_tls_directives;
-use session_engine::tls as shared;
-use session_engine::tls::report;
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives as shared;
+use tls_directives::basic_tls_directives;
+use tls_directives::report;
 
 basic_tls_directives! {
     pub struct SslConf from SslInput, MailArea;

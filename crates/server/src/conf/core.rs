@@ -4,10 +4,10 @@ use super::values::{
     Affinity, Connections, DebugConnections, DebugPoints, Environment, EventMethod, Modules, Priority,
     RefusedDirective, SandboxMode, ThreadPools, User, Workers,
 };
+use area::shared_store::SharedStore;
 use conf_schema::value::{FilePath, Flag, Msec, Number, Offset};
 use conf_schema::{ContextArea, FeatureTable, directives};
 use observe::ErrorLogLines;
-use session_engine::shared_store::SharedStore;
 
 /// The tables' names.
 pub const CORE: &str = "core";

@@ -13,6 +13,8 @@ use crate::confinement;
 use crate::generations;
 use crate::generations::kept::GenerationFacts;
 use crate::generations::layout::Layout;
+use area::plan::AreaPlan;
+use area::shared_store::StoreSlot;
 use conf_schema::{CheckedBlock, Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Schema, TextStore, check_tree};
 use conf_syntax::{SourceFiles, SyntaxError, TextSource, TreeItem};
 use http_engine::HttpPlan;
@@ -21,8 +23,6 @@ use http_engine::file_io::PoolsAsked;
 use mail_features::MailPlan;
 use net::pool::DEFAULT;
 use observe::{DefaultAccessLog, ErrorLog, ErrorLogLines, LogFiles, LogTarget, MainLog, Sink};
-use session_engine::area::AreaPlan;
-use session_engine::shared_store::StoreSlot;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,7 +188,7 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
         ConfReading { config: Err(ConfFailure { complaints, files, syntax_ok }), warnings: Vec::new() }
     };
     let scopes = upstream::scope::mark_scopes();
-    session_engine::zones::drop_unused();
+    area::zones::drop_unused();
     let recorder = source::Recorder::new(source);
     let (files, items) = match load_config(&recorder, invocation) {
         Ok(loaded) => loaded,
@@ -241,7 +241,7 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
     };
     complaints.append(&mut cx.warnings);
     complaints.extend(core.shared_store.take_complaints());
-    complaints.extend(session_engine::tls::report::ciphers_complaint(&mut cx));
+    complaints.extend(tls_directives::report::ciphers_complaint(&mut cx));
     let areas = areas(http.as_ref(), stream.as_ref(), mail.as_ref());
     if let Some(text) = twice(&areas) {
         complaints.push(Complaint::emerg(text));

@@ -272,7 +272,7 @@ pub fn modules_warning(cx: &mut Cx) -> Option<Complaint> {
 
 /// Warns with `-t` and at start, but not at every reload.
 pub fn is_for_a_start(complaint: &Complaint) -> bool {
-    complaint.text.starts_with(IGNORED) || complaint.text.starts_with(session_engine::tls::report::CIPHERS)
+    complaint.text.starts_with(IGNORED) || complaint.text.starts_with(tls_directives::report::CIPHERS)
 }
 
 impl ValueKind for Modules {

@@ -128,9 +128,7 @@ impl Keys {
         let mut files = files.into_iter().map(File::from);
         let text = whole(files.next().ok_or(io::Error::from_raw_os_error(EINVAL))?)?;
         let passwords = match files.next() {
-            Some(file) => {
-                session_engine::tls::split_passwords(&whole(file)?).ok_or(io::Error::from_raw_os_error(EINVAL))?
-            }
+            Some(file) => tls_directives::split_passwords(&whole(file)?).ok_or(io::Error::from_raw_os_error(EINVAL))?,
             None => Vec::new(),
         };
         let found = isolation::extract_keys(&text, &passwords, None);

@@ -1,8 +1,8 @@
 //! Background tasks of a configuration, on the control thread: name resolution, health checks.
 
 use crate::conf::Config;
+use area::plan::{AreaPlan, Work};
 use runtime::task::{JoinHandle, JoinSet};
-use session_engine::area::{AreaPlan, Work};
 use shared_store::StoreAgent;
 use std::sync::Arc;
 use std::time::Duration;

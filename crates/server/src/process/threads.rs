@@ -3,7 +3,7 @@
 use crate::conf::{Config, CorePlan};
 use crate::process::listeners::{Listeners, SocketAssignment};
 use crate::say;
-use session_engine::area::AreaPlan;
+use area::plan::AreaPlan;
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};

@@ -1,14 +1,14 @@
-//! allow, deny (nginx: `ngx_stream_access_module`); `session_engine::access` implements the rules.
+//! allow, deny (nginx: `ngx_stream_access_module`); `area::access` implements the rules.
 
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler};
 use crate::session::StreamSession;
+use area::access::{self, AccessList};
 use conf_schema::{ContextArea, FeatureTable, Problem};
 use observe::Severity;
-use session_engine::Session;
-use session_engine::access::{self, AccessList};
 use std::any::Any;
 use std::sync::Arc;
+use variables::Session;
 
 pub struct StreamAccess;
 

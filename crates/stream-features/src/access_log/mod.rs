@@ -1,12 +1,12 @@
-//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `session_engine::log`.
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `area::log`.
 
 use crate::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::Logger;
 use crate::session::StreamSession;
+use area::log::by_path::CacheConf;
+use area::log::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::log::by_path::CacheConf;
-use session_engine::log::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use std::any::Any;
 use std::sync::Arc;
 

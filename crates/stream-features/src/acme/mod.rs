@@ -5,9 +5,9 @@ use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::session::StreamSession;
 use conf_schema::value::ValueList;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook};
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives::acme_clients::{AcmeClients, ClientName, HandshakeHook};
 
 directives! {
     pub struct AcmeConf from AcmeInput {

@@ -5,6 +5,7 @@ use super::variables::{QueryFacts, ResponseFacts};
 use crate::client::SessionClient;
 use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
+use area::first_bytes::write_out;
 use dns_zone::{
     AddressFamily, Query, RateVerdict, ResponseCode, ResponseRate, Selection, Selector, ServerZones, Transport,
     UnreadQuery, answer_query, refuse_message, truncate_answer,
@@ -12,14 +13,13 @@ use dns_zone::{
 use metrics::process;
 use observe::Severity;
 use runtime::time::with_timeout;
-use session_engine::Session;
-use session_engine::first_bytes::write_out;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use transport::Stream;
 use upstream::Group;
+use variables::Session;
 
 /// Bytes of a query: a longer one over TCP ends its connection.
 const QUERY_BYTES_MAX: usize = 4096;

@@ -1,10 +1,10 @@
-//! geo (nginx: `ngx_stream_geo_module`): variables by client address; see `session_engine::geo`.
+//! geo (nginx: `ngx_stream_geo_module`): variables by client address; see `geo_variables::geo`.
 
 use crate::StreamArea;
 use crate::build::Feature;
 use conf_schema::{ContextArea, FeatureTable, directives};
 
-type Geos = session_engine::geo::Geos<StreamArea>;
+type Geos = geo_variables::geo::Geos<StreamArea>;
 
 directives! {
     pub struct GeoConf from GeoInput {

@@ -1,12 +1,12 @@
 //! geoip (nginx: `ngx_stream_geoip_module`): location by MaxMind's legacy databases (`.dat`); see
-//! `session_engine::geoip`.
+//! `geo_variables::geoip`.
 
 use crate::Builtin;
 use crate::area::StreamArea;
 use crate::build::{Feature, StreamBuild};
 use crate::session::StreamSession;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
+use geo_variables::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;

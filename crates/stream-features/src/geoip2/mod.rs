@@ -1,10 +1,10 @@
-//! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `session_engine::geoip2`.
+//! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `geo_variables::geoip2`.
 
 use crate::StreamArea;
 use crate::build::Feature;
 use crate::session::StreamSession;
 use conf_schema::{ContextArea, FeatureTable, directives};
-use session_engine::geoip2::{Databases, GeoipClient};
+use geo_variables::geoip2::{Databases, GeoipClient};
 use std::net::IpAddr;
 
 type OfStream = Databases<Geoip2Feature>;

@@ -3,8 +3,8 @@
 use crate::StreamArea;
 use conf_schema::{Cx, Problem};
 use conf_syntax::Directive as Line;
-use session_engine::checks::Tests;
-use session_engine::regex::{MatchFailed, Pattern};
+use upstream_directives::checks::Tests;
+use variables::regex::{MatchFailed, Pattern};
 
 #[derive(Debug, Default)]
 pub struct Match {
@@ -69,8 +69,8 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use conf_schema::ValueKind;
-    use session_engine::checks::{MatchBlocks, Matches};
     use std::sync::Arc;
+    use upstream_directives::checks::{MatchBlocks, Matches};
 
     fn block(text: &str) -> Result<Arc<Match>, String> {
         let items = conf_syntax::parse_file(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());

@@ -6,17 +6,17 @@ mod probe;
 
 use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::StreamPlan;
+use area::background::{Background, LocalFuture};
 use conf_schema::value::Msec;
 use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use matching::Match;
 use observe::{ErrorLog, Severity};
-use session_engine::background::{Background, LocalFuture};
-use session_engine::checks::{self, MatchBlocks, Matches, Schedule};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use upstream::Group;
+use upstream_directives::checks::{self, MatchBlocks, Matches, Schedule};
 
 directives! {
     pub struct HealthConf from HealthInput {

@@ -9,13 +9,13 @@ use net::Address;
 use net::outbound::Outbound;
 use observe::os_error;
 use runtime::time::with_timeout;
-use session_engine::checks::{Probe, ProbeFailure};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use transport::{ConnectOptions, Stream};
 use upstream::Peer;
+use upstream_directives::checks::{Probe, ProbeFailure};
 
 /// Text for UDP servers without a `send` line, as nginx sends it.
 const DATAGRAM: &[u8] = b"nginx health check";

@@ -1,13 +1,13 @@
 //! keyval (nginx: `ngx_stream_keyval_module`): variables with values that change at run time; see
-//! `session_engine::keyval`.
+//! `area::keyval`.
 
 use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
+use area::keyval::{self, StateKeeper};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::inventory::Inventory;
-use session_engine::keyval::{self, StateKeeper};
 use std::any::Any;
 use std::sync::Arc;
+use upstream_directives::inventory::Inventory;
 
 type StreamKeyvalLookups = keyval::KeyvalLookups<StreamArea>;
 type StreamKeyvalZones = keyval::KeyvalZones<StreamArea>;

@@ -1,14 +1,14 @@
 //! limit_conn (nginx: `ngx_stream_limit_conn_module`): maximum concurrent sessions per key; see
-//! `session_engine::limit_conn`.
+//! `area::limit_conn`.
 
 use crate::Builtin;
 use crate::area::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::{Flow, Handler, PreaccessOrder};
 use crate::session::StreamSession;
+use area::limit_conn::{self, ConnLimit, CountVerdict, CountedSession, LogLevel};
 use conf_schema::value::{Flag, ValueList};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::limit_conn::{self, ConnLimit, CountVerdict, CountedSession, LogLevel};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! map (nginx: `ngx_stream_map_module`) and num_map: variables by lookup; see `session_engine::map`.
+//! map (nginx: `ngx_stream_map_module`) and num_map: variables by lookup; see `variables::map`.
 
 use crate::StreamArea;
 use crate::build::Feature;
 use conf_schema::value::Number;
 use conf_schema::{ContextArea, FeatureTable, directives};
 
-type StreamMaps = session_engine::map::Maps<StreamArea>;
-type NumMaps = session_engine::map::NumMaps<StreamArea>;
+type StreamMaps = variables::map::Maps<StreamArea>;
+type NumMaps = variables::map::NumMaps<StreamArea>;
 
 directives! {
     pub struct MapConf from MapInput {

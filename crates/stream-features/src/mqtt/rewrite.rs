@@ -6,7 +6,7 @@ use crate::plan::{FirstMessage, ReplacedHandler};
 use crate::session::StreamSession;
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use observe::Severity;
-use session_engine::Session;
+use variables::Session;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MqttField {

@@ -6,14 +6,14 @@ use crate::client::SessionClient;
 use crate::plan::{Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
+use area::host_port::host_and_port;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use net::Address;
 use observe::Severity;
-use session_engine::Session;
-use session_engine::upstreams::host_and_port;
 use std::any::Any;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use variables::Session;
 
 /// nginx: `NGX_STREAM_PASS_MAX_PASSES`.
 const PASSES_MAX: u8 = 10;

@@ -6,15 +6,16 @@ use super::{BindTo, PassSettings, ProxyProtocol, UpstreamTls};
 use crate::StreamArea;
 use crate::groups::{SessionCounts, UpstreamRef};
 use crate::session::{StreamSession, Try};
+use area::{proxy_header, unopened_failure};
 use base::clock::{self, Instant};
 use net::Address;
 use observe::{Severity, os_error};
 use runtime::time::with_timeout;
-use session_engine::{Session, proxy_header, unopened_failure};
 use std::net::SocketAddr;
 use tls::{TlsError, verify::VerifyVerdict};
 use transport::{ConnectOptions, HandshakeError, Stream};
 use upstream::{Attempts, Choice, PeerLease};
+use variables::Session;
 
 pub struct ServerTries<'a> {
     passing: &'a PassSettings,

@@ -1,14 +1,14 @@
-//! Copies bytes in both directions (nginx: `ngx_stream_proxy_process`) with `session_engine::relay`.
+//! Copies bytes in both directions (nginx: `ngx_stream_proxy_process`) with `area::relay`.
 
 use super::connect::{ServerTries, end_try, proxy_header};
 use super::{PassSettings, ProxyProtocol};
 use crate::first_bytes;
 use crate::session::StreamSession;
+use area::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use observe::{Severity, os_error};
-use session_engine::Session;
-use session_engine::relay::{Direction, HalfClose, Relay, RelayEnd, Terms};
 use std::future::poll_fn;
 use transport::Stream;
+use variables::Session;
 
 /// Returns the session's status.
 pub async fn copy_streams(passing: &PassSettings, s: &mut StreamSession, client: &Stream) -> u16 {

@@ -10,7 +10,6 @@ use net::outbound::Outbound;
 use observe::{Severity, os_error};
 use runtime::budget;
 use runtime::time::{Sleep, sleep_until};
-use session_engine::Session;
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -19,6 +18,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use transport::ConnectOptions;
 use upstream::PeerLease;
+use variables::Session;
 
 thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

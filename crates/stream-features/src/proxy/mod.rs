@@ -14,21 +14,21 @@ use crate::client::SessionClient;
 use crate::groups::StreamGroups;
 use crate::plan::{CheckFuture, Content, ContentFuture, ContentResult};
 use crate::session::StreamSession;
+use ::variables::template;
+use area::binding;
 use conf_schema::value::{Flag, Msec, Number, Size};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
 use net::Address;
-use session_engine::template;
-use session_engine::tls::UpstreamTls;
-use session_engine::upstream_tls_directives;
-use session_engine::upstreams;
 use std::any::Any;
 use std::sync::Arc;
 use target::{StreamTarget, Target};
+use tls_directives::UpstreamTls;
+use tls_directives::upstream_tls_directives;
 use transport::Stream;
 use upstream::Group;
 
 type SizeTemplate = template::SizeTemplate<StreamArea>;
-type BindTo = upstreams::BindTo<StreamArea>;
+type BindTo = binding::BindTo<StreamArea>;
 
 conf_schema::words! {
     pub enum ProxyProtocol { Off = "off", On = "on", V2 = "v2" }

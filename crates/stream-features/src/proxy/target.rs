@@ -5,11 +5,12 @@ use crate::StreamTemplate;
 use crate::groups::{StreamGroups, UpstreamRef};
 use crate::session::StreamSession;
 use crate::values::place_of_answer;
+use area::host_port::host_and_port;
 use conf_schema::{At, Cx, Directive, Problem, ValueKind};
 use observe::Severity;
-use session_engine::Session;
-use session_engine::upstreams::{host_and_port, hosts};
-use session_engine::variable::directive_place;
+use upstream_directives::hosts;
+use variables::Session;
+use variables::variable::directive_place;
 
 #[derive(Clone)]
 pub struct StreamTarget {

@@ -5,9 +5,10 @@ use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::groups::StreamResolver;
 use conf_schema::value::Msec;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
-use session_engine::upstreams::{ResolveRules, ResolverLine};
+use resolver::ResolveRules;
 use std::any::Any;
 use std::sync::Arc;
+use upstream_directives::ResolverLine;
 
 directives! {
     pub struct ResolverConf from ResolverInput {

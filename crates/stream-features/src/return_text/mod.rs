@@ -8,10 +8,10 @@ use crate::session::StreamSession;
 use crate::values::place_of_answer;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use observe::Severity;
-use session_engine::Session;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
+use variables::Session;
 
 /// Longest time without the client taking bytes.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,9 +7,9 @@ use crate::plan::{Flow, Handler, PreaccessOrder};
 use crate::session::StreamSession;
 use conf_schema::value::ValueList;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
-use session_engine::variable::VarId;
 use std::any::Any;
 use std::sync::Arc;
+use variables::variable::VarId;
 
 directives! {
     pub struct SetConf from SetInput {

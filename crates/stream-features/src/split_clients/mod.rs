@@ -1,11 +1,11 @@
 //! split_clients (nginx: `ngx_stream_split_clients_module`): variables by share of clients; see
-//! `session_engine::split_clients`.
+//! `variables::split_clients`.
 
 use crate::StreamArea;
 use crate::build::Feature;
 use conf_schema::{ContextArea, FeatureTable, directives};
 
-type Splits = session_engine::split_clients::Splits<StreamArea>;
+type Splits = variables::split_clients::Splits<StreamArea>;
 
 directives! {
     pub struct SplitConf from SplitInput {

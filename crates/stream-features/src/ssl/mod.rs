@@ -1,4 +1,4 @@
-//! ssl (nginx: `ngx_stream_ssl_module`): client connections over TLS; see `session_engine::tls`.
+//! ssl (nginx: `ngx_stream_ssl_module`): client connections over TLS; see `tls_directives`.
 
 use crate::Builtin;
 use crate::area::StreamArea;
@@ -6,10 +6,11 @@ use crate::build::{Feature, ServerBuild, StreamBuild};
 use crate::plan::{StreamPlan, Tls};
 use conf_schema::value::Msec;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind};
-use session_engine::server_tls_directives;
-use session_engine::tls::{self as shared, Stapler, report};
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives as shared;
+use tls_directives::server_tls_directives;
+use tls_directives::{Stapler, report};
 
 server_tls_directives! {
     pub struct SslConf from SslInput, StreamArea;

@@ -10,9 +10,9 @@ use crate::session::StreamSession;
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 pub use hello::{Hello, HelloResult, read_hello};
-use session_engine::names::valid_host;
 use std::any::Any;
 use std::sync::Arc;
+use variables::names::valid_host;
 
 directives! {
     pub struct PrereadConf from PrereadInput {

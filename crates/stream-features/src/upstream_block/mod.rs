@@ -1,24 +1,24 @@
-//! The `upstream` block (nginx: `ngx_stream_upstream_module` and balancers); see `session_engine::upstreams` and the
+//! The `upstream` block (nginx: `ngx_stream_upstream_module` and balancers); see `upstream_directives` and the
 //! crate `upstream`.
 
 use crate::StreamArea;
 use crate::build::{Feature, StreamBuild};
 use crate::groups::{SessionCounts, SessionRules, StreamGroups, StreamResolver, UpstreamRef};
+use area::zones;
 use conf_schema::value::Msec;
 use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
-use session_engine::inventory::{Inventory, ListedGroup};
-use session_engine::upstreams::ResolverLine;
-use session_engine::upstreams::managed;
-use session_engine::upstreams::methods::{self, Marker, RandomValue, Zone};
-use session_engine::upstreams::servers::{StreamServers, check_parameters};
-use session_engine::upstreams::state::StateValue;
-use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use upstream::balance::Time;
 use upstream::names::NameTask;
 use upstream::{BalanceMethod, Extras, Group, KeepAlive, ServerSource};
+use upstream_directives::ResolverLine;
+use upstream_directives::inventory::{Inventory, ListedGroup};
+use upstream_directives::managed;
+use upstream_directives::methods::{self, Marker, RandomValue, Zone};
+use upstream_directives::servers::{StreamServers, check_parameters};
+use upstream_directives::state::StateValue;
 
 type HashKey = methods::HashKey<StreamArea>;
 

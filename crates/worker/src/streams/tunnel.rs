@@ -43,7 +43,7 @@ impl RawStream {
     }
 }
 
-impl session_engine::relay::RelaySide for RawStream {
+impl area::relay::RelaySide for RawStream {
     fn poll_recv(&mut self, cx: &mut Context<'_>, buf: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         ready!(runtime::budget::poll_proceed(cx));
         let taken = self.streams.core.borrow_mut().take_body(self.id);

@@ -1,10 +1,10 @@
-//! allow, deny (nginx: `ngx_http_access_module`); see `session_engine::access`.
+//! allow, deny (nginx: `ngx_http_access_module`); see `area::access`.
 
+use area::access::{self, AccessList, DeniesOthers};
 use conf_schema::{ContextArea, FeatureTable, Problem};
 use http_engine::values::Satisfy;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request};
 use observe::Severity;
-use session_engine::access::{self, AccessList, DeniesOthers};
 use std::any::Any;
 use std::sync::Arc;
 

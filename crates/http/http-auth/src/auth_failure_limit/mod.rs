@@ -1,14 +1,14 @@
 //! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
 //! credentials are checked. `shared/failed_logins.rs` counts.
 
+use area::bucket::Rate;
+use area::shared_limit::{PermitRule, SharedLimit};
+use area::shared_store::StoreSlot;
 use conf_schema::value::parse_decimal;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::failed_logins::{self, FailureLimit, FailureZone};
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request};
 use http_upstream::zones::{self, HttpZone};
-use session_engine::bucket::Rate;
-use session_engine::shared_limit::{PermitRule, SharedLimit};
-use session_engine::shared_store::StoreSlot;
 use std::any::Any;
 use std::sync::Arc;
 

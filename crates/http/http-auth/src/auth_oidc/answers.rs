@@ -15,7 +15,7 @@ use http_types::Method;
 use http_upstream::body_store;
 use jose::UnverifiedToken;
 use observe::Severity;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::sync::Arc;
 
 /// See the module's documentation.

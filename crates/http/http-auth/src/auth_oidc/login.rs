@@ -13,7 +13,7 @@ use http_engine::path::unescape_path;
 use http_engine::{Flow, Request};
 use net::Address;
 use observe::Severity;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::sync::Arc;
 
 /// Maximum seconds of a login at the provider; a longer one starts again.

@@ -2,20 +2,21 @@
 
 use super::secrets::{ProviderSecrets, TextSecret};
 use super::state::State;
+use area::keyval as zones;
+use area::keyval::Keyval;
+use area::shared_secret::read_key_text;
 use conf_schema::value::parse_msec;
 use conf_schema::{Complaint, ComplaintLevel, Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
 use http_client::Url;
 use http_engine::HttpArea;
 use keyval::KeyMatch;
-use session_engine::authorities;
-use session_engine::keyval::{self as zones, Keyval};
-use session_engine::shared_secret::read_key_text;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use tls::{ClientRules, ClientSettings};
+use tls_directives::authorities;
 
 /// Bytes of the zone that keeps the sessions of a provider without `session_store`.
 const DEFAULT_STORE_BYTES: u64 = 8 << 20;
@@ -349,9 +350,9 @@ impl ProviderDraft {
                 settings.trusted =
                     authorities::trusted_certificates(cx, self.trusted, &format!("oidc_provider \"{name}\""))?;
                 if let Some(file) = &self.crl {
-                    settings.revocations = session_engine::tls::load_crls(cx, file)?;
+                    settings.revocations = tls_directives::load_crls(cx, file)?;
                 }
-                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
+                let rules = ClientRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };

@@ -1,8 +1,8 @@
 //! Secrets of a provider: they seal logins and sessions, and derive nonces and code verifiers.
 
+use area::shared_secret::SharedSecret;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use session_engine::shared_secret::SharedSecret;
 
 /// A secret whose results are texts of base64url.
 pub struct TextSecret(SharedSecret);

@@ -5,12 +5,12 @@ use super::discovery::ProviderFailure;
 use super::provider::Provider;
 use super::state;
 use super::tokens::{ProviderClient, Tokens};
+use area::keyval::Keyval;
 use http_engine::Request;
 use http_engine::variables::find_cookie;
 use jose::UnverifiedToken;
 use keyval::{KeyvalPair, KeyvalZone, PairChange, Refusal};
 use serde_json::{Map, Value, json};
-use session_engine::keyval::Keyval;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Seconds before the end of an access token in which it is refreshed: at most, and as a part of its lifetime.
@@ -327,7 +327,7 @@ impl Provider {
         self: &Arc<Self>,
         key: &str,
         mut session: Session,
-        resolving: Option<session_engine::upstreams::ResolveRules>,
+        resolving: Option<resolver::ResolveRules>,
     ) -> Result<(), ProviderFailure> {
         let asked = async {
             let metadata = self.metadata(resolving.clone()).await?;

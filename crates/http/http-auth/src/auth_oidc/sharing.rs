@@ -7,8 +7,8 @@
 use super::provider::Provider;
 use super::session::{LOGOUT_EXTRA_MILLIS, Moment, Session, put};
 use super::state;
+use area::shared_lease::{LeaseVerdict, hold_lease};
 use keyval::Refusal;
-use session_engine::shared_lease::{LeaseVerdict, hold_lease};
 use std::time::Duration;
 
 /// Milliseconds for which the end of a session is remembered beyond `session_timeout`: servers may be apart for so long.

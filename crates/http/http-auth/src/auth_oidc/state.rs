@@ -77,7 +77,7 @@ impl State {
 
     /// Returns the state of a provider with this name and these properties.
     pub fn of(name: &str, properties: &[&str]) -> Arc<State> {
-        session_engine::zones::zone_state("oidc", name, 0, properties.join("\n").as_bytes(), State::new)
+        area::zones::zone_state("oidc", name, 0, properties.join("\n").as_bytes(), State::new)
     }
 
     /// Begins a code exchange; `None`: too many are under way.

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http_client::{Client, Request};
 use http_engine::path::escape_component;
 use jose::{ExpectedClaims, KeySet, SignedToken, TokenFailure, UnverifiedToken};
+use resolver::ResolveRules;
 use serde_json::{Map, Value};
-use session_engine::upstreams::ResolveRules;
 use std::sync::Arc;
 
 /// Seconds by which the provider's clock may differ.

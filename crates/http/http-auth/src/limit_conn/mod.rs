@@ -1,11 +1,11 @@
 //! limit_conn (nginx: `ngx_http_limit_conn_module`): maximum concurrent requests per key; see
-//! `session_engine::limit_conn`.
+//! `area::limit_conn`.
 
+use area::limit_conn::{self, ConnLimit, CountVerdict, CountedSession, LogLevel};
 use conf_schema::value::{Between, Flag, ValueList};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpArea, Request};
-use session_engine::limit_conn::{self, ConnLimit, CountVerdict, CountedSession, LogLevel};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -4,6 +4,9 @@
 #[cfg(test)]
 mod tests;
 
+use area::bucket::{BucketVerdict, Buckets, Rate};
+use area::shared_limit::{PermitRule, SharedLimit};
+use area::shared_store::StoreSlot;
 use conf_schema::value::{Between, Flag, ValueList, parse_decimal};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use http_engine::variable::Builtin;
@@ -11,9 +14,6 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate,
 use http_upstream::zones::{self, HttpZone};
 use metrics::{limit_req as row, process};
 use observe::Severity;
-use session_engine::bucket::{BucketVerdict, Buckets, Rate};
-use session_engine::shared_limit::{PermitRule, SharedLimit};
-use session_engine::shared_store::StoreSlot;
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
 //! realip (nginx: `ngx_http_realip_module`): replaces the client's address by the one that trusted proxies report.
 
+use area::real_ip::From;
 use conf_schema::value::{Flag, Text, ValueList};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::forwarded::{self, TrustedNetwork};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, ClientConnection, Feature, Flow, Handler, HandlerOrder, Request};
-use session_engine::real_ip::From;
 use std::any::Any;
 use std::io::Write as _;
 use std::net::SocketAddr;

@@ -40,7 +40,7 @@ static RULES: LazyLock<Option<Arc<ServerRules>>> = LazyLock::new(|| {
         alpn: vec![ACME_TLS.to_vec()],
         ..ServerSettings::default()
     };
-    ServerRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new()).ok()
+    ServerRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new()).ok()
 });
 
 /// Makes the challenges of an order answerable.

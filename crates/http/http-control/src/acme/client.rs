@@ -11,13 +11,13 @@ use acme::{Algorithm, ChallengeKind, Identifier};
 use conf_schema::{Complaint, Cx, Problem};
 use http_client::Limits;
 use http_engine::{HttpPlan, Request};
-use session_engine::acme_clients::{AcmeClient, AcmeClients};
-use session_engine::authorities;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tls::{ClientRules, ClientSettings};
+use tls_directives::acme_clients::{AcmeClient, AcmeClients};
+use tls_directives::authorities;
 
 const VERIFY_DEPTH: u32 = 10;
 /// Identifiers of a certificate.
@@ -72,7 +72,7 @@ impl Client {
             settings.trusted =
                 authorities::trusted_certificates(cx, line.trusted.clone(), &format!("ACME client \"{}\"", line.name))?;
         }
-        let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
+        let rules = ClientRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new());
         let issuer = Issuer {
             name: line.name.clone(),
             source: SignerSource::Server(line.uri.clone()),

@@ -7,20 +7,20 @@ use super::certificates::Certificate;
 use super::issuer::Issuer;
 use super::order::OrderedCertificate;
 use acme::{Algorithm, Identifier, LocalAuthority};
+use area::bucket::Rate;
 use base::clock;
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_client::{Client, Request, Settings, Url};
 use http_engine::handler::CertificateResult;
 use http_engine::plan::Location;
-use session_engine::authorities;
-use session_engine::bucket::Rate;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 use tls::{ClientHello, ClientRules, ClientSettings, Wait};
+use tls_directives::authorities;
 
 /// Names in the queue; further handshakes fail.
 const QUEUE_MAX: usize = 256;
@@ -97,7 +97,7 @@ impl ValueKind for DemandLine {
                     trusted,
                     ..ClientSettings::default()
                 };
-                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
+                let rules = ClientRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };

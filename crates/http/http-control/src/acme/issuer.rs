@@ -3,20 +3,20 @@
 use super::dns::{DnsProvider, Hook, Records, Updates};
 use super::shared_issuer::SharedIssuer;
 use acme::{AccountKey, AcmeAccount, Algorithm, Binding, BindingDigest, ChallengeKind, Profile};
+use area::shared_secret::read_key_text;
+use area::shared_store::StoreSlot;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
 use http_client::{Limits, Url};
-use session_engine::authorities;
-use session_engine::shared_secret::read_key_text;
-use session_engine::shared_store::StoreSlot;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{ClientRules, ClientSettings};
+use tls_directives::authorities;
 
 /// Certificates between a server's and its authority's.
 const VERIFY_DEPTH: u32 = 10;
@@ -336,7 +336,7 @@ impl IssuerDraft {
             settings.verify = true;
             settings.trusted = authorities::trusted_certificates(cx, self.trusted, &format!("issuer \"{name}\""))?;
         }
-        let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
+        let rules = ClientRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new());
         let slot = cx.get::<StoreSlot>().clone();
         let share = |key: Option<Vec<u8>>| Arc::new(SharedIssuer::new(slot, name, &source.to_string(), key.as_deref()));
         let shared = self.sync.map(share);

@@ -11,7 +11,7 @@ use base::clock;
 use http_client::{Client, Settings, Url};
 use http_engine::HttpPlan;
 use observe::{ErrorLog, Severity};
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;

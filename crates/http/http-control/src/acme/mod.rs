@@ -28,6 +28,7 @@ pub use responder::fuzz_responder as fuzz_dns;
 
 use crate::shared::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
 use ::acme::ChallengeKind;
+use area::listed::ListedObjects;
 use certificates::Certificate;
 use client::{Client, Clients};
 use conf_schema::value::{Own, Size, ValueList};
@@ -41,11 +42,10 @@ use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrd
 use http_upstream::resolving::{HttpResolver, ResolveRules};
 use issuer::{Issuer, IssuerBlocks, Issuers};
 use order::OrderedCertificate;
-use session_engine::acme_clients::{AcmeClients, ClientName, HandshakeHook, ReferencedClients};
-use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tls_directives::acme_clients::{AcmeClients, ClientName, HandshakeHook, ReferencedClients};
 
 directives! {
     pub struct AcmeConf from AcmeInput {
@@ -384,7 +384,7 @@ impl Feature for Acme {
             if let Some(first) = ordered.identifiers.first() {
                 let certificate = ordered.certificate.clone();
                 let validity = move || certificate.leaf().map(|leaf| (leaf.not_before, leaf.not_after));
-                Inventory::of(block.cx).add_certificate(&first.to_string(), Arc::new(validity));
+                ListedObjects::of(block.cx).add_certificate(&first.to_string(), Arc::new(validity));
             }
             block.location.extensions.push(Arc::new(ordered));
         }

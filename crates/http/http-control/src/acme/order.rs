@@ -5,9 +5,9 @@ use super::issuer::Issuer;
 use acme::{Algorithm, ChallengeKind, Identifier, LocalAuthority};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::HttpArea;
-use session_engine::names::ServerName;
-use session_engine::upstreams::ResolveRules;
+use resolver::ResolveRules;
 use std::sync::Arc;
+use variables::names::ServerName;
 
 /// Identifiers of one certificate.
 const IDENTIFIERS_MAX: usize = 100;

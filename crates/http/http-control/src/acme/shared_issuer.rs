@@ -7,12 +7,12 @@
 use super::shared_table::{self, ACCOUNT, AcmeTable};
 use acme::{AccountKey, Algorithm, IssuedChain};
 use arc_swap::ArcSwapOption;
+use area::shared_lease::{LeaseVerdict, hold_lease};
+use area::shared_secret::SharedSecret;
+use area::shared_store::{StoreSlot, space_name};
 use aws_lc_rs::digest;
 use base::clock;
 use observe::{ErrorLog, Severity};
-use session_engine::shared_lease::{LeaseVerdict, hold_lease};
-use session_engine::shared_secret::SharedSecret;
-use session_engine::shared_store::{StoreSlot, space_name};
 use shared_store::{MapReplica, StoreAgent};
 use std::pin::pin;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ impl SharedIssuer {
         // The table outlives a reload; other keys make another one.
         let id = SharedSecret::derived(key.unwrap_or_default(), "acme table", &[source]);
         let id = id.map(|id| id.tag("table", &[]).as_ref().to_vec()).unwrap_or_default();
-        let table = session_engine::zones::zone_state("acme issuer", name, 0, &id, || AcmeTable::new(secret()));
+        let table = area::zones::zone_state("acme issuer", name, 0, &id, || AcmeTable::new(secret()));
         // Certificates of another authority, such as one for tests, are others.
         let digest = digest::digest(&digest::SHA256, source.as_bytes());
         let authority: String = digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();

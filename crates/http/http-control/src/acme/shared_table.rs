@@ -3,10 +3,10 @@
 //! The table has the records as the store has them, sealed if the issuer has a key for that.
 
 use acme::{Identifier, IssuedChain};
+use area::shared_secret::SharedSecret;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use serde_json::{Value, json};
-use session_engine::shared_secret::SharedSecret;
 use shared_store::{LocalMap, LocalValue};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};

@@ -4,8 +4,8 @@ use super::answer::{ApiError, ApiResponse, select_fields};
 use crate::shared::status_tree::Side;
 use bytes::Bytes;
 use serde_json::Value;
-use session_engine::inventory::{AreaInventory, Inventory};
 use std::sync::Arc;
+use upstream_directives::inventory::{AreaInventory, Inventory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {

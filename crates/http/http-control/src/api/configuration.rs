@@ -3,10 +3,10 @@
 
 use http_engine::HttpPlan;
 use serde_json::Value;
-use session_engine::inventory::Inventory;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio::sync::oneshot;
+use upstream_directives::inventory::Inventory;
 
 /// A request about configurations that the master answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

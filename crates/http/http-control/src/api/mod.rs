@@ -27,6 +27,7 @@ pub use configuration::{
 pub use dashboard::{DashboardFeature, EXPLAIN_PATIENCE, Explainer, explain_with, has_dashboard};
 
 use answer::{ApiError, ApiResponse};
+use area::access::DeniesOthers;
 use ask::{ApiRequest, Verb};
 use bytes::Bytes;
 use conf_schema::table::synthetic_directive;
@@ -44,11 +45,10 @@ use net::pool::{Pool, PoolSpec};
 use observe::Severity;
 use origin::OwnNames;
 use own::OwnAccess;
-use session_engine::access::DeniesOthers;
-use session_engine::inventory::Inventory;
-use session_engine::names::ServerName;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
+use upstream_directives::inventory::Inventory;
+use variables::names::ServerName;
 
 directives! {
     pub struct ApiConf from ApiInput {

@@ -3,9 +3,9 @@
 
 use aws_lc_rs::hmac;
 use http_engine::{HttpArea, Request};
-use session_engine::names::ServerName;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use variables::names::ServerName;
 
 /// Answer to a request for a host that is not this server's.
 pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localhost and for the names of its server.\n\
@@ -129,7 +129,7 @@ pub fn is_token(location: &[u8], text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use session_engine::regex::Pattern;
+    use variables::regex::Pattern;
 
     #[test]
     fn hosts_of_others_are_unknown() {

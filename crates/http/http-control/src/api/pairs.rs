@@ -3,9 +3,9 @@
 use super::answer::{ApiError, ApiResponse, select_collection};
 use super::ask::{ApiRequest, Verb};
 use crate::shared::status_tree::Side;
+use area::keyval::{Addition, Keyval, KeyvalFailure};
 use keyval::Refusal;
 use serde_json::{Map, Value, json};
-use session_engine::keyval::{Addition, Keyval, KeyvalFailure};
 
 fn wrong(text: impl Into<String>) -> ApiError {
     ApiError::new(400, "KeyvalFormatError", text)

@@ -7,12 +7,12 @@ use super::upstreams::find_group;
 use crate::shared::status_tree::Side;
 use conf_schema::value::parse_decimal;
 use serde_json::{Map, Value, json};
-use session_engine::inventory::ListedGroup;
-use session_engine::upstreams::state::{self, write_time};
 use std::sync::{Arc, OnceLock};
 use upstream::edit::{EditDraft, LINES_MAX};
 use upstream::line::is_named;
 use upstream::{Entry, Peer, PeerSpec, ServerLine, ServerSource};
+use upstream_directives::inventory::ListedGroup;
+use upstream_directives::state::{self, write_time};
 
 /// Objects that one PUT may have.
 const PUT_MAX: usize = LINES_MAX;

@@ -3,7 +3,7 @@
 use super::answer::{ApiError, ApiResponse, select_collection, select_fields};
 use super::ask::{ApiRequest, Verb};
 use crate::shared::status_tree::{Side, groups};
-use session_engine::inventory::ListedGroup;
+use upstream_directives::inventory::ListedGroup;
 
 /// Finds a group whose servers can change.
 ///

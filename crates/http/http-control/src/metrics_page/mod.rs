@@ -14,9 +14,9 @@ use http_engine::variables::find_arg;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody};
 use http_types::Method;
 use metrics::{MetricZone, certificate};
-use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::Arc;
+use upstream_directives::inventory::Inventory;
 
 directives! {
     pub struct MetricsConf from MetricsInput {

@@ -6,9 +6,9 @@ use crate::shared::status_tree::{Side, groups, process, zones};
 use metrics::MetricKind::{self, Counter, Gauge};
 use metrics::WorkerCounts;
 use serde_json::{Map, Value};
-use session_engine::inventory::Inventory;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use upstream_directives::inventory::Inventory;
 
 /// Version of the API that the exporter reads.
 const VERSION: u32 = 9;

@@ -1,9 +1,9 @@
 //! The exporter's task on the control thread. It outlives its configuration until the last request of that has ended.
 
+use area::background::LocalFuture;
 use http_engine::{Background, HttpPlan};
 use observe::{ErrorLog, Severity};
 use otlp::Exporter;
-use session_engine::background::LocalFuture;
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -4,11 +4,11 @@ use conf_schema::value::{parse_msec, parse_size};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use conf_syntax::Directive as Row;
 use otlp::{Endpoint, ExportProtocol, Exporter, Settings};
-use session_engine::authorities;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tls::{ClientRules, ClientSettings};
+use tls_directives::authorities;
 
 /// Spans that may wait.
 const SPANS_MAX: u64 = 1 << 20;
@@ -154,7 +154,7 @@ impl ExporterDraft {
                     ..ClientSettings::default()
                 };
                 settings.trusted = authorities::trusted_certificates(cx, self.trusted, "otel_exporter")?;
-                let rules = ClientRules::build(&settings, &session_engine::tls::wall_clock(), &mut Vec::new());
+                let rules = ClientRules::build(&settings, &tls_directives::wall_clock(), &mut Vec::new());
                 Some(rules.map_err(Problem::says)?)
             }
         };

@@ -14,10 +14,10 @@ use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody, body_memory};
 use http_types::Method;
 use net::pool::{Pool, PoolSpec};
-use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
 use template::{Metric, MetricSample, TemplateBlocks, Templates};
+use upstream_directives::inventory::Inventory;
 
 directives! {
     pub struct PrometheusConf from PrometheusInput {

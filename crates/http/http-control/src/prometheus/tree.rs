@@ -3,7 +3,7 @@
 use crate::shared::status_tree::{Side, groups, process, zones};
 use metrics::cache;
 use serde_json::{Map, Value};
-use session_engine::inventory::Inventory;
+use upstream_directives::inventory::Inventory;
 
 /// Version of nginx's API that has all values.
 const VERSION: u32 = 9;

@@ -5,6 +5,7 @@ mod counters;
 mod formats;
 
 use crate::shared::page_thread;
+use area::zones;
 use conf_schema::value::{Flag, Own, Text, ValueList, parse_size};
 use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use counters::{CACHE, Counters, FilterLimit, StatusKey, StatusSample};
@@ -13,7 +14,6 @@ use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Logger, Reque
 use http_types::Method;
 use http_upstream::groups::HttpGroups;
 use http_upstream::upstream_state::UpstreamState;
-use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 

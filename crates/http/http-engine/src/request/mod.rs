@@ -25,11 +25,11 @@ use crate::upstream_slot::UpstreamSlot;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
 use observe::Detail;
-use session_engine::SessionSlot;
-use session_engine::variable::VarId;
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::Arc;
+use variables::SessionSlot;
+use variables::variable::VarId;
 
 /// The client's body of a request.
 #[derive(Default)]
@@ -210,19 +210,19 @@ impl Request {
         }
         let plan = self.plan_rc();
         let Some(variable) = plan.variables.get(id.0 as usize) else { return false };
-        session_engine::variable::append_value(self, variable, out)
+        variables::variable::append_value(self, variable, out)
     }
     /// Stores a variable's value in the request's slot; ignored for variables without a slot.
     pub fn set_slot(&mut self, id: VarId, value: Box<[u8]>) {
         if let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) {
-            session_engine::Session::write_slot(self, slot, SessionSlot::Value(value));
+            variables::Session::write_slot(self, slot, SessionSlot::Value(value));
         }
     }
     /// Stores a computed value for later, unless the variable has one; `None`: it is known to have none.
     pub fn offer_value(&mut self, id: VarId, value: Option<&[u8]>) {
         let Some(slot) = self.plan().variables.get(id.0 as usize).and_then(|v| v.slot()) else { return };
-        if session_engine::Session::read_slot(self, slot, &mut Vec::new()).is_none() {
-            session_engine::Session::write_slot(self, slot, value.map_or(SessionSlot::Missing, SessionSlot::of));
+        if variables::Session::read_slot(self, slot, &mut Vec::new()).is_none() {
+            variables::Session::write_slot(self, slot, value.map_or(SessionSlot::Missing, SessionSlot::of));
         }
     }
     /// Assigns a variable, by its setter if it has one (`$args`, `$limit_rate`).

@@ -2,7 +2,7 @@
 
 use crate::path::CanonicalPath;
 use http_types::{Method, Version};
-use session_engine::regex::Captures;
+use variables::regex::Captures;
 
 /// The requested resource, which rewrites and internal redirects change.
 #[derive(Default)]

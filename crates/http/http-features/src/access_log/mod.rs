@@ -1,10 +1,10 @@
-//! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `session_engine::log`.
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `area::log`.
 
+use area::log::by_path::CacheConf;
+use area::log::{self, AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use conf_schema::{ContextArea, FeatureTable, Problem, ValueKind, directives};
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Logger, Request};
 use observe::{DefaultAccessLog, LogFiles};
-use session_engine::log::by_path::CacheConf;
-use session_engine::log::{self, AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
-//! geo (nginx: `ngx_http_geo_module`): variables by client address; see `session_engine::geo`.
+//! geo (nginx: `ngx_http_geo_module`): variables by client address; see `geo_variables::geo`.
 
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Geos = session_engine::geo::Geos<HttpArea>;
+type Geos = geo_variables::geo::Geos<HttpArea>;
 
 directives! {
     pub struct GeoConf from GeoInput {

@@ -1,13 +1,13 @@
 //! geoip (nginx: `ngx_http_geoip_module`): location by MaxMind's legacy databases (`.dat`); see
-//! `session_engine::geoip`.
+//! `geo_variables::geoip`.
 
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use geo_variables::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
 use http_engine::forwarded::TrustedNetwork;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
-use session_engine::geoip::{self, CityFile, CountryFile, Databases, File, GeoipArea, OrgFile};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `session_engine::geoip2`.
+//! geoip2 (third-party module): variables from MaxMind's databases (`.mmdb`); see `geo_variables::geoip2`.
 
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
+use geo_variables::geoip2::{Databases, GeoipClient};
 use http_engine::forwarded::TrustedNetwork;
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Request};
 use http_upstream::located::{self, Proxies};
-use session_engine::geoip2::{Databases, GeoipClient};
 use std::any::Any;
 use std::net::IpAddr;
 use std::sync::Arc;

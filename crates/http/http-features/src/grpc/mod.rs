@@ -11,10 +11,10 @@ use http_upstream::exchange::conf::{FieldName, IgnoreHeaders, NextUpstream, Pass
 use http_upstream::exchange::target::{self, PassTarget, Scheme, UpstreamTarget};
 use http_upstream::exchange::{Announce, PassPlan, UpstreamProtocol};
 use http_upstream::tls::UpstreamTlsConf;
-use session_engine::tls::VerifyNames;
-use session_engine::upstream_tls_directives;
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives::VerifyNames;
+use tls_directives::upstream_tls_directives;
 use upstream::SerialCodec;
 
 upstream_tls_directives! {

@@ -5,7 +5,7 @@ use conf_schema::{Cx, Problem};
 use conf_syntax::Directive as Line;
 use http_engine::regex::{HttpPattern, MatchFailed};
 use http_engine::{HttpTemplate, Request};
-use session_engine::checks::Tests;
+use upstream_directives::checks::Tests;
 
 /// Tests of a block; all must hold.
 #[derive(Debug, Default)]
@@ -154,8 +154,8 @@ fn range(word: &[u8]) -> Option<(u16, u16)> {
 mod tests {
     use super::*;
     use conf_schema::ValueKind;
-    use session_engine::checks::{MatchBlocks, Matches};
     use std::sync::Arc;
+    use upstream_directives::checks::{MatchBlocks, Matches};
 
     fn block(text: &str) -> Result<Arc<Match>, String> {
         let items = conf_syntax::parse_file(conf_syntax::FileId(0), format!("match m {{ {text} }}").as_bytes());

@@ -12,11 +12,11 @@ use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, LocalFutu
 use http_upstream::probing::ProbeBody;
 use matching::Match;
 use observe::{ErrorLog, Severity};
-use session_engine::checks::{self, MatchBlocks, Matches, Probe, ProbeFailure, Schedule};
 use std::any::Any;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use upstream::{Group, Peer};
+use upstream_directives::checks::{self, MatchBlocks, Matches, Probe, ProbeFailure, Schedule};
 
 directives! {
     pub struct HealthConf from HealthInput {

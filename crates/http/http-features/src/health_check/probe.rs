@@ -10,13 +10,13 @@ use http_types::Span;
 use http_upstream::probing::{ProbeBody, Prober};
 use http_upstream::upstream_state::{Try, UpstreamState};
 use runtime::time::with_timeout;
-use session_engine::checks::ProbeFailure;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use transport::Stream;
 use upstream::mux::Lease;
 use upstream::{ConnectError, H2Lease, H3Lease, Peer, ReceivedHead, RequestFacts};
+use upstream_directives::checks::ProbeFailure;
 use wire_h1::{HeadLimits, HeadParser};
 
 /// Bytes of a body that conditions see.

@@ -4,11 +4,11 @@ use super::Round;
 use super::probe::{BODY_MAX, judge_head};
 use http_client::{ClientFailure, ClientStep};
 use http_engine::Request;
-use session_engine::checks::ProbeFailure;
 use std::future::poll_fn;
 use std::sync::Arc;
 use upstream::mux::MuxStream;
 use upstream::{Event, Peer, ResponseEvent, Stop};
+use upstream_directives::checks::ProbeFailure;
 
 /// Sends the request, and reads and judges the response.
 pub async fn judge_stream(

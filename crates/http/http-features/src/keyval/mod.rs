@@ -1,12 +1,12 @@
-//! keyval (nginx: `ngx_http_keyval_module`): variables with values that change at run time; see `session_engine::keyval`.
+//! keyval (nginx: `ngx_http_keyval_module`): variables with values that change at run time; see `area::keyval`.
 
+use area::keyval::{self, StateKeeper};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::build::HttpBuild;
 use http_engine::{BlockPlan, Feature, HttpArea};
-use session_engine::inventory::Inventory;
-use session_engine::keyval::{self, StateKeeper};
 use std::any::Any;
 use std::sync::Arc;
+use upstream_directives::inventory::Inventory;
 
 type HttpKeyvalLookups = keyval::KeyvalLookups<HttpArea>;
 type HttpKeyvalZones = keyval::KeyvalZones<HttpArea>;

@@ -1,4 +1,4 @@
-//! map (nginx: `ngx_http_map_module`) and num_map; see `session_engine::map`.
+//! map (nginx: `ngx_http_map_module`) and num_map; see `variables::map`.
 
 use conf_schema::value::Number;
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
@@ -6,8 +6,8 @@ use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type HttpMaps = session_engine::map::Maps<HttpArea>;
-type NumMaps = session_engine::map::NumMaps<HttpArea>;
+type HttpMaps = variables::map::Maps<HttpArea>;
+type NumMaps = variables::map::NumMaps<HttpArea>;
 
 directives! {
     pub struct MapConf from MapInput {

@@ -24,9 +24,9 @@ use http_upstream::exchange::{Announce, HIDDEN, PassPlan, UpstreamProtocol};
 use http_upstream::tls::UpstreamTlsConf;
 use http1::Http1;
 use redirect::{CookieFlags, CookieRule, RedirectRule};
-use session_engine::tls::VerifyNames;
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives::VerifyNames;
 use upstream::SerialCodec;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

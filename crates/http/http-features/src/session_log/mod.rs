@@ -3,6 +3,7 @@
 
 mod table;
 
+use area::zones;
 use base::clock;
 use conf_schema::value::parse_msec;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
@@ -10,13 +11,12 @@ use http_engine::variable::Builtin;
 use http_engine::{Background, BlockPlan, Feature, HttpBuild, HttpPlan, HttpTemplate, LocalFuture, Logger, Request};
 use md5::{Digest, Md5};
 use observe::{ErrorLog, LogFile, LogFiles};
-use session_engine::template::Part;
-use session_engine::zones;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use table::{SessionId, SessionLine, ZoneSessions};
+use variables::template::Part;
 
 directives! {
     pub struct SessionConf from SessionInput {

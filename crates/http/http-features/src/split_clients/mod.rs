@@ -1,12 +1,12 @@
 //! split_clients (nginx: `ngx_http_split_clients_module`): variables by share of clients; see
-//! `session_engine::split_clients`.
+//! `variables::split_clients`.
 
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea};
 use std::any::Any;
 use std::sync::Arc;
 
-type Splits = session_engine::split_clients::Splits<HttpArea>;
+type Splits = variables::split_clients::Splits<HttpArea>;
 
 directives! {
     pub struct SplitConf from SplitInput {

@@ -1,4 +1,4 @@
-//! ssl (nginx: `ngx_http_ssl_module`): TLS to clients; `session_engine::tls` processes directives and variables.
+//! ssl (nginx: `ngx_http_ssl_module`): TLS to clients; `tls_directives` processes directives and variables.
 
 mod ocsp;
 
@@ -6,10 +6,11 @@ use conf_schema::value::{Flag, Size};
 use conf_schema::{ContextArea, Contexts, FeatureTable, Problem};
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpArea, HttpBuild, HttpPlan};
-use session_engine::server_tls_directives;
-use session_engine::tls::{self as shared, Stapler, report};
 use std::any::Any;
 use std::sync::Arc;
+use tls_directives as shared;
+use tls_directives::server_tls_directives;
+use tls_directives::{Stapler, report};
 
 server_tls_directives! {
     pub struct SslConf from SslInput, HttpArea;

@@ -1,10 +1,10 @@
-//! `ssl_ocsp`: checks a client's certificate before the first request of its connection; see `session_engine::tls`.
+//! `ssl_ocsp`: checks a client's certificate before the first request of its connection; see `tls_directives`.
 
 use http_engine::{Flow, Handler, Request, unless_gone};
 use http_upstream::resolving::ResolveRules;
 use observe::Severity;
-use session_engine::tls::AskAuthorities;
 use std::sync::Arc;
+use tls_directives::AskAuthorities;
 
 pub struct OcspCheck(pub Arc<AskAuthorities>);
 

@@ -1,5 +1,6 @@
 //! tunnel_pass (nginx: `ngx_http_tunnel_module`): CONNECT to a host and port of the request or the configuration.
 
+use area::unopened_failure;
 use base::clock;
 use conf_schema::value::{Flag, Msec, Number, Own, Size};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
@@ -13,7 +14,6 @@ use http_upstream::hosts::{self, NoTarget};
 use http_upstream::upgraded::UpgradedTunnel;
 use http_upstream::upstream_state::{self, Try, UpstreamState};
 use observe::{Severity, os_error};
-use session_engine::unopened_failure;
 use std::any::Any;
 use std::sync::Arc;
 use transport::{ConnectOptions, Stream};

@@ -3,6 +3,7 @@
 
 mod tracker;
 
+use area::zones::{self, DeclaredZone};
 use bytes::Bytes;
 use conf_schema::value::{Own, Text, parse_sec, parse_size};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
@@ -14,7 +15,6 @@ use http_engine::{
     ResponseBody,
 };
 use http_types::{BodyLength, Method};
-use session_engine::zones::{self, DeclaredZone};
 use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,27 +1,27 @@
 //! The `upstream` block (nginx: `ngx_http_upstream_module` and balancers). `sticky.rs` parses `sticky`, `ours.rs`
-//! Tidegate's own directives, `session_engine::upstreams` servers and balancers.
+//! Tidegate's own directives, `upstream_directives` servers and balancers.
 
 mod ours;
 mod sticky;
 
+use area::zones;
 use conf_schema::value::{Msec, Number};
 use conf_schema::{At, ContextArea, Cx, Directive, FeatureTable, Problem, directives};
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild};
 use http_upstream::groups::{HttpGroups, RequestRules, UpstreamRef};
 use http_upstream::resolving::{HttpResolver, ResolveRules, ResolverLine};
 use ours::{EjectionValue, RetryBudget};
-use session_engine::inventory::{Inventory, ListedGroup};
-use session_engine::upstreams::managed;
-use session_engine::upstreams::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
-use session_engine::upstreams::servers::{Servers, check_parameters};
-use session_engine::upstreams::state::StateValue;
-use session_engine::zones;
 use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 use sticky::StickyValue;
 use upstream::names::NameTask;
 use upstream::{BalanceMethod, Extras, Group, KeepAlive, ServerSource};
+use upstream_directives::inventory::{Inventory, ListedGroup};
+use upstream_directives::managed;
+use upstream_directives::methods::{self, KeepaliveValue, LeastTime, Marker, QueueValue, RandomValue, Zone};
+use upstream_directives::servers::{Servers, check_parameters};
+use upstream_directives::state::StateValue;
 
 type HashKey = methods::HashKey<HttpArea>;
 

@@ -1,12 +1,12 @@
 //! Parses `sticky`.
 
+use area::shared_store::{StoreSlot, space_name};
 use conf_schema::value::{parse_msec, parse_sec};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::HttpTemplate;
 use http_upstream::sticky::{Cookie, Expires, Learn, Sticky, is_same_site};
 use http_upstream::sticky_sessions::Sessions;
 use http_upstream::zones;
-use session_engine::shared_store::{StoreSlot, space_name};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// `sticky`; its session zone belongs to an upstream, known only at the block's end.

@@ -2,6 +2,7 @@
 
 use super::paths::CachePath;
 use super::shared_purges::SharedPurges;
+use area::shared_store::StoreSlot;
 use cache::freshness::Valid;
 use cache::zone::Pace;
 use cache::{CacheRoot, Limits, Zone};
@@ -10,7 +11,6 @@ use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::HttpTemplate;
 use http_engine::used_paths::UsedPaths;
 use metrics::cache as row;
-use session_engine::shared_store::StoreSlot;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

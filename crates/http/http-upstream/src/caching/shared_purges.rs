@@ -4,9 +4,9 @@
 //! have a map of their own. A server that gets the record drops the matching entries that it has stored until then.
 
 use super::paths::hurry_managers;
+use area::shared_store::{StoreSlot, space_name};
 use cache::{TagHash, Zone};
 use observe::ErrorLog;
-use session_engine::shared_store::{StoreSlot, space_name};
 use shared_store::{LocalMap, LocalValue, MapReplica, StoreAgent};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};

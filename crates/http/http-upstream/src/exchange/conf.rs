@@ -426,7 +426,7 @@ macro_rules! pass_directives {
 macro_rules! pass_table {
     ([] $($table:tt)*) => { conf_schema::directives! { $($table)* } };
     ([$prefix:literal $($name:ident)*] $(#[doc = $about:literal])* pub struct $Plan:ident from $Input:ident { $($rows:tt)* }) => {
-        session_engine::upstream_tls_directives! {
+        tls_directives::upstream_tls_directives! {
             $(#[doc = $about])*
             pub struct $Plan from $Input, http_engine::HttpArea, $prefix;
             $($name)*

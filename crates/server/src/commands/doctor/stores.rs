@@ -2,7 +2,7 @@
 
 use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
-use session_engine::shared_store::StoreState;
+use area::shared_store::StoreState;
 use std::time::{Duration, Instant};
 
 /// Time for an answer of the store.

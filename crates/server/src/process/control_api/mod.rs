@@ -183,7 +183,7 @@ impl ControlApi {
 
 /// Reads `unix:PATH`, `PORT`, `ADDRESS:PORT` or `NAME:PORT`.
 fn parse(text: &str) -> Result<Address, String> {
-    let addresses = session_engine::listen::parse_addresses(text, 0)?;
+    let addresses = area::listen::parse_addresses(text, 0)?;
     match addresses.as_slice() {
         [Address::Unix(path)] => Ok(Address::Unix(path.clone())),
         // A name may have several addresses, a range has several ports, and a missing port is 0.

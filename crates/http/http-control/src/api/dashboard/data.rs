@@ -11,10 +11,10 @@ use conf_schema::At;
 use http_engine::HttpPlan;
 use metrics::Times;
 use serde_json::{Map, Value};
-use session_engine::inventory::Inventory;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use upstream_directives::inventory::Inventory;
 
 /// Looks that are farther apart give no rates.
 const RATE_MICROS_MAX: u64 = 120_000_000;

@@ -25,10 +25,10 @@ use http_engine::{
 use http_types::Method;
 use observe::tail::TailReader;
 pub use page::EXPLAIN_PATIENCE;
-use session_engine::inventory::Inventory;
 use std::any::Any;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use upstream_directives::inventory::Inventory;
 use views::servers::ConfiguredServer;
 
 directives! {

@@ -4,9 +4,9 @@ use super::zones::responses_object;
 use super::{Side, iso_time};
 use metrics::{BOUNDS_MICROS, Reading, Times, peer as row};
 use serde_json::{Map, Value, json};
-use session_engine::inventory::{AreaInventory, ListedGroup};
 use std::sync::Arc;
 use upstream::{CheckState, Peer, ServerSource, TimedRecord};
+use upstream_directives::inventory::{AreaInventory, ListedGroup};
 
 /// With a zone, by name.
 pub fn all_groups(area: &AreaInventory, side: Side, version: u32) -> Map<String, Value> {

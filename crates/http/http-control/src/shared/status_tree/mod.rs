@@ -5,7 +5,7 @@ pub mod groups;
 pub mod process;
 pub mod zones;
 
-use session_engine::inventory::{AreaInventory, Inventory};
+use upstream_directives::inventory::{AreaInventory, Inventory};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

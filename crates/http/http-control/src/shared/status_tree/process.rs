@@ -3,7 +3,7 @@
 use super::iso_time;
 use metrics::{Lifecycle, TlsFailure, VerifyFailure, process};
 use serde_json::{Map, Value, json};
-use session_engine::NGINX_VERSION;
+use variables::NGINX_VERSION;
 
 /// Clients of the commercial edition read a release number in the build's name.
 const BUILD: &str = concat!("tidegate-r36 (", env!("CARGO_PKG_VERSION"), ")");

@@ -4,8 +4,8 @@ use super::process::handshakes_object;
 use metrics::{Counter, MetricTable, Reading};
 use metrics::{cache, limit_conn, limit_req, location_zone, resolver, server_zone, stream_zone};
 use serde_json::{Map, Value, json};
-use session_engine::inventory::Inventory;
 use std::collections::BTreeMap;
+use upstream_directives::inventory::Inventory;
 
 /// Returns the zones of a set whose name is accepted, by name.
 pub fn all_zones<S: MetricTable>(

@@ -4,7 +4,7 @@ use super::super::data::Data;
 use super::super::format;
 use super::super::html::{Cell, Column, HtmlTable, Markup, TableRow, Tone, number_column, state_badge, words_column};
 use super::{Section, rate};
-use session_engine::shared_store::{StoreState, store_states};
+use area::shared_store::{StoreState, store_states};
 
 const ID: &str = "stores";
 const STORES: &[Column] = &[

@@ -9,9 +9,9 @@ use super::{Section, rate};
 use crate::shared::status_tree::Side;
 use crate::shared::status_tree::groups::show_group;
 use serde_json::Value;
-use session_engine::inventory::ListedGroup;
 use std::sync::Arc;
 use upstream::{CheckState, Peer};
+use upstream_directives::inventory::ListedGroup;
 
 /// Version of the API whose fields are shown.
 const VERSION: u32 = 9;
