@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| http_control::fuzzing::acme_dns(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_acme::fuzzing::acme_dns(data));

@@ -126,13 +126,13 @@ fn lay_out() -> std::io::Result<Site> {
     Ok(Site { dir, html, plan })
 }
 
-/// A request of the API, which has groups, pairs and zones: see `http_control::fuzzing::api`. Returns the status.
+/// A request of the API, which has groups, pairs and zones: see `http_api::fuzzing::api`. Returns the status.
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]
 pub fn api(data: &[u8]) -> u16 {
     thread_local! {
         static PLAN: Arc<HttpPlan> = api_plan();
     }
-    PLAN.with(|plan| http_control::fuzzing::api(plan, data))
+    PLAN.with(|plan| http_api::fuzzing::api(plan, data))
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]

@@ -12,7 +12,8 @@ static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
         http_auth::FEATURES,
         http_compression::FEATURES,
         http_content::FEATURES,
-        http_control::FEATURES,
+        http_acme::FEATURES,
+        http_api::FEATURES,
     ]
     .concat()
 });

@@ -4,7 +4,7 @@ use super::refuse_both;
 use crate::{conf, options, report};
 use conf_schema::TextStore;
 use conf_syntax::{Disk, SourceFiles, TreeItem, list_directives};
-use http_control::AcmeCertificate;
+use http_acme::ListedCertificate as AcmeCertificate;
 use observe::LogFiles;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -116,10 +116,10 @@ pub fn run_certificates(arguments: &[OsString]) -> i32 {
         }
     };
     if let Some(file) = &asked.local_root {
-        let roots = config.http.as_deref().map(http_control::local_roots).unwrap_or_default();
+        let roots = config.http.as_deref().map(http_acme::local_roots).unwrap_or_default();
         return export(&roots, file);
     }
-    let acme = config.http.as_deref().map(http_control::acme_certificates).unwrap_or_default();
+    let acme = config.http.as_deref().map(http_acme::list_certificates).unwrap_or_default();
     if asked.renew_all {
         return renew(&acme, None);
     }

@@ -8,7 +8,7 @@
 use super::candidate::{Candidate, check_name};
 use super::layout::{Digests, is_digest};
 use aws_lc_rs::digest;
-use http_control::{Attachment, ConfigRefusal};
+use http_api::{Attachment, ConfigRefusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};

@@ -3,7 +3,7 @@
 use super::layout::{self, Digests, FileWord, Layout, file_words};
 use conf_schema::{Complaint, ComplaintLevel};
 use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, TextSource, is_pattern, matches_include};
-use http_control::ConfigRefusal;
+use http_api::ConfigRefusal;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};

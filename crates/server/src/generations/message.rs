@@ -3,7 +3,7 @@
 use super::candidate::Texts;
 use crate::conf;
 use crate::process::codec::{Reader, Writer};
-use http_control::{Attachment, ConfigRefusal, ConfigRequest, Terms};
+use http_api::{Attachment, ConfigRefusal, ConfigRequest, Terms};
 use serde_json::Value;
 use std::collections::BTreeMap;
 

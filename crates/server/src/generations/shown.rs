@@ -10,7 +10,7 @@ use crate::report::Positions;
 use advisor::diff;
 use advisor::scope::Scopes;
 use conf_syntax::{SourceFiles, TreeItem, list_directives};
-use http_control::{ConfigRefusal, ConfigReply, ConfigRequest, Configuration};
+use http_api::{ConfigRefusal, ConfigReply, ConfigRequest, Configuration};
 use metrics::Lifecycle;
 use serde_json::{Map, Value, json};
 use std::path::Path;

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use conf_schema::store::MachineFacts;
     use conf_syntax::SourceFile;
-    use http_control::{ConfigRequest, Terms};
+    use http_api::{ConfigRequest, Terms};
 
     #[test]
     fn orders_arrive_whole_with_many_descriptors() {

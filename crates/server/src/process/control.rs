@@ -74,7 +74,7 @@ pub fn run_control(control: ControlThread) -> i32 {
         }
     };
     let served = runtime::run_future(async {
-        http_control::explain_with(explain::active_explainer(&control.invocation, &control.config));
+        http_api::explain_with(explain::active_explainer(&control.invocation, &control.config));
         background::prepare_tasks(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
@@ -311,7 +311,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
-        http_control::explain_with(explain::active_explainer(&self.invocation, &self.config));
+        http_api::explain_with(explain::active_explainer(&self.invocation, &self.config));
         observe::set_level(None);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);

@@ -4,7 +4,7 @@ use crate::conf::{Config, Invocation};
 use crate::generations::message::{ChangeOutcome, ChangeRequest};
 use crate::generations::shown::{self, ShownGeneration};
 use crate::process::channel::Channel;
-use http_control::{ConfigRefusal, ConfigReply, ConfigRequest};
+use http_api::{ConfigRefusal, ConfigReply, ConfigRequest};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -30,9 +30,9 @@ impl Default for Requests {
 
 impl Requests {
     pub fn show(&self, invocation: &Invocation, config: &Config) {
-        let has_api = config.http.as_ref().is_some_and(|http| http_control::has_api(http));
-        http_control::serve_configuration(has_api.then(|| {
-            let shown: Arc<dyn http_control::Configuration> =
+        let has_api = config.http.as_ref().is_some_and(|http| http_api::has_api(http));
+        http_api::serve_configuration(has_api.then(|| {
+            let shown: Arc<dyn http_api::Configuration> =
                 Arc::new(ShownGeneration::new(invocation, &config.texts, self.sender.clone()));
             shown
         }));

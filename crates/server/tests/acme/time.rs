@@ -247,7 +247,7 @@ fn live(site: &Site, authority: &Authority, name: &str, limit: i64, mut done: im
         loop {
             settle(idle).await;
             let seconds = i64::try_from(base::clock::now().millis_since(began) / 1000).expect("a number");
-            let status = http_control::acme_certificates(&plan).first().and_then(|one| one.status());
+            let status = http_acme::list_certificates(&plan).first().and_then(|one| one.status());
             let look = Look { seconds, now: base::clock::unix_seconds(), status: status.unwrap_or_default() };
             if done(&look) {
                 break;

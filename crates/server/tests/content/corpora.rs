@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 /// Targets of `fuzz/fuzz_targets` and their bodies.
 const TARGETS: &[(&str, fn(&[u8]))] = &[
-    ("acme_dns", |data| http_control::fuzzing::acme_dns(data)),
+    ("acme_dns", |data| http_acme::fuzzing::acme_dns(data)),
     ("api", |data| {
         server::fuzzing::api(data);
     }),

@@ -10,7 +10,7 @@ use crate::{options, report};
 use advisor::scope::{BlockScope, ScopeId, Scopes};
 use conf_schema::{At, Contexts, TextStore};
 use conf_syntax::{Directive, Disk, TextSource};
-use http_control::{EXPLAIN_PATIENCE, Explainer};
+use http_api::{EXPLAIN_PATIENCE, Explainer};
 use http_engine::trace::StepKind;
 use http_engine::{HandlerOrder, HttpPlan, Request};
 use net::Address;
@@ -224,7 +224,7 @@ fn listener(plan: &HttpPlan, asked: &RequestArguments) -> Result<usize, String> 
 
 /// Returns the explainer for the dashboard of the active configuration.
 pub fn active_explainer(invocation: &Invocation, config: &Config) -> Option<Explainer> {
-    let plan = config.http.as_ref().filter(|plan| http_control::has_dashboard(plan))?;
+    let plan = config.http.as_ref().filter(|plan| http_api::has_dashboard(plan))?;
     // The explainer of a replaced configuration must not keep its plan.
     let plan = Arc::downgrade(plan);
     let (invocation, texts) = (invocation.clone(), config.texts.clone());

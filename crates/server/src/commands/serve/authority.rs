@@ -22,7 +22,7 @@ pub fn authority_certificate() -> Result<Result<PathBuf, String>, String> {
     if let Err(e) = fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
         return Ok(Err(format!("{}: {e}", folder.display())));
     }
-    http_control::local_root(&folder)
+    http_acme::local_root(&folder)
 }
 
 /// Returns the configuration of a site. `state`: directory of the authority; `None` keeps it in memory.

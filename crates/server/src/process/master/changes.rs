@@ -17,7 +17,7 @@ use crate::generations::{attached_digests, attachments_json, moved_texts, natura
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload;
 use crate::{report, say};
-use http_control::{ConfigRefusal, ConfigRequest, Terms};
+use http_api::{ConfigRefusal, ConfigRequest, Terms};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -56,7 +56,7 @@ fn disk(e: impl std::fmt::Display) -> ConfigRefusal {
 impl Master {
     /// Kept configurations, if the API may change the configuration.
     fn kept_of(&self, config: &Config) -> Option<(Generations, usize)> {
-        let keep = config.http.as_ref().and_then(|http| http_control::configurations_kept(http))?;
+        let keep = config.http.as_ref().and_then(|http| http_api::configurations_kept(http))?;
         let layout = Layout::of(&self.invocation.conf_file).filter(|_| self.invocation.text.is_none())?;
         Some((Generations { layout }, keep))
     }
@@ -161,7 +161,7 @@ impl Master {
                 Ok(Some((value, None)))
             }),
             ConfigRequest::Level(level) => {
-                match self.config.http.as_ref().is_some_and(|http| http_control::has_writes(http)) {
+                match self.config.http.as_ref().is_some_and(|http| http_api::has_writes(http)) {
                     true => {
                         observe::set_level(level);
                         Ok(Some((Value::Null, None)))

@@ -15,7 +15,7 @@ use crate::keys::Keeper;
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::reload::{self, ReloadFailure};
 use crate::{report, say};
-use http_control::ConfigRefusal;
+use http_api::ConfigRefusal;
 use net::process::{Fork, fork_process};
 use observe::os_error;
 use rustix::io::Errno;

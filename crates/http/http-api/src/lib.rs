@@ -1,10 +1,9 @@
-//! Features that report on the server and change it: API, dashboard, metrics, traces, ACME certificates. Each feature
-//! has a directory; `http-features` registers all features.
+//! Features that report on the server and change it: API, dashboard, metrics, traces, status pages. Each
+//! feature has a directory.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
-pub use acme::{ListedCertificate as AcmeCertificate, list_certificates as acme_certificates, local_root, local_roots};
 pub use api::{
     Attachment, ConfigRefusal, ConfigReply, ConfigRequest, Configuration, EXPLAIN_PATIENCE, Explainer, Terms,
     configurations_kept, explain_with, has_api, has_dashboard, has_writes, serve_configuration,
@@ -12,13 +11,11 @@ pub use api::{
 
 /// Bodies of the fuzz targets of this crate.
 pub mod fuzzing {
-    pub use crate::acme::fuzz_dns as acme_dns;
     pub use crate::api::fuzzing::api;
 }
 
 use http_engine::Feature;
 
-mod acme;
 mod api;
 mod explain;
 mod metrics_page;
@@ -30,7 +27,6 @@ mod stub_status;
 mod vhost_traffic_status;
 
 pub static FEATURES: &[&dyn Feature] = &[
-    &acme::Acme,
     &api::ApiFeature,
     &api::DashboardFeature,
     &explain::ExplainFeature,

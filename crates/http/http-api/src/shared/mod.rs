@@ -1,5 +1,4 @@
 //! Code shared by several features of this crate.
 
-pub mod acme_state;
 pub mod page_thread;
 pub mod status_tree;

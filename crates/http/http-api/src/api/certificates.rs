@@ -1,8 +1,8 @@
 //! Certificates that servers show, and the state of their orders by ACME: for the dashboard and for `/tidegate/1/certificates`.
 
-use crate::shared::acme_state::{AcmeState, AcmeStates};
 use conf_schema::At;
 use http_engine::HttpPlan;
+use http_engine::acme_state::{AcmeState, AcmeStates};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tls::x509::{Certificate, name};

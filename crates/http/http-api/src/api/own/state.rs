@@ -2,10 +2,10 @@
 
 use super::super::answer::{ApiError, ApiResponse};
 use super::super::certificates;
-use crate::shared::acme_state::AcmeRenewals;
 use crate::shared::status_tree::iso_time;
 use area::shared_store::{StoreState, store_states};
 use http_engine::HttpPlan;
+use http_engine::acme_state::AcmeRenewals;
 use http_upstream::caching::paths::CachePaths;
 use http_upstream::caching::session::purge_key;
 use http_upstream::caching::tagging::{TAG_BYTES_MAX, TAGS_MAX, TagBoundFault, named_tags, purge_tags};

@@ -1,47 +1,22 @@
-//! acme (nginx: `ngx_http_acme_module`): certificates that are ordered and renewed by ACME.
-//!
-//! `issuer.rs` and `order.rs` read the directives, `certificates.rs` stores certificates, `challenges.rs` answers
-//! authorities, `engine.rs` orders and renews on the control thread. The crate `acme` implements the protocol.
+//! The feature acme (nginx: `ngx_http_acme_module`): its directives and variables, and lists of certificates.
 
-mod angie;
-mod certificates;
-mod challenges;
-mod client;
-mod demand;
-mod dns;
-mod engine;
-mod hook;
-mod issuer;
-mod issuer_client;
-mod job;
-mod order;
-mod renewal_info;
-mod responder;
-mod running_tasks;
-mod scheduler;
-mod shared_issuer;
-mod shared_table;
-mod state;
-mod tasks;
-
-pub use responder::fuzz_responder as fuzz_dns;
-
-use crate::shared::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
-use ::acme::ChallengeKind;
+use crate::certificates::Certificate;
+use crate::client::{Client, Clients};
+use crate::issuer::{Issuer, IssuerBlocks, Issuers};
+use crate::order::OrderedCertificate;
+use crate::{angie, challenges, client, demand, engine, hook, order, responder, state};
+use acme::ChallengeKind;
 use area::listed::ListedObjects;
-use certificates::Certificate;
-use client::{Client, Clients};
 use conf_schema::value::{Own, Size, ValueList};
 use conf_schema::{
     Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives,
 };
+use http_engine::acme_state::{AcmeRenewals, AcmeState, AcmeStates};
 use http_engine::handler::CertificateHook;
 use http_engine::own_socket::Datagrams;
 use http_engine::variable::Builtin;
 use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpPlan, PlanOrder, Request};
 use http_upstream::resolving::{HttpResolver, ResolveRules};
-use issuer::{Issuer, IssuerBlocks, Issuers};
-use order::OrderedCertificate;
 use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
