@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::http1_answer(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_proxy::fuzzing::http1_answer(data));

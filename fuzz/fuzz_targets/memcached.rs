@@ -2,4 +2,4 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| http_features::fuzzing::memcached(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| http_proxy::fuzzing::memcached(data));

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
     [
         http_features::FEATURES,
+        http_proxy::FEATURES,
         http_auth::FEATURES,
         http_compression::FEATURES,
         http_content::FEATURES,

@@ -22,8 +22,16 @@ const UNSAFE_CRATES: &[&str] = &["net"];
 const NUMBERS: &[&str] =
     &["crates/platform/net/", "crates/server/src/process/upgrade.rs", "crates/worker/src/file_out.rs"];
 /// Crates whose folders are features, which do not name each other.
-const FEATURE_CRATES: &[&str] =
-    &["http-api", "http-auth", "http-compression", "http-content", "http-features", "mail-features", "stream-features"];
+const FEATURE_CRATES: &[&str] = &[
+    "http-api",
+    "http-auth",
+    "http-compression",
+    "http-content",
+    "http-features",
+    "http-proxy",
+    "mail-features",
+    "stream-features",
+];
 /// Crates without sockets, clocks and dependencies on other crates of the workspace except `base`.
 const SANS_IO: &[&str] = &["dns-zone", "http-types", "wire-h1", "wire-h2", "wire-h3", "wire-proxy"];
 /// Dependencies that a sans-I/O core may have.

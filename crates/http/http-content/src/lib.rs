@@ -1,5 +1,5 @@
 //! Features that serve files: static files, indexes, WebDAV, video, pictures, .htaccess.
-//! One directory per feature; `http-features` has the registry of all.
+//! One directory per feature; the server's `http_registry` lists all.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
