@@ -1,12 +1,6 @@
-//! nginx's command line options: `-t`, `-s reload`, `-c FILE` and others.
+//! nginx's command line options: `-t`, `-s reload`, `-c FILE` and others, read for the server and its subcommands.
 
-use crate::conf::{self, CorePlan, Invocation, paths};
-use crate::process::start::{self, Task};
-use crate::process::{pidfile, upgrade_command};
-use crate::{commands, report, say, version, voice};
-use conf_schema::TextStore;
-use conf_syntax::Disk;
-use observe::LogFiles;
+use crate::conf::{Invocation, paths};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -29,63 +23,6 @@ pub struct ServerOptions {
     pub globals: Vec<u8>,
     /// `-l`: address of the control API.
     pub control_api: Option<String>,
-}
-
-/// Returns the exit code.
-pub fn main(arguments: &[OsString]) -> i32 {
-    let options = match parse_options(&arguments[1.min(arguments.len())..]) {
-        Ok(options) => options,
-        Err(words) => {
-            eprintln!("{}: {words}", voice::program_name());
-            return 1;
-        }
-    };
-    let told = match &options {
-        ServerOptions { help: true, .. } => version::short_version() + &commands::help_overview(),
-        ServerOptions { configure: true, .. } => version::long_version(&conf::full_schema()),
-        ServerOptions { version: true, .. } => version::short_version(),
-        _ => String::new(),
-    };
-    if options.long && !options.test {
-        base::out!("{told}");
-    } else {
-        eprint!("{told}");
-    }
-    if (options.help || options.version) && !options.test {
-        return 0;
-    }
-    let invocation = options.invocation();
-    // As in nginx, a test sends no signal.
-    if let Some(signal) = options.signal.as_ref().filter(|_| !options.test) {
-        return send(&invocation, signal);
-    }
-    if options.plan {
-        return commands::plan::print_plan(&invocation);
-    }
-    if arguments.len() <= 1 && !invocation.conf_file.exists() {
-        return without_configuration(&invocation);
-    }
-    let task = if options.test {
-        Task::Test { quiet: options.quiet, dump: options.dump, explain: options.explain }
-    } else {
-        Task::Serve
-    };
-    start::start_process(invocation, task, arguments, options.control_api.as_deref())
-}
-
-/// Explains how to start, if the program was started without arguments on a machine without a configuration.
-fn without_configuration(invocation: &Invocation) -> i32 {
-    eprintln!(
-        "{}: there is no configuration: \"{}\" does not exist",
-        voice::program_name(),
-        invocation.conf_file.display()
-    );
-    eprintln!();
-    eprintln!("  tidegate serve [DIR]   serves a directory on the loopback interface, without a configuration");
-    eprintln!("  tidegate -c FILE       runs an nginx configuration");
-    eprintln!();
-    eprint!("{}", commands::help_overview());
-    1
 }
 
 pub fn parse_options(arguments: &[OsString]) -> Result<ServerOptions, String> {
@@ -125,9 +62,21 @@ pub fn parse_options(arguments: &[OsString]) -> Result<ServerOptions, String> {
         }
     }
     let is_signal = options.signal.is_some();
-    commands::refuse_both(&[("--plan", options.plan), ("--explain", options.explain), ("-s", is_signal)])?;
-    commands::refuse_both(&[("--plan", options.plan), ("-T", options.dump)])?;
+    refuse_both(&[("--plan", options.plan), ("--explain", options.explain), ("-s", is_signal)])?;
+    refuse_both(&[("--plan", options.plan), ("-T", options.dump)])?;
     Ok(options)
+}
+
+/// Refuses a second option of a list of which only one can have an effect.
+///
+/// # Errors
+/// Names the first two that were given.
+pub fn refuse_both(options: &[(&str, bool)]) -> Result<(), String> {
+    let mut given = options.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
+    match (given.next(), given.next()) {
+        (Some(one), Some(other)) => Err(format!("options \"{one}\" and \"{other}\" exclude each other")),
+        _ => Ok(()),
+    }
 }
 
 /// Parses the options that name the configuration of a subcommand: `-c`, `-p` and `-g`. A relative file that the prefix
@@ -191,44 +140,6 @@ impl ServerOptions {
             globals: self.globals.clone(),
             text: None,
             prefix: defaults.prefix,
-        }
-    }
-}
-
-/// `-s` reads the configuration only for its `pid`, and `-s upgrade` also for `master_process`.
-fn send(invocation: &Invocation, signal: &str) -> i32 {
-    if let Some(words) = start::open_first_log(invocation, false) {
-        eprintln!("{}: {words}", voice::program_name());
-    }
-    let reading = conf::read_config(&Disk, TextStore::default(), invocation, LogFiles::default());
-    let style = report::Style::new(false);
-    report::print_warnings(&reading, style);
-    match reading.config {
-        Ok(config) => {
-            say!(Notice, "signal process started");
-            if signal == "upgrade" {
-                return upgrade(&config.core);
-            }
-            pidfile::signal_command(&config.core.pid, signal)
-        }
-        Err(failure) => {
-            report::print_failure(&failure, style, None);
-            1
-        }
-    }
-}
-
-fn upgrade(core: &CorePlan) -> i32 {
-    match upgrade_command::upgrade_server(&core.pid, core.master_process) {
-        Ok(words) => {
-            eprintln!("{}: {words}", voice::program_name());
-            0
-        }
-        Err(reason) => {
-            if let Some(words) = reason {
-                say!(Emerg, "upgrade: {words}");
-            }
-            1
         }
     }
 }

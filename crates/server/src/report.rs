@@ -3,13 +3,12 @@
 
 use crate::conf::values::{DebugPoints, is_for_a_start};
 use crate::conf::{ConfFailure, ConfReading, GLOBALS};
-use crate::{say, voice};
+use crate::{messages, say};
 use conf_schema::{Complaint, ComplaintLevel};
 use conf_syntax::{FileId, SourceFile, SourceFiles};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
@@ -38,7 +37,7 @@ fn words(complaint: &Complaint, files: &SourceFiles) -> String {
 fn print(complaint: &Complaint, files: &SourceFiles, style: Style) {
     let level =
         if complaint.level == ComplaintLevel::Emerg { observe::Severity::Emerg } else { observe::Severity::Warn };
-    voice::log_message(level, format_args!("{}", words(complaint, files)));
+    messages::log_message(level, format_args!("{}", words(complaint, files)));
     if style.explain {
         eprint!("{}", complaint.explain(files, style.colour));
     }
@@ -56,7 +55,7 @@ pub fn print_warnings(reading: &ConfReading, style: Style) {
 /// as syntactically valid.
 pub fn print_failure(failure: &ConfFailure, style: Style, syntax_ok: Option<&str>) {
     if let Some(name) = syntax_ok {
-        eprintln!("{}: the configuration file {name} syntax is ok", voice::program_name());
+        eprintln!("{}: the configuration file {name} syntax is ok", messages::program_name());
     }
     for complaint in &failure.complaints {
         print(complaint, &failure.files, style);
@@ -172,26 +171,14 @@ pub fn dump_files(files: &SourceFiles) {
     }
 }
 
-/// Action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
-static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
-
+/// Sets the action of `bug!` besides logging (`debug_points`).
 pub fn debug_points(points: Option<DebugPoints>) {
     let code = match points {
         None => 0,
         Some(DebugPoints::Stop) => 1,
         Some(DebugPoints::Abort) => 2,
     };
-    DEBUG_POINTS.store(code, Ordering::Relaxed);
-}
-
-pub fn debug_point() {
-    match DEBUG_POINTS.load(Ordering::Relaxed) {
-        1 => {
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
-        }
-        2 => std::process::abort(),
-        _ => {}
-    }
+    messages::set_debug_action(code);
 }
 
 #[cfg(test)]

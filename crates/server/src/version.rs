@@ -1,7 +1,7 @@
 //! Output of `-v` and `-V`, including nginx's lines, which other tools read.
 
 use crate::conf::paths;
-use crate::voice;
+use crate::messages;
 use conf_schema::{Schema, vocabulary};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub const NGINX: &str = "nginx/1.31.6";
 pub fn short_version() -> String {
     let ours = concat!("tidegate version: tidegate/", env!("CARGO_PKG_VERSION"), "\n");
     let theirs = format!("nginx version: {NGINX}\n");
-    if voice::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
+    if messages::is_nginx() { theirs + ours } else { ours.to_string() + &theirs }
 }
 
 /// `-V`

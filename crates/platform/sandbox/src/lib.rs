@@ -1,5 +1,5 @@
 //! Confinement of the server's processes by the kernel: seccomp filters, Landlock rules, capabilities. The rules come from the
-//! configuration (`server/src/confinement`); this crate knows no directive.
+//! configuration (`server/src/conf`); this crate knows no directive.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! `tidegate certificates`: lists the certificates of a configuration, from files and from ACME.
 
-use super::refuse_both;
+use crate::options::refuse_both;
 use crate::{conf, options, report};
 use conf_schema::TextStore;
 use conf_syntax::{Disk, SourceFiles, TreeItem, list_directives};

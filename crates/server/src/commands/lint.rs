@@ -1,9 +1,10 @@
 //! `tidegate lint [-c FILE]`: reports common mistakes as text, JSON or SARIF.
 
 use crate::conf;
-use crate::generations::{self, layout::Layout};
+use crate::conf::layout::Layout;
+use crate::conf::unread;
 use crate::options;
-use crate::{report, voice};
+use crate::{messages, report};
 use advisor::lint::{self, LintLevel};
 use conf_schema::TextStore;
 use conf_schema::suggest::nearest_word;
@@ -83,12 +84,12 @@ pub fn run_lint(arguments: &[OsString]) -> i32 {
     let unread = match Layout::of(&invocation.conf_file).filter(|_| reading.config.is_ok()) {
         Some(layout) => reading.config.as_ref().map_or_else(
             |_| Vec::new(),
-            |config| generations::unread_edits(&layout, &config.texts.files, &config.texts.matches),
+            |config| unread::unread_edits(&layout, &config.texts.files, &config.texts.matches),
         ),
         None => Vec::new(),
     };
     for words in &unread {
-        eprintln!("{}: [warn] {words}", voice::program_name());
+        eprintln!("{}: [warn] {words}", messages::program_name());
     }
     let mut findings = lint::lint_config(&conf::full_schema(), &files, &items, &asked.off);
     findings.retain(|finding| finding.check.level >= asked.level);

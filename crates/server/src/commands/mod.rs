@@ -4,14 +4,15 @@ mod certificates;
 mod completions;
 mod convert;
 mod diff;
-pub mod doctor;
-pub mod explain;
+mod doctor;
+mod explain;
 mod flags;
 mod lint;
 mod man;
-pub mod plan;
+mod plan;
 mod reference;
 mod serve;
+pub mod server;
 
 use conf_schema::suggest::nearest_word;
 use std::ffi::OsString;
@@ -128,18 +129,6 @@ pub fn main(name: &str, arguments: &[OsString]) -> i32 {
         return help(name, &[]);
     }
     (command.run)(arguments)
-}
-
-/// Refuses a second option of a list of which only one can have an effect.
-///
-/// # Errors
-/// Names the first two that were given.
-pub fn refuse_both(options: &[(&str, bool)]) -> Result<(), String> {
-    let mut given = options.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| name);
-    match (given.next(), given.next()) {
-        (Some(one), Some(other)) => Err(format!("options \"{one}\" and \"{other}\" exclude each other")),
-        _ => Ok(()),
-    }
 }
 
 /// `rest`: names of a subcommand.

@@ -3,16 +3,17 @@
 //! The master reads from the disk. A worker that reloads reads the texts that the master sends.
 
 pub mod core;
+pub mod effective;
 mod language;
+pub mod layout;
+pub mod needs;
 pub mod paths;
 pub mod source;
+pub mod unread;
 pub mod values;
 
 use self::core::{CORE, Core, CoreInput, EVENTS, Events, EventsInput};
-use crate::confinement;
-use crate::generations;
-use crate::generations::kept::GenerationFacts;
-use crate::generations::layout::Layout;
+use crate::conf::layout::{GenerationFacts, Layout};
 use area::plan::AreaPlan;
 use area::shared_store::StoreSlot;
 use conf_schema::{CheckedBlock, Complaint, ComplaintLevel, ContextArea, Contexts, Cx, Schema, TextStore, check_tree};
@@ -289,7 +290,7 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
         return failed(complaints, files, true);
     }
     if let Some(layout) = Layout::of(&invocation.conf_file).filter(|_| !cx.store.replay) {
-        let unread = generations::unread_edits(&layout, &files, &matches);
+        let unread = unread::unread_edits(&layout, &files, &matches);
         let hint = "send the change to the API, or edit the files of the configuration; a whole configuration without \
                     \".tidegate\" in its \"include\" lines reads the folder again";
         complaints.extend(unread.into_iter().map(|text| Complaint {
@@ -302,8 +303,8 @@ pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invoc
     logs.forget_unused();
     let mut store = std::mem::take(&mut cx.store);
     store.key_reader = None;
-    let bases = confinement::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
-    let needs = confinement::collect_needs(&items, &bases, &core, http.as_deref());
+    let bases = needs::Bases { prefix: &cx.prefix, conf_prefix: &cx.conf_prefix };
+    let needs = needs::collect_needs(&items, &bases, &core, http.as_deref());
     let config = Config {
         core,
         http,

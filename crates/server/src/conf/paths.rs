@@ -6,7 +6,7 @@
 //! the folder of nginx's package, or in `/var/lib/tidegate/`. Started under the name `nginx` the program takes nginx's configuration, log folder and pid file alone. With `-p DIR`
 //! the classic layout below DIR holds: `conf/nginx.conf`, `logs/error.log`, `logs/nginx.pid`.
 
-use crate::voice;
+use crate::messages;
 use http_engine::core_table::TempNames;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -32,7 +32,7 @@ pub fn default_paths(prefix: Option<&Path>) -> Defaults {
             pid: prefix.join("logs/nginx.pid"),
         },
         None => {
-            let as_nginx = voice::is_nginx();
+            let as_nginx = messages::is_nginx();
             let exists = |path: &str| Path::new(path).exists();
             Defaults {
                 prefix: packaged_prefix(exists).into(),

@@ -3,11 +3,8 @@
 //! The master computes a worker's rules before the fork and compares them at a reload. A running process cannot gain
 //! permissions, so a configuration that needs more gets a new worker process.
 
-mod needs;
 #[cfg(debug_assertions)]
 mod probe;
-
-pub use needs::{Bases, collect_needs};
 
 use crate::conf::Config;
 use crate::say;

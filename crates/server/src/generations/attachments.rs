@@ -6,7 +6,7 @@
 //! that no kept generation has ([`AttachedFiles::sweep`]).
 
 use super::candidate::{Candidate, check_name};
-use super::layout::{Digests, is_digest};
+use crate::conf::layout::{Digests, is_digest};
 use aws_lc_rs::digest;
 use http_api::{Attachment, ConfigRefusal};
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,8 +210,8 @@ fn write_file(unfinished: &Path, path: &Path, contents: &[u8]) -> AttachResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::conf::layout::Layout;
     use crate::generations::candidate::Texts;
-    use crate::generations::layout::Layout;
     use std::os::unix::fs::PermissionsExt;
 
     fn sent(all: &[(&str, &str)]) -> AttachedContents {

@@ -1,6 +1,6 @@
 //! A configuration that may become active: its texts as they will be on disk, read from memory until then.
 
-use super::layout::{self, Digests, FileWord, Layout, file_words};
+use crate::conf::layout::{self, Digests, FileWord, Layout, file_words};
 use conf_schema::{Complaint, ComplaintLevel};
 use conf_syntax::{Disk, INCLUDE_DEPTH_MAX, TextSource, is_pattern, matches_include};
 use http_api::ConfigRefusal;

@@ -4,8 +4,8 @@
 //! A directory named by a number is complete. `in-force` marks configurations that have been active.
 
 use super::candidate::{BYTES_MAX, Texts};
-use super::layout::{Digests, FILES, Layout};
 use super::steps::{self, ActivationStep};
+use crate::conf::layout::{Digests, FILES, GenerationFacts, Layout};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -20,17 +20,6 @@ const IN_FORCE: &str = "in-force";
 const UNFINISHED: &str = ".new";
 /// While incomplete.
 const TEMPORARY: &str = ".tidegate-new";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GenerationFacts {
-    pub generation: u64,
-    /// In milliseconds since 1970.
-    pub at: u64,
-    /// `start`, `reload`, `api` or `rollback`.
-    pub by: String,
-    /// Generation that a rollback restored.
-    pub from: Option<u64>,
-}
 
 /// A failed call with its path.
 #[derive(Debug)]

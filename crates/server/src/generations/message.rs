@@ -1,14 +1,18 @@
 //! Requests of the worker to the master about configurations, and their outcomes.
 
 use super::candidate::Texts;
+use crate::codec::{Reader, Writer};
 use crate::conf;
-use crate::process::codec::{Reader, Writer};
-use http_api::{Attachment, ConfigRefusal, ConfigRequest, Terms};
+use http_api::{Attachment, ConfigRefusal, ConfigReply, ConfigRequest, Terms};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use tokio::sync::oneshot;
 
 /// In bytes.
 pub const REQUEST_BYTES_MAX: u64 = 25 << 20;
+
+/// A request of the API, and the place of its answer.
+pub type SubmittedWork = (ConfigRequest, oneshot::Sender<ConfigReply>);
 
 /// The outcome has the same ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The active configuration in the API: facts, tree, plan, texts, differences.
 
-use super::layout::Layout;
 use super::{attached_digests, attachments_json, natural_texts};
-use crate::commands::plan;
+use crate::conf::effective::{PlanLine, plan_lines};
+use crate::conf::layout::Layout;
 use crate::conf::source::Replay;
 use crate::conf::{self, ConfTexts, GLOBALS, Invocation};
-use crate::process::requests::SubmittedWork;
+use crate::generations::message::SubmittedWork;
 use crate::report::Positions;
 use advisor::diff;
 use advisor::scope::Scopes;
@@ -97,8 +97,8 @@ impl Configuration for ShownGeneration {
     fn plan(&self) -> Value {
         let (files, items) = self.load();
         let layout = self.layout();
-        let lines = plan::plan_lines(&conf::full_schema(), &files, &items, &|path| shown(layout.as_ref(), path));
-        let one = |line: plan::PlanLine| json!({ "depth": line.depth, "text": line.text, "place": line.place });
+        let lines = plan_lines(&conf::full_schema(), &files, &items, &|path| shown(layout.as_ref(), path));
+        let one = |line: PlanLine| json!({ "depth": line.depth, "text": line.text, "place": line.place });
         json!({ "generation": self.generation(), "plan": lines.into_iter().map(one).collect::<Vec<_>>() })
     }
 

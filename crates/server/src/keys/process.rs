@@ -48,7 +48,7 @@ struct Keys {
 /// Runs in the child of the fork until neither master nor worker is left; the exit code.
 pub fn run_keeper([control, door]: [OwnedFd; 2], confinement: &Option<KeyConfinement>, closed: io::Result<()>) -> i32 {
     net::process::set_name(c"tidegate keys");
-    net::title::set(&format!("{}: key process", crate::voice::program_name()));
+    net::title::set(&format!("{}: key process", crate::messages::program_name()));
     if let Err(e) = closed {
         say!(Alert, "close_range() failed in the key process {}", os_error(&e));
     }
@@ -58,7 +58,7 @@ pub fn run_keeper([control, door]: [OwnedFd; 2], confinement: &Option<KeyConfine
     if let Some(confinement) = confinement
         && !confinement.enter()
     {
-        return crate::process::control::FATAL;
+        return crate::messages::FATAL;
     }
     let opens = confinement.as_ref().is_some_and(|confinement| confinement.opens);
     let keys = Arc::new(Keys {

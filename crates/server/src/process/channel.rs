@@ -1,10 +1,10 @@
 //! The socket pair between master and worker: orders of the master, messages of the worker. Descriptors are passed
 //! along (SCM_RIGHTS), long texts in a memory file.
 
+use crate::codec::SocketAssignment;
+use crate::codec::{Reader, Writer};
 use crate::conf::ConfTexts;
 use crate::generations::message::{ChangeOutcome, ChangeRequest, REQUEST_BYTES_MAX};
-use crate::process::codec::{Reader, Writer};
-use crate::process::listeners::SocketAssignment;
 use runtime::io::WatchedSocket;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,

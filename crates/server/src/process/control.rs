@@ -1,19 +1,21 @@
 //! The control thread of a serving process: starts the worker threads, handles signals and the master's orders, and
 //! ends the process. With `master_process off` it also does the master's work.
 
-use crate::commands::explain;
+use crate::codec::SocketAssignment;
 use crate::conf::{Config, Invocation};
 use crate::confinement::Refusals;
+use crate::explanation::active_explainer;
+use crate::messages::FATAL;
 use crate::process::background::{self, Tasks};
 use crate::process::channel::{Channel, ChannelOrder};
-use crate::process::listeners::{Listeners, SocketAssignment};
+use crate::process::listeners::Listeners;
 use crate::process::reload;
 use crate::process::requests::Requests;
 use crate::process::signals::{self, WORKER};
 use crate::process::single::Single;
 use crate::process::threads::{EndedThread, Threads, new_seats, socket_copies};
 use crate::process::worker_process;
-use crate::{report, say, voice};
+use crate::{messages, report, say};
 use base::clock;
 use net::process::{ReceivedSignal, Signals};
 use observe::os_error;
@@ -32,9 +34,6 @@ const TERMINATE_FLUSH_MAX: Duration = Duration::from_millis(700);
 /// Interval between checks whether a replaced plan is still in use: first, and after doublings.
 const RETIRED_FIRST: Duration = Duration::from_millis(20);
 const RETIRED_LAST: Duration = Duration::from_secs(1);
-
-/// Exit code on which the master does not restart the worker (nginx: 2).
-pub const FATAL: i32 = 2;
 
 pub enum Orders {
     /// Orders of the master, over a socket pair.
@@ -74,7 +73,7 @@ pub fn run_control(control: ControlThread) -> i32 {
         }
     };
     let served = runtime::run_future(async {
-        http_api::explain_with(explain::active_explainer(&control.invocation, &control.config));
+        http_api::explain_with(active_explainer(&control.invocation, &control.config));
         background::prepare_tasks(&control.config, background::START_PATIENCE).await;
         match Loop::start(control, signals) {
             Ok(control) => control.run().await,
@@ -258,7 +257,7 @@ impl Loop {
         }
         say!(Notice, "gracefully shutting down");
         if matches!(self.supervisor, Supervisor::Master(_)) {
-            net::title::set(&format!("{}: worker process is shutting down", crate::voice::program_name()));
+            net::title::set(&format!("{}: worker process is shutting down", crate::messages::program_name()));
         }
         self.ending = ProcessEnd::Graceful;
         metrics::Lifecycle::note_ending();
@@ -301,7 +300,7 @@ impl Loop {
     async fn swap(&mut self, config: Config, listeners: Listeners, assignments: Vec<(SocketAssignment, OwnedFd)>) {
         worker_process::say_what_is_missing(&config);
         background::prepare_tasks(&config, background::RELOAD_PATIENCE).await;
-        voice::set_log(config.error_log.clone());
+        messages::set_log(config.error_log.clone());
         report::debug_points(config.core.debug_points);
         // Precedes the threads, whose first request may use the API.
         self.requests.show(&self.invocation, &config);
@@ -311,7 +310,7 @@ impl Loop {
         }
         self.listeners = listeners;
         self.config = config;
-        http_api::explain_with(explain::active_explainer(&self.invocation, &self.config));
+        http_api::explain_with(active_explainer(&self.invocation, &self.config));
         observe::set_level(None);
         metrics::Lifecycle::note_load(clock::unix_millis());
         self.background.replace(&self.config);

@@ -4,6 +4,7 @@
 //! With several threads, every TCP address has a socket per thread (SO_REUSEPORT). The first socket is bound without
 //! this option, so that an address in use by another program is an error as in nginx, and gets the option afterwards.
 
+use crate::codec::SocketAssignment;
 use crate::say;
 use net::Address;
 use net::listen::ListenSpec;
@@ -36,15 +37,6 @@ pub struct ListenSocket {
 #[derive(Clone, Debug, Default)]
 pub struct Listeners {
     pub all: Vec<ListenSocket>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SocketAssignment {
-    pub thread: usize,
-    pub listener: usize,
-    pub socket: usize,
-    /// Other threads accept from this socket, too.
-    pub shared: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

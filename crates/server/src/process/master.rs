@@ -9,8 +9,8 @@ mod replacing;
 use crate::conf::{Config, Invocation};
 use crate::confinement;
 use crate::keys::{Keeper, KeyProcessEnd};
+use crate::messages::FATAL;
 use crate::process::channel::{self, Commander, Message};
-use crate::process::control::FATAL;
 use crate::process::control_api::ControlApi;
 use crate::process::listeners::Listeners;
 use crate::process::neighbours::Neighbours;
@@ -18,7 +18,7 @@ use crate::process::signals as sig;
 use crate::process::threads::{new_seats, socket_copies};
 use crate::process::upgrade::{self, Program};
 use crate::process::{pidfile, reload, supervisor, worker_process};
-use crate::{report, say, voice};
+use crate::{messages, report, say};
 use calls::{AskedReload, ShownConfiguration};
 use changes::PendingChange;
 use judging::Judgement;
@@ -169,7 +169,7 @@ pub fn run_master(
     };
     note_load();
     let words: Vec<_> = master.program.arguments.iter().map(|word| word.to_string_lossy()).collect();
-    net::title::set(&format!("{}: master process {}", crate::voice::program_name(), words.join(" ")));
+    net::title::set(&format!("{}: master process {}", crate::messages::program_name(), words.join(" ")));
     confinement::enter_master(&master.config);
     master.keeper.adopt(&master.config);
     master.config.texts.came = master.keep(&master.config, "start");
@@ -401,7 +401,7 @@ impl Master {
             return self.try_reload();
         }
         let tickets = std::mem::take(&mut self.reload_tickets);
-        let ((), messages) = voice::collect_messages(Severity::Warn, || {
+        let ((), messages) = messages::collect_messages(Severity::Warn, || {
             self.asked_reload = Some(AskedReload::new(tickets));
             self.try_reload();
         });
@@ -615,7 +615,7 @@ impl Master {
         let old = (std::mem::replace(&mut self.config, config), std::mem::replace(&mut self.listeners, listeners));
         self.shown.outdated();
         self.config.logs.forget_unused();
-        voice::set_log(self.config.error_log.clone());
+        messages::set_log(self.config.error_log.clone());
         observe::set_level(None);
         crate::process::start::redirect_stderr(&self.config.error_log);
         report::debug_points(self.config.core.debug_points);

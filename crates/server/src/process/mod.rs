@@ -2,7 +2,6 @@
 
 pub mod background;
 pub mod channel;
-pub mod codec;
 pub mod control;
 pub mod control_api;
 pub mod facts;

@@ -1,11 +1,12 @@
 //! Prepares a new configuration beside the running one: every step that can fail comes before the first change.
 
+use crate::codec::SocketAssignment;
 use crate::conf::source::Replay;
 use crate::conf::{self, ConfFailure, Config, Invocation};
 use crate::keys::Keeper;
 use crate::process::channel::Reload;
-use crate::process::listeners::{ListenFailure, Listeners, Purpose, SocketAssignment};
-use crate::{report, say, voice};
+use crate::process::listeners::{ListenFailure, Listeners, Purpose};
+use crate::{messages, report, say};
 use conf_schema::{Complaint, TextStore};
 use conf_syntax::{Disk, TextSource};
 use http_engine::plan::{Folder, NewFile};
@@ -77,7 +78,7 @@ pub fn prepare_from(
         let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, purpose)?;
         Ok((logs, listeners))
     };
-    let (result, errors) = voice::collect_messages(Severity::Emerg, opened);
+    let (result, errors) = messages::collect_messages(Severity::Emerg, opened);
     let (logs, listeners) = result.map_err(|_: ListenFailure| ReloadFailure {
         why: errors
             .into_iter()

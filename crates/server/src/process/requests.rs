@@ -1,7 +1,7 @@
 //! Requests of the API to the master, in the worker. A ticket identifies each until its outcome arrives.
 
 use crate::conf::{Config, Invocation};
-use crate::generations::message::{ChangeOutcome, ChangeRequest};
+use crate::generations::message::{ChangeOutcome, ChangeRequest, SubmittedWork};
 use crate::generations::shown::{self, ShownGeneration};
 use crate::process::channel::Channel;
 use http_api::{ConfigRefusal, ConfigReply, ConfigRequest};
@@ -11,8 +11,6 @@ use tokio::sync::{mpsc, oneshot};
 
 /// Maximum number of requests that wait for the master.
 const UNDER_WAY_MAX: usize = 16;
-
-pub type SubmittedWork = (ConfigRequest, oneshot::Sender<ConfigReply>);
 
 pub struct Requests {
     sender: mpsc::Sender<SubmittedWork>,

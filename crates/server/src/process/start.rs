@@ -11,7 +11,7 @@ use crate::process::neighbours::Neighbours;
 use crate::process::single::Single;
 use crate::process::upgrade::{self, Program};
 use crate::process::{master, pidfile, reload, signals, supervisor, worker_process};
-use crate::{commands, report, say, voice};
+use crate::{machine_limits, messages, report, say};
 use conf_schema::TextStore;
 use conf_schema::store::KeyReader;
 use conf_syntax::Disk;
@@ -39,9 +39,9 @@ pub fn start_process(invocation: Invocation, task: Task, arguments: &[OsString],
     let test = matches!(task, Task::Test { .. });
     let unopened = open_first_log(&invocation, test);
     if let Some(words) = unopened.as_ref().filter(|_| !test || invocation.error_log_said) {
-        eprintln!("{}: {words}", voice::program_name());
+        eprintln!("{}: {words}", messages::program_name());
     }
-    voice::report_bugs();
+    messages::report_bugs();
     let inherited = if test { None } else { upgrade::inherited_listeners() };
     let neighbours = Neighbours::inherited();
     let keeper = Arc::new(Keeper::default());
@@ -58,7 +58,7 @@ pub fn start_process(invocation: Invocation, task: Task, arguments: &[OsString],
             let quiet = !matches!(task, Task::Test { quiet: false, .. });
             report::print_failure(&failure, style, (!quiet && failure.syntax_ok).then_some(name.as_str()));
             if test {
-                eprintln!("{}: configuration file {name} test failed", voice::program_name());
+                eprintln!("{}: configuration file {name} test failed", messages::program_name());
             }
             return 1;
         }
@@ -69,11 +69,11 @@ pub fn start_process(invocation: Invocation, task: Task, arguments: &[OsString],
             if let (Some(words), Some(path)) = (unopened.filter(|_| !invocation.error_log_said), &invocation.error_log)
                 && config.logs.all().any(|file| file.path == *path)
             {
-                eprintln!("{}: {words}", voice::program_name());
+                eprintln!("{}: {words}", messages::program_name());
             }
             // As nginx's "-q": errors alone.
             if !quiet {
-                for words in commands::doctor::limit_warnings(&invocation, &config) {
+                for words in machine_limits::limit_warnings(&invocation, &config) {
                     say!(Warn, "{words}");
                 }
             }
@@ -104,7 +104,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
         }
     };
     if !matches!(sink, Sink::Stderr) {
-        voice::set_log(Arc::new(ErrorLog::new(vec![LogTarget { level, sink, format: observe::LineFormat::Text }])));
+        messages::set_log(Arc::new(ErrorLog::new(vec![LogTarget { level, sink, format: observe::LineFormat::Text }])));
     }
     None
 }
@@ -112,7 +112,7 @@ pub fn open_first_log(invocation: &Invocation, test: bool) -> Option<String> {
 /// `-t`: does all steps of a start and reverts them.
 fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: bool) -> i32 {
     if !quiet {
-        eprintln!("{}: the configuration file {name} syntax is ok", voice::program_name());
+        eprintln!("{}: the configuration file {name} syntax is ok", messages::program_name());
     }
     let works = || {
         if !pidfile::test_pidfile(&config.core.pid) {
@@ -123,14 +123,14 @@ fn check_only(config: &Config, name: &str, quiet: bool, dump: bool, explain: boo
         Listeners::open(&config.specs(), 1, &Listeners::default(), Purpose::Test)
     };
     if works().is_err() {
-        eprintln!("{}: configuration file {name} test failed", voice::program_name());
+        eprintln!("{}: configuration file {name} test failed", messages::program_name());
         return 1;
     }
     for words in background::settle_tasks(config) {
-        eprintln!("{}: [warn] {words}", voice::program_name());
+        eprintln!("{}: [warn] {words}", messages::program_name());
     }
     if !quiet {
-        eprintln!("{}: configuration file {name} test is successful", voice::program_name());
+        eprintln!("{}: configuration file {name} test is successful", messages::program_name());
     }
     if explain {
         for line in confinement::explain_rules(config) {
@@ -168,7 +168,7 @@ fn serve(
         return 1;
     }
     reload::commit_logs(logs);
-    voice::set_log(config.error_log.clone());
+    messages::set_log(config.error_log.clone());
     let old = inherited.unwrap_or_default();
     if control_api.is_some() && !config.core.master_process {
         say!(Emerg, "control: the API of \"-l\" requires a master process, and \"master_process\" is off");
@@ -211,7 +211,7 @@ fn serve(
         supervisor::tell_supervisor(&format!("READY=1\nMAINPID={}", std::process::id()));
     }
     redirect_stderr(&config.error_log);
-    voice::leave_terminal();
+    messages::leave_terminal();
     report::debug_points(config.core.debug_points);
     if config.core.master_process {
         let standing = master::MasterStanding { parent, is_heir, daemonized: daemon || is_heir };

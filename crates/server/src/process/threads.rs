@@ -1,7 +1,8 @@
 //! The worker threads of a process: start, orders, end. Watches replaced plans until their last use.
 
+use crate::codec::SocketAssignment;
 use crate::conf::{Config, CorePlan};
-use crate::process::listeners::{Listeners, SocketAssignment};
+use crate::process::listeners::Listeners;
 use crate::say;
 use area::plan::AreaPlan;
 use std::collections::BTreeSet;

@@ -3,7 +3,8 @@
 
 use crate::conf::{Config, CorePlan, Invocation};
 use crate::confinement;
-use crate::process::control::{self, ControlThread, FATAL, Orders};
+use crate::messages::FATAL;
+use crate::process::control::{self, ControlThread, Orders};
 use crate::process::facts;
 use crate::process::listeners::Listeners;
 use crate::say;
@@ -26,7 +27,7 @@ pub fn run_worker(
         crate::keys::service::install_keys(door);
     }
     net::process::set_name(c"tidegate worker");
-    net::title::set(&format!("{}: worker process", crate::voice::program_name()));
+    net::title::set(&format!("{}: worker process", crate::messages::program_name()));
     let transparent = config.transparent();
     let prepared = confinement::prepare_rules(rules.as_ref());
     net::process::watch_memory();

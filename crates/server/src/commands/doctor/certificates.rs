@@ -1,7 +1,7 @@
 //! Checks the expiry, names and chains of configured certificates.
 
-use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
+use crate::machine_limits::examine::{Finding, FindingVerdict};
 use tls::review::{CertificateWarning, review_pair};
 
 /// `now`: seconds since 1970.

@@ -1,7 +1,7 @@
 //! Compares the needs of `sandbox` with the abilities of the kernel.
 
-use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
+use crate::machine_limits::examine::{Finding, FindingVerdict};
 use sandbox::{LANDLOCK_FILES, LANDLOCK_PORTS, Mode};
 
 /// Compares the kernel with the mode of the configuration. Empty for `sandbox off` and `master_process off`.

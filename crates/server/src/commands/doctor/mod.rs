@@ -2,18 +2,12 @@
 
 mod certificates;
 mod confinement;
-mod demand;
-mod examine;
-mod machine;
 mod stores;
 
-use self::demand::Demand;
-use self::examine::{
-    Finding, FindingVerdict, IN_MAIN_CONTEXT, OPEN_FILES, descriptors_allowed, examine_machine, first_to_bind,
-    format_number,
-};
-use self::machine::DoctorMachine;
-use crate::conf::{self, Config, Invocation};
+use crate::conf;
+use crate::machine_limits::demand::Demand;
+use crate::machine_limits::examine::{Finding, FindingVerdict, examine_machine, first_to_bind, format_number};
+use crate::machine_limits::machine::DoctorMachine;
 use crate::options;
 use crate::report;
 use conf_schema::TextStore;
@@ -68,25 +62,6 @@ pub fn run_doctor(arguments: &[OsString]) -> i32 {
         base::out!("{}", as_text(&name, &demand, &findings, std::io::stdout().is_terminal()));
     }
     i32::from(findings.iter().any(|f| f.verdict == FindingVerdict::Short))
-}
-
-/// Returns `-t` warnings about limits that the configuration exceeds, one line each.
-pub fn limit_warnings(invocation: &Invocation, config: &Config) -> Vec<String> {
-    let (machine, demand) = (DoctorMachine::read(), Demand::of(invocation, config));
-    // `-t` warns only if the connections themselves do not fit; the doctor also counts their further descriptors.
-    let possible = descriptors_allowed(&machine, &demand).is_none_or(|allowed| allowed >= demand.connections());
-    let short = examine_machine(&machine, &demand).into_iter().filter(|f| f.verdict == FindingVerdict::Short);
-    let short = short.filter(|f| f.name != OPEN_FILES || !possible);
-    short
-        .map(|f| {
-            // In the table, the place stands behind the line to write.
-            let remedy = match f.remedy.strip_suffix(IN_MAIN_CONTEXT) {
-                Some(line) => format!("write \"{line}\" in the main context"),
-                None => f.remedy.replace("   (", " ("),
-            };
-            format!("{}: {} available, {} needed: {}; {remedy}", f.name, f.here, f.needed, f.why)
-        })
-        .collect()
 }
 
 fn as_text(name: &str, demand: &Demand, findings: &[Finding], colour: bool) -> String {

@@ -1,7 +1,7 @@
 //! Asks the store of `shared_store`, which `-t` does not.
 
-use super::examine::{Finding, FindingVerdict};
 use crate::conf::Config;
+use crate::machine_limits::examine::{Finding, FindingVerdict};
 use area::shared_store::StoreState;
 use std::time::{Duration, Instant};
 

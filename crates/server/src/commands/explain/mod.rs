@@ -1,11 +1,9 @@
 //! `tidegate explain`: documents directives from the tables, and traces requests with the engine (`request.rs`).
 
 mod request;
-mod show;
-
-pub use request::active_explainer;
 
 use crate::conf;
+use crate::explanation::is_request;
 use crate::reference::{self, Entry, Support};
 use conf_schema::suggest::nearest_word;
 use conf_schema::{KnownDirective, vocabulary};
@@ -54,7 +52,7 @@ pub fn run_explain(arguments: &[OsString]) -> i32 {
         eprint!("{HELP}");
         return 1;
     }
-    if arguments.iter().any(|a| request::is_request(&a.to_string_lossy())) {
+    if arguments.iter().any(|a| is_request(&a.to_string_lossy())) {
         return request::explain_request(arguments);
     }
     if let Some(option) = arguments.iter().map(|a| a.to_string_lossy()).find(|name| name.starts_with('-')) {

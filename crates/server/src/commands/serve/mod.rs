@@ -16,7 +16,7 @@ use crate::process::control::{self, ControlThread, Orders};
 use crate::process::listeners::{Listeners, Purpose};
 use crate::process::single::Single;
 use crate::process::{reload, worker_process};
-use crate::{report, voice};
+use crate::{messages, report};
 use conf_schema::TextStore;
 use conf_syntax::Disk;
 use domain::{Domain, DomainLines};
@@ -136,13 +136,13 @@ fn run_configuration(text: String, directory: &Path, addresses: &str, tell: impl
     };
     std::env::set_current_dir(directory)
         .map_err(|e| format!("\"{}\" {}", directory.display(), observe::os_error(&e)))?;
-    voice::report_bugs();
+    messages::report_bugs();
     let reading = conf::read_config(&Disk, TextStore::default(), &invocation, LogFiles::default());
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => return Err(format!("the built-in configuration is refused: {}", report::first_line(&failure))),
     };
-    voice::set_log(config.error_log.clone());
+    messages::set_log(config.error_log.clone());
     let logs = reload::open_logs(&config.logs).map_err(|_| "the output cannot be opened for the access log")?;
     reload::commit_logs(logs);
     let listeners = Listeners::open(&config.specs(), config.core.workers, &Listeners::default(), Purpose::Serve)

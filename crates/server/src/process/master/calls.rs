@@ -2,8 +2,8 @@
 
 use super::{ANSWER_PATIENCE, Master};
 use crate::conf;
+use crate::messages::Heard;
 use crate::process::control_api::{Call, PendingRequest, Status};
-use crate::voice::Heard;
 use crate::{report, version};
 use conf_syntax::SourceFile;
 use observe::Severity;

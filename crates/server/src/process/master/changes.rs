@@ -7,10 +7,11 @@
 use super::judging::{JudgedChange, refusal_of};
 use super::{ANSWER_PATIENCE, Master, ServeOutcome};
 use crate::conf::Config;
+use crate::conf::layout::GenerationFacts;
+use crate::conf::layout::{Digests, Layout};
 use crate::generations::attachments::{AttachedContents, AttachedFiles};
 use crate::generations::candidate::{Candidate, Texts, check_texts};
-use crate::generations::kept::{GenerationFacts, Generations};
-use crate::generations::layout::{Digests, Layout};
+use crate::generations::kept::Generations;
 use crate::generations::message::{ChangeOutcome, ChangeRequest};
 use crate::generations::steps::{self, ActivationStep};
 use crate::generations::{attached_digests, attachments_json, moved_texts, natural_texts};

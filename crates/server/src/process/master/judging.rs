@@ -6,10 +6,10 @@
 
 use super::Master;
 use super::changes::ConfigChange;
+use crate::conf::layout::Layout;
 use crate::conf::{Config, Invocation};
 use crate::generations::attachments::{AttachedContents, AttachedFiles};
 use crate::generations::candidate::Candidate;
-use crate::generations::layout::Layout;
 use crate::generations::message::ChangeOutcome;
 use crate::keys::Keeper;
 use crate::process::listeners::{Listeners, Purpose};
@@ -114,7 +114,7 @@ impl Master {
                 drop(pipe);
                 // A panic must not unwind into the master's loop, whose end removes files of the running server.
                 let judged = catch_unwind(AssertUnwindSafe(|| {
-                    net::title::set(&format!("{}: configuration check", crate::voice::program_name()));
+                    net::title::set(&format!("{}: configuration check", crate::messages::program_name()));
                     self.keeper.leave();
                     let keeper = Arc::new(Keeper::default());
                     let is_rehearsal = change.terms.dry_run;

@@ -1,15 +1,24 @@
 //! Encoding of an order's payload: 8-byte numbers, and byte strings preceded by their length.
 
 use crate::conf::ConfTexts;
+use crate::conf::layout::GenerationFacts;
 use crate::conf::source::Matches;
-use crate::generations::kept::GenerationFacts;
-use crate::process::listeners::SocketAssignment;
 use conf_schema::TextStore;
 use conf_schema::store::MachineFacts;
 use conf_syntax::{SourceFile, SourceFiles};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// A listening socket of a worker thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SocketAssignment {
+    pub thread: usize,
+    pub listener: usize,
+    pub socket: usize,
+    /// Other threads accept from this socket, too.
+    pub shared: bool,
+}
 
 #[derive(Debug, Default)]
 pub struct Writer {

@@ -37,6 +37,18 @@ const READS_AT_REQUESTS: &str = "auth_basic_user_file";
 /// Digests by name of attachment.
 pub type Digests = BTreeMap<String, String>;
 
+/// A stored configuration, as the list of generations shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerationFacts {
+    pub generation: u64,
+    /// In milliseconds since 1970.
+    pub at: u64,
+    /// `start`, `reload`, `api` or `rollback`.
+    pub by: String,
+    /// Generation that a rollback restored.
+    pub from: Option<u64>,
+}
+
 /// Paths of a configuration that the API may replace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {

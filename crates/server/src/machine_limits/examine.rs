@@ -1,7 +1,7 @@
 //! Compares the machine with the configuration: the first limit to be reached, and the command that raises it.
 
-use super::demand::Demand;
-use super::machine::DoctorMachine;
+use crate::machine_limits::demand::Demand;
+use crate::machine_limits::machine::DoctorMachine;
 
 /// Name of the finding about the worker process's descriptors.
 pub const OPEN_FILES: &str = "open files";

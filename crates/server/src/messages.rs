@@ -5,7 +5,10 @@ use observe::{ErrorLog, Severity, Sink};
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+/// Exit code on which the master does not restart the worker (nginx: 2).
+pub const FATAL: i32 = 2;
 
 static LOG: ArcSwapOption<ErrorLog> = ArcSwapOption::const_empty();
 
@@ -85,15 +88,33 @@ pub fn log_message(level: Severity, words: fmt::Arguments<'_>) {
 #[macro_export]
 macro_rules! say {
     ($level:ident, $($words:tt)*) => {
-        $crate::voice::log_message(observe::Severity::$level, format_args!($($words)*))
+        $crate::messages::log_message(observe::Severity::$level, format_args!($($words)*))
     };
+}
+
+/// Action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
+static DEBUG_POINTS: AtomicU8 = AtomicU8::new(0);
+
+/// Sets the action of `bug!` besides logging: 0 none, 1 stop, 2 abort.
+pub fn set_debug_action(code: u8) {
+    DEBUG_POINTS.store(code, Ordering::Relaxed);
+}
+
+fn debug_point() {
+    match DEBUG_POINTS.load(Ordering::Relaxed) {
+        1 => {
+            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        }
+        2 => std::process::abort(),
+        _ => {}
+    }
 }
 
 /// Logs failed assertions (`bug!`) and panics as `[alert]`.
 pub fn report_bugs() {
     base::on_bug(|what| {
         log_message(Severity::Alert, format_args!("bug: {what}"));
-        crate::report::debug_point();
+        debug_point();
     });
     std::panic::set_hook(Box::new(|info| {
         let what = info.payload();
