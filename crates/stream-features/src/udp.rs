@@ -1,7 +1,7 @@
 //! Datagram sessions (nginx: `ngx_event_recvmsg`, `ngx_event_udp.c`): datagrams with equal client and local address
 //! belong to one session.
 
-use crate::client::SessionClient;
+use crate::client::{DatagramClient, SessionClient};
 use crate::engine;
 use crate::session::{SessionFacts, StreamSession};
 use crate::sessions::{Host, StreamSessions};
@@ -83,19 +83,20 @@ impl Flow {
             waker.wake();
         }
     }
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Vec<u8>> {
+}
+
+impl DatagramClient for Flow {
+    fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Vec<u8>> {
         if let Some(datagram) = self.waiting.borrow_mut().pop_front() {
             return Poll::Ready(datagram);
         }
         *self.waker.borrow_mut() = Some(cx.waker().clone());
         Poll::Pending
     }
-    /// Sends a datagram; it is lost if the socket is full.
-    pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         datagram::send(self.socket.as_fd(), bytes, &self.key.peer, self.key.to)
     }
-    /// Stops receiving: queued and further datagrams belong to a new session.
-    pub fn detach(&self) {
+    fn detach(&self) {
         let Some(sessions) = self.sessions.upgrade() else { return };
         {
             let mut all = sessions.flows.0.borrow_mut();

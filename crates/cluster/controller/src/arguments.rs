@@ -396,7 +396,7 @@ fn parse_published(text: &str) -> Result<String, String> {
 }
 
 fn parse_pool(text: &str) -> Result<AddressRange, String> {
-    crate::run::parse_range(text.trim()).map(AddressRange)
+    crate::address_range::parse_range(text.trim()).map(AddressRange)
 }
 
 fn parse_resolver(text: &str) -> Result<String, String> {

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address_range;
 mod arguments;
 mod bootstrap;
 mod convert_ingress;

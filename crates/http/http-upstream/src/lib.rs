@@ -1,6 +1,6 @@
 //! Below the proxying features (`proxy_pass`, `fastcgi_pass`, ...): `exchange` with servers, `caching`, request bodies
 //! (`body_store`), groups of the http area.
-//! The crate `upstream` has connections, balancing and health, without requests; `http-features` has the directives.
+//! The crate `upstream` has connections, balancing and health, without requests; `http-proxy` has the directives.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -22,6 +22,7 @@ pub mod resolving;
 pub mod slicing;
 pub mod sticky;
 pub mod sticky_sessions;
+pub mod target;
 pub mod tls;
 pub mod upgraded;
 pub mod upstream_state;

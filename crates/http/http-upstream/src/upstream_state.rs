@@ -1,7 +1,7 @@
 //! Records a request's attempts on upstream servers, for `$upstream_addr` and its relatives, logs, metrics and spans.
 
 use crate::binding::BindTo;
-use crate::exchange::target::UrlOrigin;
+use crate::target::UrlOrigin;
 use base::clock::{self, Instant};
 use http_engine::Request;
 use http_engine::head_out::write_number;

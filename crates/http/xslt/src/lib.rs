@@ -6,6 +6,7 @@
 
 mod compile;
 mod engine;
+mod evaluation;
 mod exec;
 mod exslt;
 mod failure;

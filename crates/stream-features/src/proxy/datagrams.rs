@@ -2,6 +2,7 @@
 
 use super::connect::{ConnectFailure, ServerTries, blame_peer, end_try, not_connected, proxy_header};
 use super::{PassSettings, ProxyProtocol};
+use crate::client::DatagramClient;
 use crate::session::StreamSession;
 use crate::udp::{self, DATAGRAM_MAX, Flow};
 use base::clock::{self, Instant};
@@ -32,7 +33,7 @@ enum Over {
 }
 
 struct Exchange<'a> {
-    client: &'a Flow,
+    client: &'a dyn DatagramClient,
     server: &'a Outbound,
     requests: u64,
     responses: u64,
@@ -71,7 +72,13 @@ struct Terms {
 
 impl<'a> Exchange<'a> {
     /// Creates a session whose first datagram, after its prefix, waits for the server.
-    fn new(client: &'a Flow, server: &'a Outbound, terms: &Terms, first: Vec<u8>, received: u64) -> Exchange<'a> {
+    fn new(
+        client: &'a dyn DatagramClient,
+        server: &'a Outbound,
+        terms: &Terms,
+        first: Vec<u8>,
+        received: u64,
+    ) -> Exchange<'a> {
         let now = clock::now();
         Exchange {
             client,
@@ -114,7 +121,7 @@ fn connect(servers: &mut ServerTries<'_>, s: &mut StreamSession) -> Result<(Outb
 }
 
 /// Returns the session's status.
-pub async fn copy_datagrams(passing: &PassSettings, s: &mut StreamSession, client: &Flow) -> u16 {
+pub async fn copy_datagrams(passing: &PassSettings, s: &mut StreamSession, client: &dyn DatagramClient) -> u16 {
     let Some(named) = Box::pin(passing.group(s)).await else { return 500 };
     let mut servers = ServerTries::new(passing, &named, s);
     let (server, mut active) = match connect(&mut servers, s) {

@@ -165,7 +165,7 @@ impl Content for PassSettings {
         Box::pin(async move {
             let status = match client {
                 SessionClient::Stream(stream) => copy::copy_streams(self, s, stream).await,
-                SessionClient::Datagrams(flow) => datagrams::copy_datagrams(self, s, flow).await,
+                SessionClient::Datagrams(flow) => datagrams::copy_datagrams(self, s, &**flow).await,
             };
             ContentResult::Status(status)
         })

@@ -1,9 +1,6 @@
-//! Addresses of a name, and the resolver of a block with its timeout.
+//! Addresses of a name.
 
-use crate::NameResolver;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
 
 /// An address of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,13 +18,4 @@ impl ResolvedAddress {
     pub fn plain(ip: IpAddr, port: u16) -> ResolvedAddress {
         ResolvedAddress { address: SocketAddr::new(ip, port), record: None, backup: false }
     }
-}
-
-/// A resolver with its timeout, as a block has them by `resolver` and `resolver_timeout`.
-#[derive(Clone, Debug)]
-pub struct ResolveRules {
-    /// The name servers.
-    pub resolver: Arc<NameResolver>,
-    /// Longest time until an answer.
-    pub timeout: Duration,
 }

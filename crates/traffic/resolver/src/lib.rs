@@ -11,11 +11,13 @@ pub mod fuzzing;
 mod memory;
 mod message;
 mod name_resolver;
+mod rules;
 mod sockets;
 mod wire;
 mod words;
 
-pub use address::{ResolveRules, ResolvedAddress};
+pub use address::ResolvedAddress;
 pub use failure::ResolveFailure;
 pub use name_resolver::{NameResolver, NameServer};
+pub use rules::ResolveRules;
 pub use words::Word;

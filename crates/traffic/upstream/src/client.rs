@@ -2,8 +2,9 @@
 //! unfinished, it closes its connection or resets its stream.
 
 use crate::codec::{Event, MalformedResponse, RequestFacts};
+use crate::keep_alive::KeepAlive;
 use crate::mux::{Lease, MuxStream};
-use crate::pool::{IdleTimer, KeepAlive, PooledConnection};
+use crate::pool::{IdleTimer, PooledConnection};
 use crate::serial::Serial;
 use bytes::Bytes;
 use std::io;

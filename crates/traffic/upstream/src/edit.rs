@@ -89,8 +89,8 @@ mod tests {
     use super::*;
     use crate::balance::{BalanceMethod, Choice};
     use crate::group::{Extras, ServerSource};
+    use crate::keep_alive::KeepAlive;
     use crate::peer::PeerSpec;
-    use crate::pool::KeepAlive;
     use net::Address;
 
     fn line(port: u16, weight: u32) -> ServerLine {

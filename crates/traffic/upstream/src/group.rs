@@ -3,10 +3,10 @@
 use crate::balance::rounds::Rounds;
 use crate::balance::{Attempts, BalanceMethod};
 use crate::health::{Budget, Ejection};
+use crate::keep_alive::KeepAlive;
 use crate::line::{Entry, LineOrigin};
 pub use crate::line::{ServerLine, ServerSource};
 use crate::peer::{Peer, PeerSpec};
-use crate::pool::KeepAlive;
 use crate::registry::{remember_all, remember_names, remembered_names};
 use crate::roster::{Follower, Roster};
 use net::Address;

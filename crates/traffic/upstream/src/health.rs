@@ -148,8 +148,8 @@ mod tests {
     use super::*;
     use crate::balance::BalanceMethod;
     use crate::group::{Extras, ServerLine, ServerSource};
+    use crate::keep_alive::KeepAlive;
     use crate::peer::PeerSpec;
-    use crate::pool::KeepAlive;
     use net::Address;
 
     fn group(name: &str, servers: u16, rule: Ejection) -> Group {

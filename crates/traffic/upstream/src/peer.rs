@@ -1,6 +1,5 @@
 //! A server of a group: configuration and state.
 
-use crate::balance::UNIT;
 use crate::history::History;
 use base::clock::Instant;
 use md5::{Digest, Md5};
@@ -8,6 +7,9 @@ use metrics::{MetricZone, peer as row};
 use net::Address;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// Unit of weights: fine enough for `slow_start`.
+pub(crate) const UNIT: i64 = 1000;
 
 /// A `server` line for one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

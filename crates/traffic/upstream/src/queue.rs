@@ -65,8 +65,8 @@ impl Group {
 mod tests {
     use super::*;
     use crate::group::{Extras, Queue, ServerLine, ServerSource};
+    use crate::keep_alive::KeepAlive;
     use crate::peer::PeerSpec;
-    use crate::pool::KeepAlive;
     use crate::{BalanceMethod, balance};
     use net::Address;
 

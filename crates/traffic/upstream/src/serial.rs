@@ -2,7 +2,8 @@
 
 use crate::client::{Counts, ResponseEvent, Stop};
 use crate::codec::{Event, MalformedResponse, RequestFacts};
-use crate::pool::{self, IdleTimer, KeepAlive, PooledConnection};
+use crate::keep_alive::KeepAlive;
+use crate::pool::{self, IdleTimer, PooledConnection};
 use bytes::{Buf, Bytes};
 use std::io;
 use std::task::{Context, Poll};

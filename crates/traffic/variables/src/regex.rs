@@ -2,7 +2,9 @@
 
 use pcre2::bytes::{CaptureLocations, Regex, RegexBuilder};
 
-use crate::variable::{VarId, VariableTable};
+pub use crate::session::Captures;
+use crate::session::VarId;
+use crate::variable::VariableTable;
 use crate::{AreaTypes, Session};
 use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
@@ -58,24 +60,6 @@ pub struct Pattern<A> {
 impl<A> std::fmt::Debug for Pattern<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "/{}/", String::from_utf8_lossy(&self.text))
-    }
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Captures {
-    pub subject: Vec<u8>,
-    /// Start and end of each group; group 0 is the whole match. `u32::MAX` marks an unused group.
-    pub groups: Vec<(u32, u32)>,
-}
-
-impl Captures {
-    pub fn get(&self, group: usize) -> Option<&[u8]> {
-        let (start, end) = *self.groups.get(group)?;
-        self.subject.get(start as usize..end as usize)
-    }
-    pub fn clear(&mut self) {
-        self.groups.clear();
-        self.subject.clear();
     }
 }
 

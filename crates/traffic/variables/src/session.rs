@@ -1,11 +1,32 @@
 //! Interface of sessions for variables, templates, rules and logs.
 
 use crate::forwarded::TrustedNetwork;
-use crate::regex::Captures;
-use crate::variable::VarId;
 use observe::{ErrorLog, Severity};
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// Number of a variable in the plan of an area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VarId(pub u32);
+
+/// The last match of a regular expression.
+#[derive(Clone, Debug, Default)]
+pub struct Captures {
+    pub subject: Vec<u8>,
+    /// Start and end of each group; group 0 is the whole match. `u32::MAX` marks an unused group.
+    pub groups: Vec<(u32, u32)>,
+}
+
+impl Captures {
+    pub fn get(&self, group: usize) -> Option<&[u8]> {
+        let (start, end) = *self.groups.get(group)?;
+        self.subject.get(start as usize..end as usize)
+    }
+    pub fn clear(&mut self) {
+        self.groups.clear();
+        self.subject.clear();
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub enum SessionSlot {

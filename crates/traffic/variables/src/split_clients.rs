@@ -1,8 +1,9 @@
 //! split_clients (nginx: `ngx_http_split_clients_module` and the stream module): variables by share of clients, with
 //! nginx's hash, so that migrated clients keep their share.
 
+use crate::session::VarId;
 use crate::template::Part;
-use crate::variable::{Compute, VarId, VariableTable};
+use crate::variable::{Compute, VariableTable};
 use crate::{AreaTypes, Template};
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use std::marker::PhantomData;

@@ -1,6 +1,7 @@
 //! Strings with variables, compiled with the configuration (nginx: `ngx_http_compile_complex_value`).
 
-use crate::variable::{VarId, VariableTable, directive_place};
+use crate::session::VarId;
+use crate::variable::{VariableTable, directive_place};
 use crate::{AreaTypes, Session};
 use conf_schema::value::parse_size;
 use conf_schema::{Cx, Directive, Problem, ValueKind};

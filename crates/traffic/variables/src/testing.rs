@@ -1,7 +1,7 @@
 //! A session for tests of this crate and of those above it, without variables and peer.
 
-use crate::regex::Captures;
-use crate::variable::VarId;
+use crate::session::Captures;
+use crate::session::VarId;
 use crate::{AreaTypes, Session, SessionSlot};
 use observe::{ErrorLog, Severity};
 use std::net::SocketAddr;

@@ -1,14 +1,12 @@
 //! Variables: declared in typed tables, indexed with the configuration, and not looked up by name afterwards.
 
+pub use crate::session::VarId;
 use crate::split_clients::Split;
 use crate::{AreaTypes, Session, SessionOf, SessionSlot};
 use conf_schema::{At, Complaint, ComplaintLevel, Directive, Problem};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct VarId(pub u32);
 
 /// `false` if there is none.
 pub type Get<A> = fn(&mut SessionOf<A>, &mut Vec<u8>) -> bool;

@@ -47,7 +47,6 @@ use tokio::task::JoinSet;
 
 use crate::arguments::RunArguments;
 use crate::discovery_arguments::ProviderName;
-pub use addresses::parse_range;
 pub use discovery::read_folder;
 
 use addresses::PublishedAddresses;

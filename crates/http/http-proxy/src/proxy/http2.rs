@@ -6,8 +6,8 @@ use http_engine::{Request, clean};
 use http_types::Known;
 use http_upstream::caching::{CacheRequest, OWN_CONDITIONS};
 use http_upstream::exchange::block::HeaderBlock;
-use http_upstream::exchange::target::UpstreamTarget;
 use http_upstream::exchange::{Announce, PassPlan};
+use http_upstream::target::UpstreamTarget;
 
 /// Writes the header block: the operator's fields without connection-specific ones.
 pub fn write_block(

@@ -5,7 +5,7 @@ use conf_schema::value::ValueList;
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use http_engine::regex::HttpPattern;
 use http_engine::{HttpTemplate, Request};
-use http_upstream::exchange::target::PassTarget;
+use http_upstream::target::PassTarget;
 use std::sync::Arc;
 
 #[derive(Clone)]

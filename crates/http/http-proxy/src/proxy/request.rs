@@ -5,8 +5,8 @@ use http_engine::head_out::write_number;
 use http_engine::{Request, clean};
 use http_types::Known;
 use http_upstream::caching::{CacheRequest, OWN_CONDITIONS};
-use http_upstream::exchange::target::UpstreamTarget;
 use http_upstream::exchange::{Announce, PassPlan};
+use http_upstream::target::UpstreamTarget;
 
 /// Fields written by the proxy, in lower case; the client's are dropped.
 pub const OWN_FIELDS: &[&str] = &[

@@ -6,7 +6,7 @@ use http_engine::order::Phase;
 use http_engine::variable::Builtin;
 use http_upstream::body_store;
 use http_upstream::caching::stored_fields;
-use http_upstream::exchange::target::UrlOrigin;
+use http_upstream::target::UrlOrigin;
 use http_upstream::upstream_state::{UpstreamState, response_times, write_bytes, write_each, write_seconds};
 use std::sync::Arc;
 

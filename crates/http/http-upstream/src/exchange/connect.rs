@@ -3,7 +3,7 @@
 use super::PassPlan;
 use super::conversation::PeerContext;
 use super::failure::{self, TryFailure, note_at, note_failure};
-use super::target::UpstreamTarget;
+use crate::target::UpstreamTarget;
 use crate::tls::UpstreamTlsRequest;
 use crate::upstream_state::{self, UpstreamState};
 use area::unopened_failure;

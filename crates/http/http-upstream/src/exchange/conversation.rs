@@ -2,9 +2,9 @@
 //! `ngx_http_upstream_process_header`). An early response ends sending and reuse, except with full-duplex protocols.
 
 use super::failure::{self, OutgoingState, TryFailure, note_failure};
-use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::body_store::{self, BodyStore};
+use crate::target::UpstreamTarget;
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
 use http_engine::{BodyReader, Request, RequestBody};

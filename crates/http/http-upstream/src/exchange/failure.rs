@@ -1,10 +1,10 @@
 //! Failures of a try, with nginx's log lines, and the body that a try sends.
 
 use super::conf::NextUpstream;
-use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::balancing;
 use crate::body_store::BodyStore;
+use crate::target::UpstreamTarget;
 use crate::upstream_state::{self, UpstreamState, shown_url};
 use base::clock;
 use http_engine::Request;

@@ -1,8 +1,8 @@
 //! Responses without a status line, treated as HTTP/0.9: all bytes are the body (`ngx_http_proxy_process_status_line`).
 
 use super::failure::note_failure;
-use super::target::UpstreamTarget;
 use crate::caching::CacheState;
+use crate::target::UpstreamTarget;
 use crate::upstream_state::UpstreamState;
 use http_engine::Request;
 use http_types::{ResponseHead, Version};

@@ -3,9 +3,9 @@
 
 use super::conversation::{self, Io, PeerContext};
 use super::failure::{self, TryFailure};
-use super::target::UpstreamTarget;
 use super::{Announce, PassPlan};
 use crate::balancing;
+use crate::target::UpstreamTarget;
 use crate::upstream_state::{self, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
 //! Passes requests to servers, for all protocols (nginx: `ngx_http_upstream.c`).
-//! A protocol mounts the table of `conf.rs` and implements [`UpstreamProtocol`] and `upstream::SerialCodec`. `target.rs` finds
+//! A protocol mounts the table of `conf.rs` and implements [`UpstreamProtocol`] and `upstream::SerialCodec`. `crate::target` finds
 //! server and URI, `upstream_exchange.rs` tries servers, `connect.rs` connects to one and `conversation.rs` talks to it, `accept.rs` decides
 //! about a head, `response.rs` converts it, `body.rs` passes bodies on. `task.rs` does what precedes where that takes time: it reads the
 //! body, asks the cache (`storage.rs`) and resolves names.
@@ -18,13 +18,13 @@ mod light;
 mod response;
 pub mod round_trip;
 mod storage;
-pub mod target;
 mod task;
 mod upstream_exchange;
 
 use crate::caching::{self, CachePlan, CacheRequest, StoreRules};
 use crate::groups::UpstreamRef;
 use crate::probing::{ProbeBody, Prober, Timeouts};
+use crate::target::{TargetBinding, UpstreamTarget};
 use crate::tls::{UpstreamTls, UpstreamTlsRequest};
 use conf::PassConf;
 use conf_schema::Problem;
@@ -32,7 +32,6 @@ use http_engine::plan::Folder;
 use http_engine::{BlockPlan, Flow, Handler, Request};
 use http_types::{BodyLength, Method, NameSet};
 use std::sync::{Arc, OnceLock};
-use target::{TargetBinding, UpstreamTarget};
 use transport::ConnectOptions;
 use upstream::{Scope, SerialCodec};
 use upstream_exchange::UpstreamExchange;

@@ -1,10 +1,10 @@
 //! Connects the exchange with cache and `proxy_store`: before servers, after failures, at response heads.
 
 use super::conf::IgnoreHeaders;
-use super::target::{self, OriginUri};
 use super::{PassPlan, response};
 use crate::caching::conf::StoreTo;
 use crate::caching::{self, CacheRequest, CacheSession, CacheStart, CacheState, StoreTarget};
+use crate::target::{self, OriginUri};
 use bytes::Bytes;
 use cache::freshness::IgnoredFields;
 use http_engine::path::FilePath;

@@ -3,12 +3,12 @@
 use super::body::CLIENT_LEFT;
 use super::conf::NextUpstream;
 use super::failure::OutgoingState;
-use super::target::{OriginUri, UpstreamTarget};
 use super::upstream_exchange::UpstreamExchange;
 use super::{PassPlan, storage};
 use crate::body_store;
 use crate::caching;
 use crate::hosts::NoTarget;
+use crate::target::{OriginUri, UpstreamTarget};
 use crate::upstream_state::{Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;

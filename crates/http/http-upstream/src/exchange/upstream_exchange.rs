@@ -7,12 +7,12 @@ use super::connect::{self, ConnectState};
 use super::conversation::{self, HeadStep, Io, PeerContext};
 use super::failure::{self, OutgoingState, TryFailure};
 use super::light::{self, Light, LightStep};
-use super::target::{BoundTarget, UpstreamTarget};
 use super::{PassPlan, early_hints, storage, task};
 use crate::balancing::PeerSelection;
 use crate::body_store;
 use crate::caching::{CacheRequest, CacheState};
 use crate::ntlm;
+use crate::target::{BoundTarget, UpstreamTarget};
 use crate::upstream_state::{Try, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub struct UpstreamExchange {
     pub plan: Arc<PassPlan>,
     /// Group and origin.
     pub place: Arc<BoundTarget>,
-    /// The request target; see [`super::target::OriginUri`].
+    /// The request target; see [`crate::target::OriginUri`].
     uri: Option<Rc<[u8]>>,
     outgoing: OutgoingState,
     selection: PeerSelection,

@@ -1,12 +1,9 @@
-//! XPath 1.0 (W3C Recommendation of 16 November 1999): expressions, their parser and the evaluation.
+//! XPath 1.0 (W3C Recommendation of 16 November 1999): expressions and patterns, their parser, and values. `crate::evaluation` evaluates.
 
 pub(crate) mod ast;
 pub(crate) mod axes;
-pub(crate) mod core_functions;
-pub(crate) mod eval;
 pub(crate) mod functions;
 pub(crate) mod lex;
-pub(crate) mod matching;
 pub(crate) mod number;
 pub(crate) mod parse;
 pub(crate) mod pattern;

@@ -9,6 +9,7 @@ mod tests;
 
 use crate::group::{Group, Members};
 use crate::history::TimedRecord;
+use crate::peer::UNIT;
 use crate::peer::{Peer, PeerState};
 use base::clock::Instant;
 pub use hash::Crc32;
@@ -60,9 +61,6 @@ impl BalanceMethod {
         matches!(self, BalanceMethod::RoundRobin | BalanceMethod::LeastConn | BalanceMethod::LeastTime { .. })
     }
 }
-
-/// Unit of weights: fine enough for `slow_start`.
-pub(crate) const UNIT: i64 = 1000;
 
 /// Misses after which random methods fall back to round robin (nginx: 20).
 const MISSES_MAX: u32 = 20;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::group::{ServerLine, ServerSource};
+use crate::keep_alive::KeepAlive;
 use crate::peer::{CheckState, PeerSpec};
-use crate::pool::KeepAlive;
 use net::Address;
 
 fn lines(weights: &[u32], change: impl Fn(usize, &mut PeerSpec)) -> Vec<ServerLine> {

@@ -1,7 +1,8 @@
 //! Connections that requests share: who uses one, and until when later requests find it.
 
 use crate::group::Group;
-use crate::pool::{KeepAlive, MixedScopes, PoolScope, SWEEP};
+use crate::keep_alive::KeepAlive;
+use crate::pool::{MixedScopes, PoolScope, SWEEP};
 use crate::scope::Scope;
 use base::clock::{self, Instant};
 use net::Address;

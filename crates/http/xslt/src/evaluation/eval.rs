@@ -1,11 +1,11 @@
 //! Evaluation of expressions.
 
-use super::ast::{Comparison, Expr, Operator, Path, PathStart, Predicate, Step};
-use super::{XPathValue, axes, functions, number};
 use crate::engine::{EVALUATION_DEPTH_MAX, Engine, Focus};
 use crate::failure::{RunResult, failed};
 use crate::names::ExpandedName;
 use crate::store::NodeRef;
+use crate::xpath::ast::{Comparison, Expr, Operator, Path, PathStart, Predicate, Step};
+use crate::xpath::{XPathValue, axes, functions, number};
 use std::collections::HashSet;
 
 impl Engine<'_> {

@@ -1,12 +1,12 @@
 //! Functions of XPath 1.0 (section 4).
 
-use super::ast::Expr;
-use super::functions::Function;
-use super::{XPathValue, number};
 use crate::engine::{Engine, Focus};
 use crate::failure::{RunResult, failed};
 use crate::names::{ExpandedName, NameId};
 use crate::store::NodeRef;
+use crate::xpath::ast::Expr;
+use crate::xpath::functions::Function;
+use crate::xpath::{XPathValue, number};
 
 impl Engine<'_> {
     pub fn call_core(&mut self, function: Function, arguments: &[Expr], focus: &Focus) -> RunResult<XPathValue> {

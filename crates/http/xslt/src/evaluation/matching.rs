@@ -1,12 +1,12 @@
 //! Matching of nodes against patterns.
 
-use super::ast::Axis;
-use super::axes;
-use super::pattern::{Alternative, MatchPattern, PatternStart, PatternStep};
 use crate::engine::{Engine, Focus};
 use crate::failure::RunResult;
 use crate::store::NodeRef;
 use crate::tree::NodeKind;
+use crate::xpath::ast::Axis;
+use crate::xpath::axes;
+use crate::xpath::pattern::{Alternative, MatchPattern, PatternStart, PatternStep};
 
 impl Engine<'_> {
     pub fn matches(&mut self, pattern: &MatchPattern, node: NodeRef, scope: u32) -> RunResult<bool> {
