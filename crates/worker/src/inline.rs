@@ -108,7 +108,7 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
     loop {
         let Some(mut r) = worker.request(connection) else { return worker.close(key) };
         if let Some(since) = since.filter(|_| at == 0) {
-            r.accounting.started = since;
+            r.accounting.set_started(since);
         }
         let mut parser = HeadParser::default();
         let (head, spare) = head_in::read_head(&mut parser, &limits, from(bytes, at), r, connection);
@@ -136,7 +136,7 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
             drop((batch, out, buf));
             return h2::upgrade::begin_upgrade(worker, key, &connection.clone(), r, &settings, &rest);
         }
-        if r.incoming.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
+        if r.incoming.body_length().is_some() || r.head.fields.first(Known::Expect).is_some() {
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
         }
         at += used;
@@ -144,7 +144,7 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
             connection.pipelining.note();
         }
         let watch = batch.presence.get_or_insert_with(|| Presence::of(&batch.link));
-        r.incoming.watch = Some(watch.clone());
+        r.incoming.set_watch(Some(watch.clone()));
         worker.step();
         let mut outcome = engine::start_phases(r);
         while at >= bytes.len() && batch.is_empty() {

@@ -79,7 +79,7 @@ impl Carrier for WaitEntry {
         let Some(Work { mut request, exchange, .. }) = self.work.take() else { return };
         drop(exchange);
         // Logs 000, as nginx: the server itself has closed the connection.
-        request.out.status = 0;
+        request.out.set_status(0);
         worker.finished(request);
     }
     fn has_wakeups(&self) -> bool {
@@ -125,7 +125,7 @@ pub fn poll_in_place(
 
 fn begin(batch: &mut Batch<'_>, waiting: Rc<WaitEntry>, mut request: Box<Request>, exchange: Box<dyn Exchange>) {
     let Link { worker, key, secure } = &batch.link;
-    request.accounting.counted = true;
+    request.accounting.note_counted();
     waiting.connection.replace(Some(batch.connection.clone()));
     waiting.secure.replace(secure.clone());
     waiting.presence.replace(batch.presence.take());

@@ -292,9 +292,7 @@ impl Worker {
         // A reload removed the address.
         plan.listener_of(connection)?;
         let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
-        r.scope.plan = Some(plan);
-        r.scope.connection = Some(connection.clone());
-        r.accounting.started = base::clock::now();
+        r.begin(plan, connection.clone(), base::clock::now());
         Some(r)
     }
     /// Has [`Carrier::end_of_turn`] called in this turn. Once per carrier and turn: the carrier itself keeps a mark.
@@ -316,7 +314,7 @@ impl Worker {
     fn write_lines(&self, mut r: Box<Request>) {
         counting::count_logged(&mut r);
         let plan = r.plan_rc();
-        if let Some(location) = plan.locations.get(r.scope.location) {
+        if let Some(location) = plan.locations.get(r.location_index()) {
             for logger in &location.loggers {
                 logger.log(&mut r);
             }
