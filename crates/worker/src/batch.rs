@@ -74,7 +74,7 @@ impl<'a> Batch<'a> {
             return Some((r, body));
         }
         let start = out.len();
-        head_out::write_head(&mut r, self.link.worker.quitting.get(), out);
+        head_out::write_head(&mut r, self.link.worker.turn().is_quitting(), out);
         let head = out.len() - start;
         let framing = SingleChunk::of(&r, &body);
         framing.begin(out);

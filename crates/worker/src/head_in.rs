@@ -1,6 +1,7 @@
 //! Turns a head's bytes into a request: host, server, canonical path.
 
-use crate::worker::{READ_BYTES, Worker};
+use crate::pools::READ_BYTES;
+use crate::worker::Worker;
 use base::clock;
 use http_engine::{BegunHead, ClientConnection, Request, build, counting, path};
 use http_types::{BodyLength, Known, Method, Version};

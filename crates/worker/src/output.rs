@@ -4,6 +4,7 @@ use crate::file_out::FileOut;
 use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
 use crate::send_plan::{PromisedLength, SendPlan, SingleChunk, kernel_part};
+use crate::steps;
 use base::append::append_bytes;
 use base::room::Room;
 use bytes::{Buf, Bytes};
@@ -228,7 +229,7 @@ async fn in_pieces(link: &Link, r: &mut Request, mut body: ResponseBody, timeout
     let mut sender = Sender::new(link.clone(), timeout_ms);
     sender.files = FileOut::of(r, link.has_sendfile());
     let mut head = Vec::with_capacity(512);
-    head_out::write_head(r, link.worker.quitting.get(), &mut head);
+    head_out::write_head(r, link.worker.turn().is_quitting(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     if let Some(words) = sender.files.trouble.take() {
@@ -246,9 +247,9 @@ fn note_sent(r: &mut Request, sent: u64, head_size: u64) {
 /// Tries one system call; returns the unsent part and the sent length.
 fn at_once(link: &Link, r: &mut Request, body: &ResponseBody) -> Result<Option<(Bytes, u64)>, SendError> {
     let worker = &link.worker;
-    let mut out = worker.out_buf.borrow_mut();
+    let mut out = worker.pools.out_buffer().borrow_mut();
     out.clear();
-    head_out::write_head(r, worker.quitting.get(), &mut out);
+    head_out::write_head(r, worker.turn().is_quitting(), &mut out);
     let head_size = out.len() as u64;
     let framing = SingleChunk::of(r, body);
     framing.begin(&mut out);
@@ -283,7 +284,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
         let piece = {
             r.reply.set_piece_room(sender.piece_room());
             let mut polled = std::future::poll_fn(|cx| {
-                sender.link.worker.step();
+                steps::note_step();
                 match body.poll_piece(cx, r) {
                     // Sends what the source produced while it is silent.
                     Poll::Pending if !sender.queue.is_empty() && !r.reply.is_held() => Poll::Ready(None),

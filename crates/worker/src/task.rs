@@ -10,6 +10,7 @@ use crate::output::{self, SendError, Sender};
 use crate::presence::Presence;
 use crate::raw::Raw;
 use crate::secure::Secure;
+use crate::steps;
 use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
@@ -199,7 +200,7 @@ impl Client {
                 }
             }
             if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
-                self.worker.recycle(r);
+                self.worker.pools.put_request(r);
                 return Err(End::Begun);
             }
             reading.get_or_insert_with(Reading::begin);
@@ -214,7 +215,7 @@ impl Client {
                     let is_current =
                         self.worker.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
                     if !is_current {
-                        self.worker.recycle(r);
+                        self.worker.pools.put_request(r);
                         limits = head_in::head_limits(&self.worker, &self.connection);
                         parser = HeadParser::default();
                         let Some(renewed) = self.worker.request(&self.connection) else { return Err(End::Close) };
@@ -227,7 +228,7 @@ impl Client {
                     return Err(End::Close);
                 }
                 Err(_) => {
-                    self.worker.recycle(r);
+                    self.worker.pools.put_request(r);
                     return Err(End::Close);
                 }
             }
@@ -236,7 +237,7 @@ impl Client {
 
     fn note(&self, r: Box<Request>, status: u16, words: &str) {
         let since = r.accounting.started();
-        self.worker.recycle(r);
+        self.worker.pools.put_request(r);
         head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), since, status, words);
     }
 
@@ -265,7 +266,7 @@ impl Client {
             r.incoming.note_malformed_body();
             r.log(Severity::Error, format_args!("client sent invalid chunked body"));
         }
-        self.worker.step();
+        steps::note_step();
         self.answer(engine::start_phases(r), &state).await
     }
 
@@ -332,7 +333,7 @@ impl Client {
         }
         drop(writing);
         let conf = r.loc().core.clone();
-        let keep_alive = r.reply.keeps_alive() && !self.worker.quitting.get();
+        let keep_alive = r.reply.keeps_alive() && !self.worker.turn().is_quitting();
         let has_body = !state.done();
         // Lingers behind bodies that a handler has read, as nginx does: some clients send octets behind them.
         let had_body = matches!(r.incoming.body_length(), Some(BodyLength::Chunked | BodyLength::Exact(1..)));
@@ -397,7 +398,7 @@ impl Client {
         if let Err(e) = sent {
             self.not_sent(&last, e);
         }
-        let keep_alive = last.reply.keeps_alive() && !self.worker.quitting.get();
+        let keep_alive = last.reply.keeps_alive() && !self.worker.turn().is_quitting();
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),

@@ -8,6 +8,7 @@ mod bounds;
 mod chart;
 mod ci;
 mod circles;
+mod closed_types;
 mod compare;
 mod crates;
 mod deb;

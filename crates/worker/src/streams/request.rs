@@ -4,6 +4,7 @@ use super::body::{StreamBody, Watch};
 use super::{Streams, StreamsState};
 use super::{stream, tunnel};
 use crate::head_in;
+use crate::steps;
 use http_engine::engine::{self, PhaseOutcome};
 use http_engine::{Request, counting};
 use http_types::{
@@ -83,7 +84,7 @@ impl Streams {
                         if !budget::is_left() {
                             return stream::start_later(self, id, r);
                         }
-                        self.worker.step();
+                        steps::note_step();
                         engine::start_phases(r)
                     }
                     Err(outcome) => outcome,

@@ -7,6 +7,7 @@ use crate::guard::WriteGuard;
 use crate::head_in;
 use crate::pace::Pace;
 use crate::send_plan::{PromisedLength, SendPlan};
+use crate::steps;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, PhaseOutcome};
 use http_engine::{FilePart, Piece, Request, ResponseBody, head_out};
@@ -41,7 +42,7 @@ pub fn answer_stream(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome)
 pub fn start_later(streams: &Rc<Streams>, id: StreamId, r: Box<Request>) {
     let guard = Guard::new(streams, id);
     runtime::task::spawn_local(Box::pin(async move {
-        guard.streams.worker.step();
+        steps::note_step();
         run(&guard.streams, id, engine::start_phases(r)).await;
         drop(guard);
     }));
@@ -54,7 +55,7 @@ struct Guard {
 
 impl Guard {
     fn new(streams: &Rc<Streams>, id: StreamId) -> Guard {
-        streams.worker.tasks.set(streams.worker.tasks.get() + 1);
+        streams.worker.turn().begin_task();
         Guard { streams: streams.clone(), id }
     }
 }
@@ -63,7 +64,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.streams.finished(self.id);
         let worker = &self.streams.worker;
-        worker.tasks.set(worker.tasks.get() - 1);
+        worker.turn().end_task();
     }
 }
 
@@ -103,7 +104,7 @@ fn wants_tunnel(streams: &Streams, id: StreamId) -> bool {
 
 /// Sends the head: HTTP/1's fields in lower case without connection-specific ones.
 fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
-    head_out::prepare_head(r, streams.worker.quitting.get());
+    head_out::prepare_head(r, streams.worker.turn().is_quitting());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
     head_out::pass_fields(r, false, &mut |name: &[u8], value: &[u8]| {
@@ -227,7 +228,7 @@ async fn send(
         }
         r.reply.set_piece_room(streams.piece_room());
         let piece = poll_fn(|cx| {
-            streams.worker.step();
+            steps::note_step();
             body.poll_piece(cx, r)
         });
         match piece.await {

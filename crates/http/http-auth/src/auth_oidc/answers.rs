@@ -82,8 +82,11 @@ fn with_session(providers: &[Arc<Provider>], r: &Request) -> (Arc<Provider>, Opt
 }
 
 fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
-    let here: Vec<Arc<Provider>> =
-        providers.iter().filter(|p| p.logout_path.as_deref() == Some(&*r.target.path())).cloned().collect();
+    let here: Vec<Arc<Provider>> = providers
+        .iter()
+        .filter(|p| p.logout_path.as_deref().is_some_and(|path| *path == r.target.path()[..]))
+        .cloned()
+        .collect();
     let (provider, session) = with_session(&here, r);
     let secure = request_origin(&provider, r).starts_with("https:");
     if let Some((key, _)) = &session {

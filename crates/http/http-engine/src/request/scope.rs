@@ -9,6 +9,7 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Scope {
     /// The plan at the arrival of the head's last byte. Set from the start, and kept to the end.
+    #[allow(clippy::redundant_allocation)]
     pub(crate) plan: Option<Rc<Arc<HttpPlan>>>,
     /// The client connection. Set from the start.
     pub(crate) connection: Option<Rc<ClientConnection>>,
