@@ -80,7 +80,7 @@ fn ask(plan: &Arc<HttpPlan>, target: &[u8], fields: &[u8]) -> (u16, Vec<u8>) {
         }
         _ => Vec::new(),
     };
-    (r.out.status, bytes)
+    (r.out.status(), bytes)
 }
 
 #[allow(clippy::expect_used, reason = "a fuzz target reports by panics")]

@@ -70,10 +70,10 @@ impl Carrier for ListenSocket {
 }
 
 fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
-    let multi = worker.serving.borrow().multi_accept;
+    let multi = worker.serving().multi_accept;
     // With several listeners, epoll's order decides: one at a time, so that no later connection precedes an earlier
     // one.
-    let most = if worker.listening.borrow().len() > 1 { 1 } else { accepts_at_once(worker.events.get()) };
+    let most = if worker.listening().borrow().len() > 1 { 1 } else { accepts_at_once(worker.turn().events()) };
     let mut count = 0;
     loop {
         // A connection's first request may have been answered at once.
@@ -91,7 +91,7 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
                 return wait_for_room(worker, listen_key, listen_socket, limit);
             }
         }
-        worker.full_since.set(None);
+        worker.admission.note_room();
         count += 1;
         let Some(accepted) = worker.poller.accept(listen_key) else { return };
         let accepted = match accepted {
@@ -115,9 +115,9 @@ fn accept(worker: &Rc<Worker>, listen_key: Key, listen_socket: &ListenSocket) {
             }
         };
         process::CONNECTIONS_ACCEPTED.up();
-        if let Some((plan, place)) = worker.stream.place(listen_socket) {
+        if let Some((plan, place)) = worker.areas.stream.place(listen_socket) {
             stream_area::begin_session(worker, accepted, &listen_socket.listener, &plan, place);
-        } else if let Some((plan, place)) = worker.mail.place(listen_socket) {
+        } else if let Some((plan, place)) = worker.areas.mail.place(listen_socket) {
             mail_area::begin_mail(worker, accepted, &listen_socket.listener, &plan, place);
         } else {
             intake::take_in(worker, accepted, &listen_socket.listener);
@@ -130,18 +130,14 @@ fn accepts_at_once(events: usize) -> usize {
 }
 
 fn is_full(worker: &Worker) -> bool {
-    worker.connections() >= worker.serving.borrow().connections_max
+    worker.connections() >= worker.serving().connections_max
 }
 
 /// Leaves clients in the listener's queue, where another thread may take them, until a connection ends or becomes idle.
 fn wait_for_room(worker: &Worker, key: Key, listen_socket: &ListenSocket, limit: usize) {
     let now = clock::now();
-    if worker.full_since.get().is_none() {
-        worker.full_since.set(Some(now));
-        if worker.full_logged.get().is_none_or(|at| now.millis_since(at) >= ACCEPT_REST_MS) {
-            worker.full_logged.set(Some(now));
-            worker.log(Severity::Alert, 0, format_args!("{limit} worker_connections are not enough"));
-        }
+    if worker.admission.note_full(now, ACCEPT_REST_MS) {
+        worker.log(Severity::Alert, 0, format_args!("{limit} worker_connections are not enough"));
     }
     pause(worker, key, listen_socket, FULL_LOOK_MS);
 }
@@ -149,25 +145,25 @@ fn wait_for_room(worker: &Worker, key: Key, listen_socket: &ListenSocket, limit:
 fn pause(worker: &Worker, key: Key, listen_socket: &ListenSocket, ms: u64) {
     if !listen_socket.paused.replace(true) {
         let _ = worker.poller.listen(key, false, listen_socket.shared);
-        worker.paused_until.set(Some(clock::now().plus_millis(ms)));
+        worker.admission.pause_until(Some(clock::now().plus_millis(ms)));
     }
 }
 
 /// Resumes paused listeners when their pause is over or a connection has ended; tells whether it did. Closes the waiting
 /// clients if no connection has become free for [`ACCEPT_REST_MS`].
 pub fn resume_listeners(worker: &Rc<Worker>) -> bool {
-    let Some(until) = worker.paused_until.get() else { return false };
-    let (now, full_since) = (clock::now(), worker.full_since.get());
+    let Some(until) = worker.admission.paused_until() else { return false };
+    let (now, full_since) = (clock::now(), worker.admission.full_since());
     if until > now && (full_since.is_none() || is_full(worker)) {
         return false;
     }
-    worker.paused_until.set(None);
+    worker.admission.pause_until(None);
     let is_over =
         full_since.is_some_and(|since| now.millis_since(since) >= ACCEPT_REST_MS) && admit_connection(worker).is_err();
     if is_over {
-        worker.full_since.set(None);
+        worker.admission.note_room();
     }
-    for listening in worker.listening.borrow().iter() {
+    for listening in worker.listening().borrow().iter() {
         if let Some(listen_socket) = &listening.accepting
             && listen_socket.paused.replace(false)
         {
@@ -178,8 +174,8 @@ pub fn resume_listeners(worker: &Rc<Worker>) -> bool {
                 worker.log(Severity::Alert, 0, format_args!("epoll_ctl() failed {}", observe::os_error(&e)));
                 // Tried again after a rest: no event would come any more.
                 listen_socket.paused.set(true);
-                worker.full_since.set(None);
-                worker.paused_until.set(Some(now.plus_millis(ACCEPT_REST_MS)));
+                worker.admission.note_room();
+                worker.admission.pause_until(Some(now.plus_millis(ACCEPT_REST_MS)));
             }
         }
     }
@@ -239,7 +235,7 @@ mod tests {
         crate::command::open(&worker, crate::thread::BoundSocket { spec, fd: listener.into(), shared: false })
             .expect("open");
         let (key, listen_socket) = {
-            let listening = worker.listening.borrow();
+            let listening = worker.listening().borrow();
             let first = listening.first().expect("the listener");
             (first.key, first.accepting.clone().expect("a listener of streams"))
         };
@@ -290,7 +286,7 @@ mod tests {
         budget::renew();
         listen_socket.clone().ready(&worker, key);
         assert!(listen_socket.paused.get());
-        worker.serving.borrow_mut().connections_max = 2;
+        worker.limit_connections(2);
         // The kernel refuses a descriptor that it has (EEXIST).
         worker.poller.listen(key, true, listen_socket.shared).expect("added");
         assert!(resume_listeners(&worker) && listen_socket.paused.get());
@@ -312,14 +308,14 @@ mod tests {
         budget::renew();
         listen_socket.clone().ready(&worker, key);
         assert!(listen_socket.paused.get() && waits(&mut clients[0]) && !resume_listeners(&worker));
-        worker.serving.borrow_mut().connections_max = 2;
+        worker.limit_connections(2);
         assert!(resume_listeners(&worker) && !listen_socket.paused.get());
         assert!(waits(&mut clients[0]));
         // Accepted, and closed because no area has the address.
         listen_socket.clone().ready(&worker, key);
         assert!(!waits(&mut clients[0]));
         // The lack is logged again only after a while.
-        worker.serving.borrow_mut().connections_max = 1;
+        worker.limit_connections(1);
         listen_socket.clone().ready(&worker, key);
         assert!(listen_socket.paused.get());
         let log = String::from_utf8_lossy(&log.contents()).into_owned();

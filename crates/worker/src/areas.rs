@@ -5,7 +5,7 @@ use mail_features::MailPlan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use stream_features::{StreamPlan, StreamSessions};
+use stream_features::{Host, StreamPlan, StreamSessions};
 
 /// In an `Rc`, so that sessions' references are not counted across threads.
 #[allow(clippy::redundant_allocation)]
@@ -13,6 +13,35 @@ pub type StreamPlanRef = Rc<Arc<StreamPlan>>;
 /// See [`StreamPlanRef`].
 #[allow(clippy::redundant_allocation)]
 pub type MailPlanRef = Rc<Arc<MailPlan>>;
+
+/// The areas of a thread beside the http area.
+pub struct WorkerAreas {
+    /// The stream area.
+    pub stream: StreamArea,
+    /// The mail area.
+    pub mail: MailArea,
+    host: RefCell<Option<Rc<dyn Host>>>,
+}
+
+impl WorkerAreas {
+    /// Begins without sessions.
+    pub fn new(stream: Option<Arc<StreamPlan>>, mail: Option<Arc<MailPlan>>) -> WorkerAreas {
+        WorkerAreas { stream: StreamArea::new(stream), mail: MailArea::new(mail), host: RefCell::new(None) }
+    }
+    /// Returns the thread as stream sessions see it, made once.
+    pub(crate) fn host(&self, make: impl FnOnce() -> Rc<dyn Host>) -> Rc<dyn Host> {
+        self.host.borrow_mut().get_or_insert_with(make).clone()
+    }
+    /// Returns the number of sessions of both areas.
+    pub fn session_count(&self) -> usize {
+        self.stream.sessions.count() + self.mail.sessions.count()
+    }
+    /// Ends the sessions of connections with a lower number.
+    pub fn cut_off(&self, below: u64) {
+        self.stream.sessions.cut_off(below);
+        self.mail.sessions.cut_off(below);
+    }
+}
 
 /// The stream area of a thread: its current plan, and its sessions, which keep the plan that they began with.
 pub struct StreamArea {

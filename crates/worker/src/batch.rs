@@ -74,12 +74,12 @@ impl<'a> Batch<'a> {
             return Some((r, body));
         }
         let start = out.len();
-        head_out::write_head(&mut r, self.link.worker.quitting.get(), out);
+        head_out::write_head(&mut r, self.link.worker.turn().is_quitting(), out);
         let head = out.len() - start;
         let framing = SingleChunk::of(&r, &body);
         framing.begin(out);
         match body {
-            ResponseBody::File(_) if !r.reply.head_only => self.file = file,
+            ResponseBody::File(_) if !r.reply.is_head_only() => self.file = file,
             ResponseBody::Bytes(b) if b.len() > COPY_BYTES_MAX => {
                 (self.body, self.tail) = (Some(b), framing.end());
             }
@@ -92,18 +92,18 @@ impl<'a> Batch<'a> {
         }
         let apart = self.body.as_ref().map_or(0, |body| body.len() + self.tail.len()) as u64
             + self.file.as_ref().map_or(0, |file| file.length);
-        r.accounting.bytes_sent = (out.len() - start) as u64 + apart;
+        let total = (out.len() - start) as u64 + apart;
         // Framing counts, as in nginx.
-        r.accounting.body_bytes_sent = r.accounting.bytes_sent - head as u64;
-        if r.target.version == Version::Http09 {
-            r.reply.keep_alive = false;
+        r.accounting.set_sent(total, total - head as u64);
+        if r.target.version() == Version::Http09 {
+            r.reply.set_keep_alive(false);
         }
         self.done.push((r, out.len()));
         None
     }
     /// Ends the batch: the last response closes the connection, the batch is full, or its time is over.
     pub fn is_full(&self) -> bool {
-        let last = self.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive || r.incoming.alone);
+        let last = self.done.last().is_none_or(|(r, ..)| !r.reply.keeps_alive() || r.incoming.is_alone());
         last || self.done.len() >= REQUESTS_MAX || self.has_last() || !budget::is_left()
     }
     /// Tells whether the last response's body is apart from the output, so that no other can follow.
@@ -125,7 +125,7 @@ impl<'a> Batch<'a> {
     }
     fn all_sent(&mut self) {
         for (mut r, _) in self.done.drain(..) {
-            r.accounting.completed = true;
+            r.accounting.set_completed(true);
             self.link.worker.finished(r);
         }
     }
@@ -212,7 +212,7 @@ impl<'a> Batch<'a> {
     /// Ends all requests: the connection has failed.
     fn gone(&mut self) -> BatchEnd {
         for (mut r, _) in self.done.drain(..) {
-            (r.accounting.bytes_sent, r.accounting.body_bytes_sent) = (0, 0);
+            r.accounting.set_sent(0, 0);
             self.link.worker.finished(r);
         }
         self.link.worker.close(self.link.key);
@@ -243,7 +243,7 @@ impl BatchPart {
 pub fn conclude_batch(mut batch: Batch<'_>, mut out: RefMut<'_, Vec<u8>>, rest: &[u8], is_partial: bool) {
     let (worker, key, connection) = (batch.link.worker.clone(), batch.link.key, batch.connection);
     let worker = &worker;
-    let closing = batch.done.last().is_none_or(|(r, ..)| !r.reply.keep_alive);
+    let closing = batch.done.last().is_none_or(|(r, ..)| !r.reply.keeps_alive());
     let conf = batch.done.last().map(|(r, ..)| &r.loc().core.conf);
     let (idle, nodelay, lingers) =
         conf.map_or((0, false, LingeringClose::On), |c| (c.keepalive_timeout.millis, c.tcp_nodelay, c.lingering_close));

@@ -41,7 +41,7 @@ pub struct ByteCarrier {
 
 impl Carrier for ByteCarrier {
     fn ready(self: Rc<Self>, worker: &Rc<Worker>, key: Key) {
-        let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
+        let Ok(mut buf) = worker.pools.read_buffer().try_borrow_mut() else {
             // The event is edge-triggered: a connection that lost it would hang.
             base::bug!("a connection is ready while another one is read");
             return worker.close(key);
@@ -155,7 +155,7 @@ impl ByteCarrier {
     /// Starts with the upgrading request; `rest` followed it.
     pub fn begin_upgraded(&self, r: Box<Request>, settled: Result<(), ProtocolError>, rest: &[u8]) {
         if let Err(error) = settled {
-            self.link.worker.recycle(r);
+            self.link.worker.pools.put_request(r);
             return self.fail(&error);
         }
         self.streams.set_first(r);
@@ -288,7 +288,7 @@ impl ByteCarrier {
             worker.poller.set_deadline(key, clock::Instant(u64::MAX));
             return;
         }
-        if going || self.streams.peer_goes() || worker.quitting.get() {
+        if going || self.streams.peer_goes() || worker.turn().is_quitting() {
             self.core.borrow_mut().begin_shutdown();
             let _ = self.write();
             return self.linger();

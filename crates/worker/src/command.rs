@@ -56,14 +56,14 @@ pub struct ThreadInit {
 /// Enables the file cache as planned, and watches for changes.
 pub(crate) fn watch_files(worker: &Rc<Worker>) -> std::io::Result<()> {
     // Remaining responses need no cache.
-    if worker.quitting.get() {
+    if worker.turn().is_quitting() {
         return Ok(());
     }
     let (bytes, recheck) = worker.plan.borrow().as_ref().map_or((0, 0), |plan| (plan.cache_bytes, plan.cache_recheck));
     http_engine::files::recheck_after(recheck);
     http_engine::files::keep_contents(bytes > 0);
     let watch = http_engine::files::enable_cache(bytes);
-    if let Some(old) = worker.files.take() {
+    if let Some(old) = worker.replace_files(None) {
         worker.poller.remove(old);
     }
     match watch {
@@ -73,7 +73,7 @@ pub(crate) fn watch_files(worker: &Rc<Worker>) -> std::io::Result<()> {
 }
 
 fn listen_for_files(worker: &Worker, fd: OwnedFd) -> std::io::Result<()> {
-    worker.files.set(Some(worker.poller.add_listener(fd, Rc::new(WorkerFiles), false)?));
+    worker.replace_files(Some(worker.poller.add_listener(fd, Rc::new(WorkerFiles), false)?));
     Ok(())
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn open(worker: &Rc<Worker>, bound: BoundSocket) -> std::io::Result<(
     if bound.spec.datagram && worker.plan.borrow().as_ref().is_some_and(|plan| is_quic(plan)) {
         let spec = ListenSpec { address: address.clone(), ..bound.spec };
         let key = QuicListener::open(worker, bound.fd, &spec)?;
-        worker.listening.borrow_mut().push(ListenState { key, address, accepting: None });
+        worker.listening().borrow_mut().push(ListenState { key, address, accepting: None });
         return Ok(());
     }
     let (carrier, accepting): (Rc<dyn Carrier>, _) = if bound.spec.datagram {
@@ -101,7 +101,7 @@ pub(crate) fn open(worker: &Rc<Worker>, bound: BoundSocket) -> std::io::Result<(
         (listen_socket.clone(), Some(listen_socket))
     };
     let key = worker.poller.add_listener(bound.fd, carrier, bound.shared)?;
-    worker.listening.borrow_mut().push(ListenState { key, address, accepting });
+    worker.listening().borrow_mut().push(ListenState { key, address, accepting });
     Ok(())
 }
 
@@ -110,10 +110,7 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: ServeLoop, listeners: Vec<Bou
     let old = worker.plan.borrow().clone();
     metrics::prepare_thread();
     worker.begin_cutoff();
-    *worker.plan.borrow_mut() = serving.http.clone().map(Rc::new);
-    worker.stream.replan(serving.stream.clone());
-    worker.mail.replan(serving.mail.clone());
-    *worker.serving.borrow_mut() = serving;
+    worker.replan(serving);
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
@@ -121,7 +118,7 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: ServeLoop, listeners: Vec<Bou
     if let Err(e) = watch_files(worker) {
         worker.log(Severity::Alert, 0, format_args!("watching files failed {}", observe::os_error(&e)));
     }
-    worker.listening.borrow_mut().retain(|listening| {
+    worker.listening().borrow_mut().retain(|listening| {
         let stays = keep.contains(&listening.place());
         if !stays {
             stop_listening(worker, listening.key);
@@ -172,16 +169,16 @@ fn resting(worker: &Worker, key: Key) -> Option<(Rc<dyn Carrier>, Rc<ClientConne
 
 /// QUIT: closes idle connections, others after their response.
 pub(crate) fn begin_quit(worker: &Rc<Worker>) {
-    worker.quitting.set(true);
-    if let Some(files) = worker.files.take() {
+    worker.turn().begin_quit();
+    if let Some(files) = worker.replace_files(None) {
         worker.poller.remove(files);
         http_engine::files::enable_cache(0);
         http_engine::files::keep_contents(false);
     }
-    for listening in worker.listening.take() {
+    for listening in worker.listening().take() {
         stop_listening(worker, listening.key);
     }
-    worker.stream.sessions.begin_quit();
+    worker.areas.stream.sessions.begin_quit();
     for key in worker.poller.keys() {
         let Some((carrier, c)) = resting(worker, key) else { continue };
         if carrier.begin_quit(worker, key) {
@@ -255,11 +252,11 @@ mod tests {
         };
         let (good, _other_end) = UnixStream::pair().expect("pair");
         reload(&worker, serving(), vec![bound("broken", refused()), bound("good", good.into())], &[]);
-        let addresses: Vec<Address> = worker.listening.borrow().iter().map(|l| l.address.clone()).collect();
+        let addresses: Vec<Address> = worker.listening().borrow().iter().map(|l| l.address.clone()).collect();
         assert_eq!(addresses, [Address::Unix("good".into())], "the other one is listened to");
         assert!(listen_for_files(&worker, refused()).is_err());
-        assert_eq!(worker.files.get(), None);
-        assert_eq!(worker.poller.registered(), 1, "what was refused is closed");
+        assert_eq!(worker.files(), None);
+        assert_eq!(worker.poller.registered(), 1, "the refused connection is closed");
     }
 
     #[test]
@@ -268,12 +265,12 @@ mod tests {
         let panics = metrics::process::PANICS.sum();
         let ((broken, mut its_peer), (other, _peer)) = (client(&worker), client(&worker));
         call_guarded(&worker, broken, |worker, _| {
-            let _held = worker.out_buf.borrow_mut();
+            let _held = worker.pools.out_buffer().borrow_mut();
             panic!("a test's panic");
         });
         assert_eq!(its_peer.read(&mut [0; 1]).expect("read"), 0, "its connection is closed");
         assert!(metrics::process::PANICS.sum() > panics, "and it is counted");
         assert!(worker.poller.registration(other).is_some(), "the other one is not");
-        assert!(worker.out_buf.try_borrow_mut().is_ok(), "what it held is free again");
+        assert!(worker.pools.out_buffer().try_borrow_mut().is_ok(), "its buffer is free again");
     }
 }

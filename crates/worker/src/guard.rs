@@ -10,9 +10,9 @@ use std::rc::Rc;
 /// Calls a driver. A panic (logged by the process's hook) closes the connection, but never a listener. The executor
 /// guards tasks likewise.
 pub fn call_guarded(worker: &Rc<Worker>, key: Key, act: impl FnOnce(&Rc<Worker>, Key)) {
-    let outer = worker.current.replace(Some(key));
+    let outer = worker.turn().replace_current(Some(key));
     let is_done = std::panic::catch_unwind(AssertUnwindSafe(|| act(worker, key))).is_ok();
-    worker.current.set(outer);
+    worker.turn().replace_current(outer);
     if is_done {
         return;
     }
@@ -32,7 +32,7 @@ pub struct TaskGuard {
 impl TaskGuard {
     /// Counts a task of the connection.
     pub fn new(worker: &Rc<Worker>, key: Key) -> TaskGuard {
-        worker.tasks.set(worker.tasks.get() + 1);
+        worker.turn().begin_task();
         TaskGuard { worker: worker.clone(), key, closes: Cell::new(true) }
     }
     /// Leaves the connection open: it has become idle.
@@ -46,7 +46,7 @@ impl Drop for TaskGuard {
         if self.closes.get() {
             self.worker.close(self.key);
         }
-        self.worker.tasks.set(self.worker.tasks.get() - 1);
+        self.worker.turn().end_task();
     }
 }
 

@@ -1,8 +1,9 @@
 //! Turns a head's bytes into a request: host, server, canonical path.
 
-use crate::worker::{READ_BYTES, Worker};
+use crate::pools::READ_BYTES;
+use crate::worker::Worker;
 use base::clock;
-use http_engine::{BegunHead, ClientConnection, Request, RequestBody, build, counting, path};
+use http_engine::{BegunHead, ClientConnection, Request, build, counting, path};
 use http_types::{BodyLength, Known, Method, Version};
 use metrics::process;
 use net::poller::Key;
@@ -77,12 +78,11 @@ pub fn never_came(
         return worker.log_client(Severity::Error, connection, words);
     }
     let Some(mut r) = worker.request(connection) else { return };
-    r.accounting.started = since;
+    r.accounting.set_started(since);
     // As in nginx, a request counts from its first byte.
-    r.incoming.ordinal = connection.requests.get().saturating_add(1);
-    r.incoming.pipelined = connection.pipelining.take();
+    r.incoming.set_order(connection.requests.get().saturating_add(1), connection.pipelining.take());
     use_initial_server(&mut r);
-    r.out.status = status;
+    r.out.set_status(status);
     let start = bytes.iter().position(|c| !matches!(c, b'\r' | b'\n')).unwrap_or(bytes.len());
     let lines = bytes.iter().rposition(|c| *c == b'\n').filter(|at| *at > start);
     let mut action = line_action(&r);
@@ -90,10 +90,10 @@ pub fn never_came(
         r.buf.extend_from_slice(bytes.get(..=at).unwrap_or_default());
         r.buf.extend_from_slice(b"\r\n");
         let parsed = HeadParser::default().parse(&r.buf, &HeadLimits::default(), &mut r.head);
-        r.target.method = r.head.method;
+        r.target.set_method(r.head.method);
         if parsed.is_ok() && set_path(&mut r).is_ok() {
             action = HEADERS;
-            r.incoming.length = (at + 1 - start) as u64;
+            r.incoming.set_length((at + 1 - start) as u64);
             let _ = choose_server(&mut r);
         }
     }
@@ -179,9 +179,8 @@ pub fn read_head(
         Ok(ParseProgress::Done { consumed }) => {
             r.buf.extend_from_slice(bytes.get(..consumed).unwrap_or_default());
             // Excludes preceding empty lines.
-            r.incoming.length = (consumed as u64).saturating_sub(u64::from(r.head.line.start));
-            r.incoming.ordinal = connection.count_request();
-            r.incoming.pipelined = connection.pipelining.take();
+            r.incoming.set_length((consumed as u64).saturating_sub(u64::from(r.head.line.start)));
+            r.incoming.set_order(connection.count_request(), connection.pipelining.take());
             let mut begun = begin_request(&mut r);
             let own = r.srv().limits;
             if begun.is_ok() && (own.underscores, own.ignore_invalid) != (limits.underscores, limits.ignore_invalid) {
@@ -190,7 +189,7 @@ pub fn read_head(
                 begun = reread(parser, limits, &own, &mut r);
             }
             // Behind an invalid request line, nginx reads no fields.
-            if r.accounting.action != Some(line_action(&r)) {
+            if r.accounting.action() != Some(line_action(&r)) {
                 parser.invalid_fields().iter().for_each(|span| log_invalid(&mut r, *span));
             }
             match begun {
@@ -200,8 +199,7 @@ pub fn read_head(
         }
         Err(e) => {
             r.buf.extend_from_slice(bytes);
-            r.incoming.ordinal = connection.count_request();
-            r.incoming.pipelined = connection.pipelining.take();
+            r.incoming.set_order(connection.count_request(), connection.pipelining.take());
             let status = refused(&mut r, &e, parser.at(), limits, parser.invalid_fields());
             (HeadState::Refused(r, status), None)
         }
@@ -215,10 +213,9 @@ fn reread(parser: &mut HeadParser, before: &HeadLimits, limits: &HeadLimits, r: 
     let named_at = host.map_or(0, |host| line_end(&r.buf, host.end as usize));
     parser.reset();
     r.head.clear();
-    r.target.path.clear();
-    for table in [&mut r.target.host, &mut r.target.args] {
-        table.clear();
-    }
+    r.target.path_mut().clear();
+    r.target.forget_host();
+    r.target.args_mut().clear();
     // Resumes with the second call's limits.
     let first = match r.buf.get(..named_at).filter(|lines| !lines.is_empty()) {
         Some(lines) => parser.parse(lines, before, &mut r.head),
@@ -233,16 +230,16 @@ fn reread(parser: &mut HeadParser, before: &HeadLimits, limits: &HeadLimits, r: 
 #[cold]
 fn log_invalid(r: &mut Request, span: http_types::Span) {
     let text = String::from_utf8_lossy(span.of(&r.buf)).into_owned();
-    let action = r.accounting.action.replace(HEADERS);
+    let action = r.accounting.replace_action(HEADERS);
     r.log(Severity::Info, format_args!("client sent invalid header line: \"{text}\""));
-    r.accounting.action = action;
+    r.accounting.set_action(action);
 }
 
 /// Uses the initial server, before a host selects another.
 pub fn use_initial_server(r: &mut Request) {
     let plan = r.plan_rc();
-    r.scope.server = plan.initial_server(r.connection()).unwrap_or(0);
-    r.scope.location = plan.servers.get(r.scope.server).map_or(0, |server| server.location);
+    r.select_server(plan.initial_server(r.connection()).unwrap_or(0));
+    r.select_location(plan.servers.get(r.server_index()).map_or(0, |server| server.location));
 }
 
 /// Includes the line end.
@@ -260,13 +257,16 @@ fn only_the_line(r: &mut Request, end: usize) {
     let protocol = r.head.protocol;
     let reached = protocol.of(&r.buf).starts_with(b"H");
     // A client that sent HEAD expects no body. Responses to HTTP/0.9 have no head (nginx: `ngx_http_header_filter`).
-    r.reply.head_only |= r.head.method == Method::Head && r.head.version != Version::Http09;
+    if r.head.method == Method::Head && r.head.version != Version::Http09 {
+        r.reply.send_head_only();
+    }
     r.head.clear();
     r.head.line = http_types::Span { start: start as u32, end: (start + length) as u32 };
     if reached {
         r.head.protocol = http_types::Span { start: protocol.start, end: protocol.start };
     }
-    (r.target.method, r.incoming.length) = (r.head.method, 0);
+    r.target.set_method(r.head.method);
+    r.incoming.set_length(0);
 }
 
 /// Actions of refused heads, for log messages.
@@ -275,12 +275,12 @@ const PIPELINED_LINE: &str = "reading client pipelined request line";
 const HEADERS: &str = "reading client request headers";
 
 fn line_action(r: &Request) -> &'static str {
-    if r.incoming.pipelined { PIPELINED_LINE } else { LINE }
+    if r.incoming.is_pipelined() { PIPELINED_LINE } else { LINE }
 }
 
 /// Logs why a head is refused. The action also ends the messages of the response (nginx: `log->action`).
 fn complain(r: &mut Request, words: &str, action: &'static str) {
-    r.accounting.action = Some(action);
+    r.accounting.set_action(Some(action));
     r.log(Severity::Info, format_args!("{words}"));
 }
 
@@ -288,19 +288,20 @@ fn complain(r: &mut Request, words: &str, action: &'static str) {
 #[cold]
 fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits, invalid: &[http_types::Span]) -> u16 {
     use_initial_server(r);
-    r.reply.keep_alive = false;
+    r.reply.set_keep_alive(false);
     let mut words = Vec::new();
     e.log(&r.buf, &mut words);
     let words = String::from_utf8_lossy(&words);
     if e.is_of_line() {
         let end = if *e == HeadError::LineTooLong { at + limits.line_max } else { r.buf.len() };
         only_the_line(r, end.min(r.buf.len()));
-        r.target.version = if *e == HeadError::InvalidMethodHttp09 { Version::Http09 } else { Version::Http10 };
+        r.target.set_version(if *e == HeadError::InvalidMethodHttp09 { Version::Http09 } else { Version::Http10 });
         let action = line_action(r);
         complain(r, &words, action);
         return e.status();
     }
-    (r.target.method, r.target.version) = (r.head.method, r.head.version);
+    r.target.set_method(r.head.method);
+    r.target.set_version(r.head.version);
     if set_path(r).is_err() {
         return bad_path(r);
     }
@@ -309,7 +310,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits, inval
         HeadError::DuplicateField { .. } | HeadError::TooManyFields => line_end(&r.buf, at),
         _ => at,
     };
-    r.incoming.length = (read as u64).saturating_sub(u64::from(r.head.line.start));
+    r.incoming.set_length((read as u64).saturating_sub(u64::from(r.head.line.start)));
     // Without a host the handshake's server answers.
     if !r.head.authority.is_empty() || r.head.fields.first(Known::Host).is_some() {
         let _ = choose_server(r);
@@ -322,7 +323,7 @@ fn refused(r: &mut Request, e: &HeadError, at: usize, limits: &HeadLimits, inval
 #[cold]
 fn bad_path(r: &mut Request) -> u16 {
     r.head.target = http_types::Span::default();
-    r.target.path.clear();
+    r.target.path_mut().clear();
     bad_line(r, "client sent invalid request")
 }
 
@@ -331,8 +332,8 @@ fn bad_path(r: &mut Request) -> u16 {
 fn bad_line(r: &mut Request, words: &str) -> u16 {
     use_initial_server(r);
     r.head.fields.clear();
-    r.incoming.length =
-        (line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
+    r.incoming
+        .set_length((line_end(&r.buf, r.head.line.end as usize) as u64).saturating_sub(u64::from(r.head.line.start)));
     let action = line_action(r);
     complain(r, words, action);
     400
@@ -343,7 +344,7 @@ fn bad_line(r: &mut Request, words: &str) -> u16 {
 fn bad_host(r: &mut Request, field: http_types::Span) -> u16 {
     let index = r.head.fields.all.iter().position(|f| f.value == field);
     r.head.fields.truncate(index.map_or(usize::MAX, |index| index + 1));
-    r.incoming.length = (line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start));
+    r.incoming.set_length((line_end(&r.buf, field.end as usize) as u64).saturating_sub(u64::from(r.head.line.start)));
     complain(r, "client sent invalid host header", HEADERS);
     400
 }
@@ -357,16 +358,18 @@ pub(crate) fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
         let location = plan.servers.get(server).and_then(|server| plan.locations.get(server.location));
         location.is_none_or(|location| location.core.conf.merge_slashes)
     };
-    let done = r.target.path.read(&r.head, &r.buf, merge);
+    let done = r.target.path_mut().read(&r.head, &r.buf, merge);
     let args = r.head.args;
-    r.target.args.extend_from_slice(args.of(&r.buf));
+    r.target.args_mut().extend_from_slice(args.of(&r.buf));
     let target = r.head.target.of(&r.buf);
     let mark = target.iter().position(|byte| *byte == b'?');
     // As in nginx, a lone question mark starts no query, unless a fragment follows.
     let cut = mark.is_some_and(|at| target.get(at + 1) == Some(&b'#'));
-    r.target.args_given = !r.target.args.is_empty() || (r.head.complex && cut);
+    r.target.note_args(!r.target.args().is_empty() || (r.head.complex && cut));
     // "http://host?query": the target starts with the question mark.
-    r.target.path_changed |= raw.is_empty() && mark.is_some();
+    if raw.is_empty() && mark.is_some() {
+        r.target.note_path_change();
+    }
     done
 }
 
@@ -374,33 +377,35 @@ pub(crate) fn set_path(r: &mut Request) -> Result<(), path::BadPath> {
 fn choose_server(r: &mut Request) -> Result<(), ()> {
     let named = if !r.head.authority.is_empty() { Some(r.head.authority) } else { r.head.fields.first(Known::Host) };
     if let Some(span) = named {
-        let mut host = std::mem::take(&mut r.target.host);
+        let mut host = r.target.take_host();
         let text = span.of(&r.buf);
         // Trims tabs around HTTP/1 values (RFC 9110, 5.5); HTTP/2 and HTTP/3 forbid white space there (RFC 9113, 8.2.1).
-        let text = if matches!(r.target.version, Version::Http20 | Version::Http30) { text } else { text.trim_ascii() };
+        let text =
+            if matches!(r.target.version(), Version::Http20 | Version::Http30) { text } else { text.trim_ascii() };
         match checked_host(text, &mut host) {
-            Some(port) => r.target.host_port = port,
+            Some(port) => r.target.set_host_port(port),
             None => {
                 host.clear();
-                r.target.host = host;
+                r.target.set_host(host);
                 use_initial_server(r);
                 return Err(());
             }
         }
-        r.target.host = host;
+        r.target.set_host(host);
     }
     let plan = r.plan_rc();
     if let Some(listener) = plan.listener_of(r.connection()) {
-        r.scope.server = build::server_for(listener, r);
-        r.scope.location = r.srv().location;
+        let server = build::server_for(listener, r);
+        r.select_server(server);
+        r.select_location(r.srv().location);
     }
     Ok(())
 }
 
 /// Validates a request before its phases (nginx: `ngx_http_process_request_uri`, `ngx_http_process_request_header`).
 pub fn begin_request(r: &mut Request) -> Result<(), u16> {
-    r.target.method = r.head.method;
-    r.target.version = r.head.version;
+    r.target.set_method(r.head.method);
+    r.target.set_version(r.head.version);
     if set_path(r).is_err() {
         return Err(bad_path(r));
     }
@@ -434,12 +439,12 @@ pub fn begin_request(r: &mut Request) -> Result<(), u16> {
             return Err(e.status());
         }
     };
-    r.reply.keep_alive = wire_h1::keep_alive(&r.head, &r.buf);
-    r.incoming.body_length = match length {
+    r.reply.set_keep_alive(wire_h1::keep_alive(&r.head, &r.buf));
+    r.incoming.set_body_length(match length {
         BodyLength::None => None,
         length => Some(length),
-    };
-    r.incoming.body = RequestBody::None;
+    });
+    r.incoming.set_bodiless();
     match http_engine::tls::certificate_refusal(listener, r) {
         Some(status) => Err(status),
         None => Ok(()),

@@ -6,6 +6,7 @@ use crate::head_in::{self, HeadState};
 use crate::link::Link;
 use crate::presence::Presence;
 use crate::secure::Secure;
+use crate::steps;
 use crate::task::{self, Start};
 use crate::waiting;
 use crate::worker::{Carrier, Worker};
@@ -40,7 +41,7 @@ impl Carrier for ClientConnection {
 /// Reads once and answers the requests of an idle connection. Those that cannot be answered at once continue in the
 /// entry (`waiting.rs`) or in a task; the start of a head stays with the connection.
 pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnection>, secure: Option<&Rc<Secure>>) {
-    let Ok(mut buf) = worker.read_buf.try_borrow_mut() else {
+    let Ok(mut buf) = worker.pools.read_buffer().try_borrow_mut() else {
         // The event is edge-triggered: a connection that lost it would hang.
         base::bug!("a connection is ready while another one is read");
         return worker.close(key);
@@ -99,7 +100,7 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
     if held > 0 && held / LOOK_BYTES == bytes.len() / LOOK_BYTES && !came.contains(&b'\n') {
         return head_in::keep_head(worker, key, connection, bytes, false, since);
     }
-    let mut out = worker.out_buf.borrow_mut();
+    let mut out = worker.pools.out_buffer().borrow_mut();
     out.clear();
     let mut batch = Batch::new(link, connection);
     let limits = head_in::head_limits(worker, connection);
@@ -108,12 +109,12 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
     loop {
         let Some(mut r) = worker.request(connection) else { return worker.close(key) };
         if let Some(since) = since.filter(|_| at == 0) {
-            r.accounting.started = since;
+            r.accounting.set_started(since);
         }
         let mut parser = HeadParser::default();
         let (head, spare) = head_in::read_head(&mut parser, &limits, from(bytes, at), r, connection);
         if let Some(spare) = spare {
-            worker.recycle(spare);
+            worker.pools.put_request(spare);
         }
         let (mut r, used) = match head {
             HeadState::Request(r, used) => (r, used),
@@ -136,7 +137,7 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
             drop((batch, out, buf));
             return h2::upgrade::begin_upgrade(worker, key, &connection.clone(), r, &settings, &rest);
         }
-        if r.incoming.body_length.is_some() || r.head.fields.first(Known::Expect).is_some() {
+        if r.incoming.body_length().is_some() || r.head.fields.first(Known::Expect).is_some() {
             return batch.send_then(&mut out, Start::Request(r, from(bytes, at + used).to_vec()));
         }
         at += used;
@@ -144,8 +145,8 @@ pub fn handle_ready(worker: &Rc<Worker>, key: Key, connection: &Rc<ClientConnect
             connection.pipelining.note();
         }
         let watch = batch.presence.get_or_insert_with(|| Presence::of(&batch.link));
-        r.incoming.watch = Some(watch.clone());
-        worker.step();
+        r.incoming.set_watch(Some(watch.clone()));
+        steps::note_step();
         let mut outcome = engine::start_phases(r);
         while at >= bytes.len() && batch.is_empty() {
             let PhaseOutcome::Exchange(r, exchange) = outcome else { break };

@@ -1,6 +1,7 @@
 //! Input of a connection's task: bytes of heads, and readers of bodies.
 
 use crate::link::Link;
+use crate::steps;
 use bytes::{Buf, Bytes};
 use http_engine::BodyReader;
 use http_types::BodyLength;
@@ -257,7 +258,7 @@ impl BodyReader for Reader {
         self.timeout = timeout;
     }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
-        self.link.worker.step();
+        steps::note_step();
         // Also for a client that did not wait, as nginx.
         Reader::say_continue(&self.link, &self.state);
         loop {

@@ -103,7 +103,7 @@ pub fn take_in_as(
     worker.poller.set_deadline(key, clock::now().plus_millis(timeout));
     // The request mostly follows at once: a connection answered and closed here needs no epoll. A fault costs only the
     // connection.
-    let waits = worker.handshakes_wait.get() && worker.is_handshaking(key);
+    let waits = worker.admission.has_queued_handshakes() && worker.is_handshaking(key);
     // A delayed handshake has its event later, in order.
     if !waits && let Some(carrier) = worker.poller.registration(key) {
         call_guarded(worker, key, |worker, key| carrier.ready(worker, key));

@@ -10,6 +10,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
 
 mod accept;
+mod admission;
 mod areas;
 mod batch;
 mod byte_carrier;
@@ -28,6 +29,7 @@ mod link;
 mod mail_area;
 mod output;
 mod pace;
+mod pools;
 mod presence;
 mod quic;
 mod raw;
@@ -38,11 +40,13 @@ mod send_plan;
 mod serving;
 pub mod sim;
 mod spares;
+mod steps;
 mod stream_area;
 mod streams;
 mod task;
 pub mod thread;
 mod turn;
+mod turn_state;
 mod waiting;
 mod worker;
 

@@ -19,13 +19,13 @@ struct LingeringPlace<'a>(&'a Worker, u64);
 
 impl LingeringPlace<'_> {
     fn new(worker: &Worker, key: Key) -> LingeringPlace<'_> {
-        LingeringPlace(worker, worker.lingering.borrow_mut().add(key))
+        LingeringPlace(worker, worker.admission.begin_lingering(key))
     }
 }
 
 impl Drop for LingeringPlace<'_> {
     fn drop(&mut self) {
-        self.0.lingering.borrow_mut().remove(self.1);
+        self.0.admission.end_lingering(self.1);
     }
 }
 
@@ -86,7 +86,7 @@ pub async fn drain_link(link: &Link, input: &RefCell<Input>, limits: Limits) {
         input.borrow_mut().clear();
         let until = deadline.min(clock::now().plus(limits.silence));
         match Input::read(input, link, runtime::time::sleep_until(until)).await {
-            Ok(n) if n > 0 && clock::now() < deadline && !worker.quitting.get() => {}
+            Ok(n) if n > 0 && clock::now() < deadline && !worker.turn().is_quitting() => {}
             _ => return,
         }
     }

@@ -1,7 +1,9 @@
 //! Bytes between a client's socket and its protocol, optionally over TLS.
 
+use crate::pools::READ_BYTES;
 use crate::secure::Secure;
-use crate::worker::{READ_BYTES, Worker};
+use crate::steps;
+use crate::worker::Worker;
 use net::poller::Key;
 use runtime::budget;
 use std::future::poll_fn;
@@ -94,7 +96,7 @@ impl Link {
     }
 
     fn note_written(&self, sent: &io::Result<usize>) {
-        self.worker.step();
+        steps::note_step();
         if matches!(sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
             self.worker.poller.blocked(self.key);
         }

@@ -18,12 +18,12 @@ pub fn pass_connection(
     to: &Address,
     takes: impl Fn(&Address) -> bool,
 ) -> Result<(), stream_features::sessions::PassedClient> {
-    let plan = worker.mail.plan();
+    let plan = worker.areas.mail.plan();
     let place = plan.as_ref().and_then(|plan| plan.listeners.iter().position(|l| takes(&l.spec.address)));
     let (Some(plan), Some(listener)) = (plan, place) else { return Err(passed) };
     let stream_features::sessions::PassedClient { stream, peer, proxy, .. } = passed;
     let (local, number) = (Rc::new(to.clone()), Worker::next_number());
-    worker.mail.sessions.resume(&plan, PassedSession { stream, peer, proxy, local, listener, number });
+    worker.areas.mail.sessions.resume(&plan, PassedSession { stream, peer, proxy, local, listener, number });
     Ok(())
 }
 /// Begins the session of an accepted connection.
@@ -40,5 +40,5 @@ pub fn begin_mail(
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Mail as usize);
     let accepted =
         AcceptedSession { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
-    worker.mail.sessions.begin(plan, accepted);
+    worker.areas.mail.sessions.begin(plan, accepted);
 }

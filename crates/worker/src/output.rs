@@ -4,6 +4,7 @@ use crate::file_out::FileOut;
 use crate::link::{Link, SEND_BYTES_MAX};
 use crate::pace::Pace;
 use crate::send_plan::{PromisedLength, SendPlan, SingleChunk, kernel_part};
+use crate::steps;
 use base::append::append_bytes;
 use base::room::Room;
 use bytes::{Buf, Bytes};
@@ -217,7 +218,7 @@ pub async fn send_response(link: &Link, r: &mut Request, body: ResponseBody) -> 
         let mut sender = Sender::new(link.clone(), timeout_ms);
         sender.push(Piece::Bytes(rest));
         let result = Box::pin(sender.flush()).await;
-        note_sent(r, sent + sender.sent, r.accounting.header_size);
+        note_sent(r, sent + sender.sent, r.accounting.header_size());
         return result;
     }
     // Boxed: large and rare.
@@ -228,7 +229,7 @@ async fn in_pieces(link: &Link, r: &mut Request, mut body: ResponseBody, timeout
     let mut sender = Sender::new(link.clone(), timeout_ms);
     sender.files = FileOut::of(r, link.has_sendfile());
     let mut head = Vec::with_capacity(512);
-    head_out::write_head(r, link.worker.quitting.get(), &mut head);
+    head_out::write_head(r, link.worker.turn().is_quitting(), &mut head);
     let head_size = head.len() as u64;
     let result = send_all(&mut sender, r, Piece::Bytes(Bytes::from(head)), &mut body).await;
     if let Some(words) = sender.files.trouble.take() {
@@ -239,16 +240,16 @@ async fn in_pieces(link: &Link, r: &mut Request, mut body: ResponseBody, timeout
 }
 
 fn note_sent(r: &mut Request, sent: u64, head_size: u64) {
-    r.accounting.bytes_sent += sent;
-    r.accounting.body_bytes_sent = sent.saturating_sub(head_size);
+    let total = r.accounting.bytes_sent() + sent;
+    r.accounting.set_sent(total, sent.saturating_sub(head_size));
 }
 
 /// Tries one system call; returns the unsent part and the sent length.
 fn at_once(link: &Link, r: &mut Request, body: &ResponseBody) -> Result<Option<(Bytes, u64)>, SendError> {
     let worker = &link.worker;
-    let mut out = worker.out_buf.borrow_mut();
+    let mut out = worker.pools.out_buffer().borrow_mut();
     out.clear();
-    head_out::write_head(r, worker.quitting.get(), &mut out);
+    head_out::write_head(r, worker.turn().is_quitting(), &mut out);
     let head_size = out.len() as u64;
     let framing = SingleChunk::of(r, body);
     framing.begin(&mut out);
@@ -271,7 +272,7 @@ fn at_once(link: &Link, r: &mut Request, body: &ResponseBody) -> Result<Option<(
 async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut ResponseBody) -> Result<(), SendError> {
     let core = r.loc().core.clone();
     let mut limiter = None;
-    if core.rate_limited || r.reply.limit_rate.is_some() {
+    if core.rate_limited || r.reply.limit_rate().is_some() {
         limiter = Pace::new(r);
         // The head counts, too.
         push(sender, false, head, &mut limiter).await?;
@@ -281,12 +282,12 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
     let mut promised = PromisedLength::of(r);
     loop {
         let piece = {
-            r.reply.piece_room = sender.piece_room();
+            r.reply.set_piece_room(sender.piece_room());
             let mut polled = std::future::poll_fn(|cx| {
-                sender.link.worker.step();
+                steps::note_step();
                 match body.poll_piece(cx, r) {
                     // Sends what the source produced while it is silent.
-                    Poll::Pending if !sender.queue.is_empty() && !r.reply.hold_output => Poll::Ready(None),
+                    Poll::Pending if !sender.queue.is_empty() && !r.reply.is_held() => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
                     Poll::Ready(piece) => Poll::Ready(Some(piece)),
                 }
@@ -297,7 +298,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
             None => sender.flush_while(|cx| body.poll_ahead(cx, r)).await?,
             Some(None) => break,
             Some(Some(Err(_))) => {
-                if !r.reply.abandoned {
+                if !r.reply.is_abandoned() {
                     let _ = sender.flush().await;
                 }
                 return Err(SendError::Truncated);
@@ -308,7 +309,7 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
                     let _ = sender.flush().await;
                     return Err(SendError::Truncated);
                 }
-                push(sender, r.reply.chunked, piece, &mut limiter).await?;
+                push(sender, r.reply.is_chunked(), piece, &mut limiter).await?;
                 if sender.full() {
                     sender.flush_while(|cx| body.poll_ahead(cx, r)).await?;
                 }
@@ -319,9 +320,9 @@ async fn send_all(sender: &mut Sender, r: &mut Request, head: Piece, body: &mut 
         let _ = sender.flush().await;
         return Err(SendError::Truncated);
     }
-    if r.reply.chunked && !r.reply.head_only {
+    if r.reply.is_chunked() && !r.reply.is_head_only() {
         let mut last = b"0\r\n".to_vec();
-        for field in &r.out.trailers {
+        for field in r.out.trailers() {
             last.extend_from_slice(field.name.bytes());
             last.extend_from_slice(b": ");
             last.extend_from_slice(field.value.bytes());

@@ -17,11 +17,11 @@ impl Pace {
     /// Returns `None` without a limit.
     pub fn new(r: &mut Request) -> Option<Pace> {
         let core = r.loc().core.clone();
-        let rate = match r.reply.limit_rate {
+        let rate = match r.reply.limit_rate() {
             Some(rate) => rate,
             None => core.conf.limit_rate.get(r),
         };
-        let after = match r.reply.limit_rate_after {
+        let after = match r.reply.limit_rate_after() {
             Some(after) => after,
             None => core.conf.limit_rate_after.get(r),
         };

@@ -16,7 +16,7 @@ pub struct Presence {
 impl Presence {
     /// Returns a recycled or a new one.
     pub fn of(link: &Link) -> Rc<Presence> {
-        if let Some(mut spare) = link.worker.spares.take::<Presence>()
+        if let Some(mut spare) = link.worker.pools.spares().take::<Presence>()
             && let Some(own) = Rc::get_mut(&mut spare)
         {
             own.link = link.clone();
@@ -28,7 +28,7 @@ impl Presence {
     pub fn recycle(mut self: Rc<Presence>, worker: &Worker) {
         if let Some(own) = Rc::get_mut(&mut self) {
             own.link.secure = None;
-            worker.spares.put(self);
+            worker.pools.spares().put(self);
         }
     }
 }

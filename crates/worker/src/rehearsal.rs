@@ -70,9 +70,7 @@ async fn rehearse(
     };
     let request = |connection: &Rc<ClientConnection>| {
         let mut r = Box::<Request>::default();
-        r.scope.plan = Some(Rc::new(plan.clone()));
-        r.scope.connection = Some(connection.clone());
-        r.accounting.started = base::clock::now();
+        r.begin(Rc::new(plan.clone()), connection.clone(), base::clock::now());
         r.set_trace(Some(Box::new(Trace::rehearsal())));
         r
     };
@@ -100,7 +98,7 @@ async fn rehearse(
         HeadState::Partial => return None,
         HeadState::Request(mut r, _) => {
             if quic {
-                r.target.version = http_types::Version::Http30;
+                r.target.set_version(http_types::Version::Http30);
             }
             engine::start_phases(r)
         }

@@ -20,7 +20,7 @@ impl Admission for AdmitOrder {
     fn admit(&self) -> Result<(), usize> {
         let Some(worker) = self.0.upgrade() else { return Ok(()) };
         // The driver that connects may hold the state of its own clients.
-        admit_beside(&worker, worker.current.get())
+        admit_beside(&worker, worker.turn().current())
     }
 }
 
@@ -31,7 +31,7 @@ pub fn admit_connection(worker: &Rc<Worker>) -> Result<(), usize> {
 
 /// [`admit_connection`] without closing the idle connections of an entry.
 fn admit_beside(worker: &Rc<Worker>, except: Option<Key>) -> Result<(), usize> {
-    let limit = worker.serving.borrow().connections_max;
+    let limit = worker.serving().connections_max;
     if worker.connections() < limit || make_room(worker, except) { Ok(()) } else { Err(limit) }
 }
 
@@ -44,27 +44,24 @@ pub fn make_room(worker: &Rc<Worker>, except: Option<Key>) -> bool {
         return true;
     }
     // A search looks at all entries: none more before the clock proceeds.
-    if worker.no_room_at.get() == Some(clock::now()) {
+    if worker.admission.is_without_idle(clock::now()) {
         return false;
     }
-    let is_made = match worker.poller.registered() >= worker.datagram_clients.get() {
+    let is_made = match worker.poller.registered() >= worker.admission.datagram_clients() {
         true => close_sockets(worker, except) || close_datagram_client(worker, except),
         false => close_datagram_client(worker, except) || close_sockets(worker, except),
     };
     let is_made = is_made || upstream::idle::drop_oldest();
     match is_made {
         true => log_reuse(worker),
-        false => worker.no_room_at.set(Some(clock::now())),
+        false => worker.admission.note_without_idle(clock::now()),
     }
     is_made
 }
 
 /// Closes connections that have their response.
 fn close_lingering(worker: &Rc<Worker>) -> bool {
-    let mut lingering = worker.lingering.borrow_mut();
-    let most = (lingering.count() / DRAINED_PART).clamp(1, DRAINED_MAX);
-    let mut keys = lingering.take(most);
-    drop(lingering);
+    let mut keys = worker.admission.take_lingering(DRAINED_PART, DRAINED_MAX);
     keys.retain(|key| worker.poller.contains(*key));
     keys.iter().for_each(|key| worker.close(*key));
     !keys.is_empty()
@@ -80,16 +77,15 @@ fn close_sockets(worker: &Rc<Worker>, except: Option<Key>) -> bool {
 }
 
 fn close_datagram_client(worker: &Rc<Worker>, except: Option<Key>) -> bool {
-    let keys: Vec<Key> = worker.listening.borrow().iter().map(|listening| listening.key).collect();
+    let keys: Vec<Key> = worker.listening().borrow().iter().map(|listening| listening.key).collect();
     let mut others = keys.into_iter().filter(|key| Some(*key) != except);
     others.any(|key| worker.poller.registration(key).is_some_and(|carrier| carrier.close_idle_client()))
 }
 
 fn log_reuse(worker: &Worker) {
     let now = clock::now();
-    if worker.reuse_logged.get().is_none_or(|at| now.millis_since(at) >= REUSE_LOG_MS) {
-        worker.reuse_logged.set(Some(now));
-        let limit = worker.serving.borrow().connections_max;
+    if worker.admission.note_reuse(now, REUSE_LOG_MS) {
+        let limit = worker.serving().connections_max;
         worker.log(Severity::Warn, 0, format_args!("{limit} worker_connections are not enough, reusing connections"));
     }
 }

@@ -1,6 +1,7 @@
 //! TLS between a client's socket and its protocol, including handshakes; frees buffers between requests.
 
-use crate::worker::{READ_BYTES, Worker};
+use crate::pools::READ_BYTES;
+use crate::worker::Worker;
 use http_engine::ClientConnection;
 use metrics::TlsFailure;
 use net::poller::Key;

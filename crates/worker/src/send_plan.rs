@@ -32,12 +32,13 @@ impl SendPlan {
     #[inline]
     pub fn of_length(r: &Request, length: usize) -> SendPlan {
         let core = &r.loc().core;
-        let is_short = !r.reply.head_only && r.out.content_length.is_some_and(|promised| promised != length as u64);
-        let is_paced = r.reply.limit_rate.is_some() || (core.rate_limited && length > 0);
-        if is_short || is_paced || r.reply.expect_trailers || !r.out.trailers.is_empty() {
+        let is_short =
+            !r.reply.is_head_only() && r.out.content_length().is_some_and(|promised| promised != length as u64);
+        let is_paced = r.reply.limit_rate().is_some() || (core.rate_limited && length > 0);
+        if is_short || is_paced || r.reply.expects_trailers() || !r.out.trailers().is_empty() {
             return SendPlan::Pieces;
         }
-        if r.reply.tunnel.is_some() || r.has_background() || core.conf.post_action.is_some() {
+        if r.reply.has_tunnel() || r.has_background() || core.conf.post_action.is_some() {
             return SendPlan::Followed(length);
         }
         SendPlan::Whole(length)
@@ -57,7 +58,7 @@ pub fn kernel_part<'a>(link: &Link, r: &Request, body: &'a ResponseBody) -> Opti
         && conf.directio.0.is_none()
         && conf.read_ahead.0 == 0
         && (conf.sendfile_max_chunk.0 == 0 || part.length <= conf.sendfile_max_chunk.0);
-    let is_declared = r.out.content_length == Some(part.length);
+    let is_declared = r.out.content_length() == Some(part.length);
     (is_plain && is_declared && !is_short && link.has_sendfile()).then_some(part)
 }
 
@@ -72,7 +73,7 @@ pub enum SingleChunk {
 impl SingleChunk {
     /// Returns the framing of a body.
     pub fn of(r: &Request, body: &ResponseBody) -> SingleChunk {
-        if !r.reply.chunked || r.reply.head_only {
+        if !r.reply.is_chunked() || r.reply.is_head_only() {
             return SingleChunk::Unframed;
         }
         SingleChunk::Framed(body.length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0))
@@ -99,7 +100,7 @@ pub struct PromisedLength(Option<u64>);
 impl PromisedLength {
     /// Begins with the length in the response's head; no promise without one, or for a head alone.
     pub fn of(r: &Request) -> PromisedLength {
-        PromisedLength(r.out.content_length.filter(|_| !r.reply.head_only))
+        PromisedLength(r.out.content_length().filter(|_| !r.reply.is_head_only()))
     }
     /// Subtracts a piece. False: exceeds the promise, which an HTTP/1 client would read as its next response.
     #[must_use]

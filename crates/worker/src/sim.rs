@@ -5,8 +5,8 @@ use crate::byte_carrier::ByteCarrier;
 use crate::command::{ThreadInit, WorkerCommand};
 use crate::intake;
 use crate::serving::ServeLoop;
+use crate::steps;
 use crate::turn::{TurnProgress, Turns};
-use crate::worker::Worker;
 use base::clock::{self, Instant};
 use http_engine::ListenerRef;
 use http_types::ByteCore;
@@ -15,7 +15,7 @@ use net::poller::Key;
 use net::socket::AcceptedSocket;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 /// Number of turns after which [`Sim::settle`] fails, because the loop never becomes idle.
@@ -114,7 +114,7 @@ impl Sim {
     }
     /// Returns the number of unfinished tasks.
     pub fn tasks(&self) -> usize {
-        self.turns.worker.tasks.get()
+        self.turns.worker.turn().tasks()
     }
     /// Returns the number of poller entries, without outbound connections.
     pub fn owned(&self) -> usize {
@@ -137,7 +137,7 @@ impl Sim {
             .filter(|key| worker.poller.registration(*key).is_some_and(|carrier| carrier.client().is_some()))
             .count()
     }
-    /// Makes this step panic, see [`Worker::step`](crate::worker::Worker::step); 0 cancels the plan.
+    /// Makes this step panic, see `steps.rs`; 0 cancels the plan.
     pub fn panic_at(&mut self, step: u64) {
         self.at_step(step, || panic!("a test's panic"));
     }
@@ -158,16 +158,15 @@ impl Sim {
     }
     fn at_step(&mut self, step: u64, happening: impl FnOnce() + 'static) {
         self.step = step;
-        self.turns.worker.happening.replace(Some(Box::new(happening)));
-        self.turns.worker.at_step.set(step);
+        steps::plan_event(step, happening);
     }
     /// Returns the number of steps since [`Sim::count_steps`].
     pub fn steps_made(&self) -> u64 {
-        self.step - self.turns.worker.at_step.get()
+        self.step - steps::steps_left()
     }
     /// Makes every step take this time, as expensive requests do.
     pub fn slow_steps(&mut self, micros: u64) {
-        slow_step(&Rc::downgrade(&self.turns.worker), micros);
+        slow_step(micros);
     }
     /// Advances time without a turn, as if the thread were busy.
     pub fn stall(&mut self, millis: u64) {
@@ -175,18 +174,16 @@ impl Sim {
     }
 }
 
-fn slow_step(worker: &Weak<Worker>, micros: u64) {
-    let Some(worker) = worker.upgrade() else { return };
-    let again = Rc::downgrade(&worker);
-    worker.happening.replace(Some(Box::new(move || {
+fn slow_step(micros: u64) {
+    steps::plan_event(1, move || {
         clock::set_frozen(Instant(clock::now().0 + micros));
-        slow_step(&again, micros);
-    })));
-    worker.at_step.set(1);
+        slow_step(micros);
+    });
 }
 
 impl Drop for Sim {
     fn drop(&mut self) {
+        steps::plan_event(0, || {});
         clock::thaw();
     }
 }

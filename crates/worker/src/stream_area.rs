@@ -37,14 +37,15 @@ impl Carrier for DatagramSocket {
         let http = worker.plan.borrow().clone();
         let datagrams = http.iter().flat_map(|plan| &plan.datagrams);
         let own = datagrams.filter(|own| own.socket.covered_by(&self.socket.address)).collect::<Vec<_>>();
-        let is_shared = || worker.stream.plan().is_some_and(|plan| plan.place(&self.socket.address, true).is_some());
+        let is_shared =
+            || worker.areas.stream.plan().is_some_and(|plan| plan.place(&self.socket.address, true).is_some());
         let refuses = !own.is_empty() && !is_shared();
         let answer = |packet: &[u8], out: &mut Vec<u8>| {
             own.iter().any(|own| (own.answer)(packet, out))
                 || own.iter().any(|own| refuses && (own.refuse)(packet, out))
         };
         let before = (!own.is_empty()).then_some(&answer as &dyn Fn(&[u8], &mut Vec<u8>) -> bool);
-        let taking = DatagramReceiver { sessions: &worker.stream.sessions, host: &host(worker), before };
+        let taking = DatagramReceiver { sessions: &worker.areas.stream.sessions, host: &host(worker), before };
         match receive_datagrams(&taking, &self.socket) {
             Ok(true) => worker.poller.again(key),
             Ok(false) => {}
@@ -67,12 +68,11 @@ pub fn begin_session(
     process::CONNECTIONS_HANDLED.up_at(metrics::Area::Stream as usize);
     let accepted =
         AcceptedClient { fd: accepted.fd, peer: accepted.peer, local, listener, number: Worker::next_number() };
-    worker.stream.sessions.begin(plan, accepted, &host(worker));
+    worker.areas.stream.sessions.begin(plan, accepted, &host(worker));
 }
 
 fn host(worker: &Rc<Worker>) -> Rc<dyn Host> {
-    let mut host = worker.host.borrow_mut();
-    host.get_or_insert_with(|| Rc::new(WorkerHost(Rc::downgrade(worker)))).clone()
+    worker.areas.host(|| Rc::new(WorkerHost(Rc::downgrade(worker))))
 }
 
 struct WorkerHost(Weak<Worker>);
@@ -89,7 +89,7 @@ fn takes(listener: &Address, to: &Address, wildcard: bool) -> bool {
 
 impl Host for WorkerHost {
     fn plan(&self) -> Option<StreamPlanRef> {
-        self.0.upgrade()?.stream.plan()
+        self.0.upgrade()?.areas.stream.plan()
     }
     fn number(&self) -> Option<u64> {
         let worker = self.0.upgrade()?;
@@ -102,13 +102,20 @@ impl Host for WorkerHost {
     fn pass(&self, mut passed: PassedClient, to: &Address) -> Result<(), PassedClient> {
         let Some(worker) = self.0.upgrade() else { return Err(passed) };
         for wildcard in [false, true] {
-            let stream = worker.stream.plan();
+            let stream = worker.areas.stream.plan();
             let found = stream.as_ref().and_then(|plan| {
                 plan.listeners.iter().position(|l| !l.spec.datagram && takes(&l.spec.address, to, wildcard))
             });
             if let (Some(plan), Some(listener)) = (&stream, found) {
                 let number = Worker::next_number();
-                worker.stream.sessions.resume(plan, passed, listener, Rc::new(to.clone()), number, &host(&worker));
+                worker.areas.stream.sessions.resume(
+                    plan,
+                    passed,
+                    listener,
+                    Rc::new(to.clone()),
+                    number,
+                    &host(&worker),
+                );
                 return Ok(());
             }
             passed = match mail_area::pass_connection(&worker, passed, to, |listener| takes(listener, to, wildcard)) {

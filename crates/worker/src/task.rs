@@ -10,11 +10,12 @@ use crate::output::{self, SendError, Sender};
 use crate::presence::Presence;
 use crate::raw::Raw;
 use crate::secure::Secure;
+use crate::steps;
 use crate::worker::Worker;
 use base::clock;
 use bytes::Bytes;
 use http_engine::engine::{self, PhaseOutcome};
-use http_engine::{ClientConnection, PartialHead, Piece, Request, RequestBody, counting};
+use http_engine::{ClientConnection, PartialHead, Piece, Request, counting};
 use http_types::{BodyLength, Known};
 use metrics::process;
 use net::poller::Key;
@@ -159,7 +160,7 @@ impl Client {
                 Ok(r) => self.request(r).await,
                 Err((mut r, status)) => {
                     // Nothing after a broken head is trustworthy.
-                    r.reply.keep_alive = false;
+                    r.reply.set_keep_alive(false);
                     let state = Rc::new(BodyState::new(BodyLength::None, false));
                     self.answer(engine::fail_request(r, status), &state).await
                 }
@@ -199,7 +200,7 @@ impl Client {
                 }
             }
             if self.input.borrow().bytes().len() <= head_in::BEGUN_BYTES_MAX {
-                self.worker.recycle(r);
+                self.worker.pools.put_request(r);
                 return Err(End::Begun);
             }
             reading.get_or_insert_with(Reading::begin);
@@ -214,7 +215,7 @@ impl Client {
                     let is_current =
                         self.worker.plan.borrow().as_ref().is_some_and(|plan| Rc::ptr_eq(plan, &r.plan_rc()));
                     if !is_current {
-                        self.worker.recycle(r);
+                        self.worker.pools.put_request(r);
                         limits = head_in::head_limits(&self.worker, &self.connection);
                         parser = HeadParser::default();
                         let Some(renewed) = self.worker.request(&self.connection) else { return Err(End::Close) };
@@ -227,7 +228,7 @@ impl Client {
                     return Err(End::Close);
                 }
                 Err(_) => {
-                    self.worker.recycle(r);
+                    self.worker.pools.put_request(r);
                     return Err(End::Close);
                 }
             }
@@ -235,22 +236,22 @@ impl Client {
     }
 
     fn note(&self, r: Box<Request>, status: u16, words: &str) {
-        let since = r.accounting.started;
-        self.worker.recycle(r);
+        let since = r.accounting.started();
+        self.worker.pools.put_request(r);
         head_in::never_came(&self.worker, &self.connection, self.input.borrow().bytes(), since, status, words);
     }
 
     async fn request(&mut self, mut r: Box<Request>) -> Option<End> {
-        r.incoming.watch = Some(Rc::new(Presence { link: self.link.clone() }));
+        r.incoming.set_watch(Some(Rc::new(Presence { link: self.link.clone() })));
         let expects = r.header(Known::Expect).is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"))
-            && r.target.version >= http_types::Version::Http11;
-        let length = r.incoming.body_length.unwrap_or(BodyLength::None);
+            && r.target.version() >= http_types::Version::Http11;
+        let length = r.incoming.body_length().unwrap_or(BodyLength::None);
         let state = Rc::new(BodyState::new(length, expects));
         // The body's reader sends an expected 100, even for an empty body; without a body it precedes the response.
         if !state.done() || (expects && length == BodyLength::Exact(0)) {
-            r.incoming.octets = Some(state.clone());
+            r.incoming.count_body_by(state.clone());
             let conf = &r.loc().core.conf;
-            r.incoming.body = RequestBody::Unread(Box::new(Reader {
+            r.incoming.set_body(Box::new(Reader {
                 link: self.link.clone(),
                 input: self.input.clone(),
                 state: state.clone(),
@@ -261,11 +262,11 @@ impl Client {
             }));
         }
         if !state.in_order(self.input.borrow().bytes()) {
-            r.reply.keep_alive = false;
-            (r.incoming.broken_body, r.incoming.malformed) = (true, true);
+            r.reply.set_keep_alive(false);
+            r.incoming.note_malformed_body();
             r.log(Severity::Error, format_args!("client sent invalid chunked body"));
         }
-        self.worker.step();
+        steps::note_step();
         self.answer(engine::start_phases(r), &state).await
     }
 
@@ -273,23 +274,23 @@ impl Client {
     async fn answer(&mut self, outcome: PhaseOutcome, state: &Rc<BodyState>) -> Option<End> {
         let writing = WriteGuard::begin();
         let (mut r, body) = engine::finish_request(outcome).await;
-        r.accounting.counted = true;
+        r.accounting.note_counted();
         if self.link.is_cut() {
             // Logs 000, as nginx: the server itself has closed the connection.
             r.incoming.add_body(state.read.get());
-            r.out.status = 0;
+            r.out.set_status(0);
             self.worker.finished(r);
             return Some(End::Close);
         }
         let Some(body) = body else {
             r.incoming.add_body(state.read.get());
-            let timed_out = (r.out.status == 408).then(|| r.loc().core.clone());
+            let timed_out = (r.out.status() == 408).then(|| r.loc().core.clone());
             if state.cut.get() {
-                r.out.status = 400;
+                r.out.set_status(400);
                 r.log(Severity::Info, format_args!("client prematurely closed connection"));
             }
-            if r.out.status == 0 {
-                r.out.status = 444;
+            if r.out.status() == 0 {
+                r.out.set_status(444);
             } else {
                 r = engine::post_action(r).await;
             }
@@ -299,7 +300,7 @@ impl Client {
             }
             return Some(End::Close);
         };
-        if !r.incoming.expect_tested || r.incoming.continue_due {
+        if r.incoming.wants_continue() {
             Reader::say_continue_even_if_empty(&self.link, state);
         }
         // A multi-write response must not wait for acknowledgements.
@@ -309,19 +310,17 @@ impl Client {
         let sent = output::send_response(&self.link, &mut r, body).await;
         r.incoming.add_body(state.read.get());
         // nginx counts 100 (Continue) as a part of the body.
-        r.accounting.bytes_sent += state.sent.get();
-        r.accounting.body_bytes_sent += state.sent.get();
-        r.accounting.completed = sent.is_ok();
+        r.accounting.add_sent(state.sent.get(), state.sent.get());
+        r.accounting.set_completed(sent.is_ok());
         if let Err(e) = sent {
             self.not_sent(&r, e);
             self.worker.finished(engine::post_action(r).await);
             return Some(End::Close);
         }
-        if let Some(tunnel) = r.reply.tunnel.take() {
+        if let Some(tunnel) = r.reply.take_tunnel() {
             let raw = Raw { link: self.link.clone(), input: self.input.clone() };
             let ended = tunnel.run(Box::new(raw)).await;
-            r.accounting.bytes_sent += ended.sent;
-            r.accounting.body_bytes_sent += ended.sent;
+            r.accounting.add_sent(ended.sent, ended.sent);
             r.tunnel_ended(ended);
             self.worker.finished(r);
             return Some(End::Close);
@@ -334,10 +333,10 @@ impl Client {
         }
         drop(writing);
         let conf = r.loc().core.clone();
-        let keep_alive = r.reply.keep_alive && !self.worker.quitting.get();
+        let keep_alive = r.reply.keeps_alive() && !self.worker.turn().is_quitting();
         let has_body = !state.done();
         // Lingers behind bodies that a handler has read, as nginx does: some clients send octets behind them.
-        let had_body = matches!(r.incoming.body_length, Some(BodyLength::Chunked | BodyLength::Exact(1..)));
+        let had_body = matches!(r.incoming.body_length(), Some(BodyLength::Chunked | BodyLength::Exact(1..)));
         self.worker.finished(r);
         if !keep_alive {
             let more = has_body
@@ -391,15 +390,15 @@ impl Client {
         sender.push(Piece::Bytes(Bytes::from(head)));
         sender.push(body);
         let sent = sender.flush().await;
-        last.accounting.completed = sent.is_ok();
+        last.accounting.set_completed(sent.is_ok());
         if sent.is_err() {
-            last.accounting.bytes_sent = last.accounting.bytes_sent.saturating_sub(unsent - sender.sent);
-            last.accounting.body_bytes_sent = last.accounting.bytes_sent.saturating_sub(last.accounting.header_size);
+            let total = last.accounting.bytes_sent().saturating_sub(unsent - sender.sent);
+            last.accounting.set_sent(total, total.saturating_sub(last.accounting.header_size()));
         }
         if let Err(e) = sent {
             self.not_sent(&last, e);
         }
-        let keep_alive = last.reply.keep_alive && !self.worker.quitting.get();
+        let keep_alive = last.reply.keeps_alive() && !self.worker.turn().is_quitting();
         self.worker.finished(last);
         match (sent, keep_alive) {
             (Ok(()), true) => End::Park(conf.conf.keepalive_timeout.millis),

@@ -58,7 +58,7 @@ thread_local! {
 #[cold]
 fn note_stall(micros: u64) {
     let Some(worker) = WORKER.with_borrow(Weak::upgrade) else { return };
-    let threshold_ms = worker.serving.borrow().stall_threshold_ms;
+    let threshold_ms = worker.serving().stall_threshold_ms;
     let ms = micros / 1000;
     if threshold_ms > 0 && ms > threshold_ms {
         worker.log(Severity::Warn, 0, format_args!("event loop stalled for {ms} ms"));
@@ -157,7 +157,7 @@ impl Turns {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        let seldom = nearer(self.stop_at, nearer(worker.paused_until.get(), worker.next_cutoff()));
+        let seldom = nearer(self.stop_at, nearer(worker.admission.paused_until(), worker.next_cutoff()));
         nearer(worker.poller.next_due(), nearer(time::next(), seldom))
     }
 
@@ -176,7 +176,7 @@ impl Turns {
         let Some(thread) = &self.thread else { return Ok(TurnProgress::Ended) };
         let worker = &self.worker;
         // A command may have caused output (GOAWAY), which leaves at this turn's end.
-        let has_words = !worker.dirty.borrow().is_empty();
+        let has_words = worker.turn().has_output();
         let left = !waits
             || !self.ready.is_empty()
             || !self.handshakes.is_empty()
@@ -190,7 +190,7 @@ impl Turns {
         clock::update();
         let _turn = MeasuredTurn(clock::now());
         // Before any request: changed files must not be served stale.
-        if let Some(files) = worker.files.get()
+        if let Some(files) = worker.files()
             && let Some(at) = self.found.iter().position(|key| *key == files)
         {
             // Keeps the order of arrival.
@@ -200,14 +200,14 @@ impl Turns {
             self.ready.push_back(key);
         }
         wake::take(&mut self.ready);
-        worker.events.set(self.ready.len());
+        worker.turn().set_events(self.ready.len());
         let mut share = Share::begin();
         while let Some(key) = self.ready.pop_front() {
             progress = TurnProgress::Some;
             budget::renew();
             if worker.is_handshaking(key) {
                 self.handshakes.push_back(key);
-                worker.handshakes_wait.set(true);
+                worker.admission.note_queued_handshakes(true);
                 continue;
             }
             call_guarded(worker, key, act);
@@ -225,20 +225,19 @@ impl Turns {
                 break;
             }
         }
-        worker.handshakes_wait.set(!self.handshakes.is_empty());
+        worker.admission.note_queued_handshakes(!self.handshakes.is_empty());
         if self.stop_at.is_some_and(|at| at <= clock::now()) {
             // Cuts all clients: sessions and streams announce their end, and tasks log their requests. Drops tasks that
             // still wait when none is ready.
-            let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
-            let is_empty = sessions == 0 && worker.tasks.get() == 0;
+            let sessions = worker.areas.session_count();
+            let is_empty = sessions == 0 && worker.turn().tasks() == 0;
             if is_empty || (self.stopping && !task::any_ready()) {
                 flush_logs(worker);
                 return Ok(TurnProgress::Ended);
             }
             if !self.stopping {
                 self.stopping = true;
-                worker.stream.sessions.cut_off(u64::MAX);
-                worker.mail.sessions.cut_off(u64::MAX);
+                worker.areas.cut_off(u64::MAX);
                 for key in worker.poller.keys() {
                     let Some(carrier) = worker.poller.registration(key) else { continue };
                     carrier.cut_off(worker);
@@ -261,7 +260,7 @@ impl Turns {
             }
         }
         // Writes all streams' output, once per connection.
-        for (key, carrier) in worker.dirty.take() {
+        for (key, carrier) in worker.turn().take_output() {
             progress = TurnProgress::Some;
             call_guarded(worker, key, |worker, key| carrier.end_of_turn(worker, key));
         }
@@ -301,7 +300,7 @@ impl Turns {
     /// Closes expired connections and resumes listeners; tells whether there were any.
     fn deadlines(&mut self) -> bool {
         let (worker, now) = (&self.worker, clock::now());
-        let mut any = worker.paused_until.get().is_some() && accept::resume_listeners(worker);
+        let mut any = worker.admission.paused_until().is_some() && accept::resume_listeners(worker);
         worker.cut_off(now);
         if worker.poller.next_due().is_some_and(|at| at <= now) {
             worker.poller.due(now, &mut self.due);
@@ -322,12 +321,12 @@ impl Drop for Turns {
             net::outbound::watch_again(before);
             net::outbound::limit_with(None);
         }
-        self.worker.stream.sessions.begin_quit();
+        self.worker.areas.stream.sessions.begin_quit();
         for key in self.worker.poller.keys() {
             self.worker.close(key);
         }
         self.worker.poller.forget_all_wakers();
-        self.worker.spares.clear();
+        self.worker.pools.spares().clear();
         drop(self.thread.take());
     }
 }
@@ -345,15 +344,15 @@ fn flush_logs(worker: &Worker) {
     if let Some(plan) = worker.plan.borrow().as_ref() {
         http_engine::flush_logs(plan);
     }
-    if worker.serving.borrow().stream.is_some() {
+    if worker.serving().stream.is_some() {
         area::log::flush_thread();
     }
 }
 
 /// After QUIT: tells whether no client is left.
 fn is_done(worker: &Worker) -> bool {
-    let sessions = worker.stream.sessions.count() + worker.mail.sessions.count();
-    worker.quitting.get() && worker.tasks.get() == 0 && worker.poller.has_no_registered() && sessions == 0
+    let sessions = worker.areas.session_count();
+    worker.turn().is_quitting() && worker.turn().tasks() == 0 && worker.poller.has_no_registered() && sessions == 0
 }
 
 #[cfg(test)]

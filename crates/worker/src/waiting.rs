@@ -41,14 +41,14 @@ struct CountedWait(Rc<Worker>, #[allow(dead_code)] WriteGuard);
 
 impl CountedWait {
     fn begin(worker: &Rc<Worker>) -> CountedWait {
-        worker.tasks.set(worker.tasks.get() + 1);
+        worker.turn().begin_task();
         CountedWait(worker.clone(), WriteGuard::begin())
     }
 }
 
 impl Drop for CountedWait {
     fn drop(&mut self) {
-        self.0.tasks.set(self.0.tasks.get() - 1);
+        self.0.turn().end_task();
     }
 }
 
@@ -79,7 +79,7 @@ impl Carrier for WaitEntry {
         let Some(Work { mut request, exchange, .. }) = self.work.take() else { return };
         drop(exchange);
         // Logs 000, as nginx: the server itself has closed the connection.
-        request.out.status = 0;
+        request.out.set_status(0);
         worker.finished(request);
     }
     fn has_wakeups(&self) -> bool {
@@ -103,7 +103,7 @@ pub fn poll_in_place(
     mut exchange: Box<dyn Exchange>,
 ) -> Option<PhaseOutcome> {
     let Link { worker, key, .. } = &batch.link;
-    let waiting = match worker.spares.take::<WaitEntry>() {
+    let waiting = match worker.pools.spares().take::<WaitEntry>() {
         Some(waiting) => {
             waiting.key.set(*key);
             waiting
@@ -113,7 +113,7 @@ pub fn poll_in_place(
     let polled = exchange.poll(&mut r, &mut Context::from_waker(&waiting.waker));
     match polled {
         Poll::Ready(flow) => {
-            worker.spares.put(waiting);
+            worker.pools.spares().put(waiting);
             Some(engine::continue_after(r, flow))
         }
         Poll::Pending => {
@@ -125,7 +125,7 @@ pub fn poll_in_place(
 
 fn begin(batch: &mut Batch<'_>, waiting: Rc<WaitEntry>, mut request: Box<Request>, exchange: Box<dyn Exchange>) {
     let Link { worker, key, secure } = &batch.link;
-    request.accounting.counted = true;
+    request.accounting.note_counted();
     waiting.connection.replace(Some(batch.connection.clone()));
     waiting.secure.replace(secure.clone());
     waiting.presence.replace(batch.presence.take());
@@ -160,7 +160,7 @@ fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<WaitEntry>) {
     };
     worker.poller.set_registration(key, carrier);
     let presence = waiting.presence.take();
-    worker.spares.put(waiting.clone());
+    worker.pools.spares().put(waiting.clone());
     let link = Link { worker: worker.clone(), key, secure };
     answer(link, &connection, presence, engine::continue_after(request, flow));
 }
@@ -168,7 +168,7 @@ fn proceed(worker: &Rc<Worker>, key: Key, waiting: &Rc<WaitEntry>) {
 fn answer(link: Link, connection: &Rc<ClientConnection>, presence: Option<Rc<Presence>>, mut outcome: PhaseOutcome) {
     let worker = link.worker.clone();
     let key = link.key;
-    let mut out = worker.out_buf.borrow_mut();
+    let mut out = worker.pools.out_buffer().borrow_mut();
     out.clear();
     let mut batch = Batch::new(link, connection);
     batch.presence = presence;

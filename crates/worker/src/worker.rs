@@ -1,10 +1,12 @@
 //! A worker thread's state, and the trait of its sockets' drivers.
 
-use crate::areas::{MailArea, StreamArea};
-use crate::lingering::LingerQueue;
+use crate::admission::AdmissionState;
+use crate::areas::WorkerAreas;
+use crate::pools::MemoryPools;
 use crate::secure::Secure;
 use crate::serving::{ListenState, ServeLoop};
-use crate::spares::Spares;
+use crate::steps;
+use crate::turn_state::TurnState;
 use base::clock::Instant;
 use http_engine::{ClientConnection, HttpPlan, Request, counting, plan};
 use metrics::process;
@@ -14,12 +16,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stream_features::Host;
-
-/// Octets per read.
-pub const READ_BYTES: usize = 32 * 1024;
-/// Recycled requests at most.
-const SPARE_REQUESTS_MAX: usize = 64;
 
 /// Connection numbers (`$connection`), unique in the process.
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
@@ -83,68 +79,25 @@ impl Carrier for WorkerFiles {
     }
 }
 
-/// State of a worker thread, which its carriers share. Cells are borrowed for single calls, except `read_buf` and
-/// `out_buf`: the inline path holds them while it answers a connection, and nothing that runs meanwhile may read
-/// another one.
+/// State of a worker thread, which its carriers share.
 pub struct Worker {
     /// Sockets of the thread with their carriers, and deadlines.
     pub poller: Rc<Poller<Rc<dyn Carrier>>>,
-    /// The current configuration.
-    pub serving: RefCell<ServeLoop>,
-    /// In an `Rc`, so that requests' references are not counted across threads.
+    /// The http area of the current configuration, in an `Rc`, so that requests' references are not counted across threads.
     #[allow(clippy::redundant_allocation)]
     pub plan: RefCell<Option<Rc<Arc<HttpPlan>>>>,
-    /// The stream area.
-    pub stream: StreamArea,
-    /// The mail area.
-    pub mail: MailArea,
-    /// The thread as stream sessions see it.
-    pub host: RefCell<Option<Rc<dyn Host>>>,
+    /// The stream and mail areas.
+    pub areas: WorkerAreas,
+    /// Counts and times by which connections are admitted.
+    pub admission: AdmissionState,
+    /// Memory that is used again.
+    pub pools: MemoryPools,
+    turn: TurnState<Rc<dyn Carrier>>,
+    serving: RefCell<ServeLoop>,
     /// Open sockets of listeners.
-    pub listening: RefCell<Vec<ListenState>>,
+    listening: RefCell<Vec<ListenState>>,
     /// Entry of [`WorkerFiles`].
-    pub files: Cell<Option<Key>>,
-    /// Boxed, as tasks pass them.
-    #[allow(clippy::vec_box)]
-    spare: RefCell<Vec<Box<Request>>>,
-    /// Recycled objects.
-    pub spares: Spares,
-    /// Buffer for the bytes of one read on the inline path.
-    pub read_buf: RefCell<Vec<u8>>,
-    /// Buffer for the responses of one write on the inline path.
-    pub out_buf: RefCell<Vec<u8>>,
-    /// QUIT was received: no keep-alive.
-    pub quitting: Cell<bool>,
-    /// Unfinished tasks and waits.
-    pub tasks: Cell<usize>,
-    /// Clients of datagram listeners, which have no entries.
-    pub datagram_clients: Cell<usize>,
-    /// Unfinished QUIC handshakes of clients that have not proven their address.
-    pub unproven_handshakes: Cell<usize>,
-    /// Time at which paused listeners accept again.
-    pub paused_until: Cell<Option<Instant>>,
-    /// Time since which clients wait for one of `worker_connections`.
-    pub full_since: Cell<Option<Instant>>,
-    /// Last log message about it.
-    pub full_logged: Cell<Option<Instant>>,
-    /// Key whose event is being handled: its driver may hold its state.
-    pub current: Cell<Option<Key>>,
-    /// Connections that linger.
-    pub lingering: RefCell<LingerQueue>,
-    /// Last search that found no idle connection to close.
-    pub no_room_at: Cell<Option<Instant>>,
-    /// Last log message about closing idle connections.
-    pub reuse_logged: Cell<Option<Instant>>,
-    /// TLS handshakes are queued: new ones wait.
-    pub handshakes_wait: Cell<bool>,
-    /// Events that the current turn began with.
-    pub events: Cell<usize>,
-    /// Carriers with output for the turn's end.
-    pub dirty: RefCell<Vec<(Key, Rc<dyn Carrier>)>>,
-    /// Step of a test's event; 0: none.
-    pub at_step: Cell<u64>,
-    /// The event of a test.
-    pub happening: RefCell<Option<Box<dyn FnOnce()>>>,
+    files: Cell<Option<Key>>,
     /// Reloads with a cutoff: its time, and the first number of newer connections.
     cutoffs: RefCell<Vec<(Instant, u64)>>,
 }
@@ -155,39 +108,60 @@ impl Worker {
         Ok(Worker {
             poller: Rc::new(Poller::new()?),
             plan: RefCell::new(serving.http.clone().map(Rc::new)),
-            stream: StreamArea::new(serving.stream.clone()),
-            mail: MailArea::new(serving.mail.clone()),
-            host: RefCell::new(None),
+            areas: WorkerAreas::new(serving.stream.clone(), serving.mail.clone()),
+            admission: AdmissionState::default(),
+            pools: MemoryPools::default(),
+            turn: TurnState::default(),
             serving: RefCell::new(serving),
             listening: RefCell::new(Vec::new()),
             files: Cell::new(None),
-            spare: RefCell::new(Vec::new()),
-            spares: Spares::default(),
-            read_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
-            out_buf: RefCell::new(Vec::with_capacity(READ_BYTES)),
-            quitting: Cell::new(false),
-            tasks: Cell::new(0),
-            datagram_clients: Cell::new(0),
-            unproven_handshakes: Cell::new(0),
-            paused_until: Cell::new(None),
-            full_since: Cell::new(None),
-            full_logged: Cell::new(None),
-            current: Cell::new(None),
-            lingering: RefCell::default(),
-            no_room_at: Cell::new(None),
-            reuse_logged: Cell::new(None),
-            handshakes_wait: Cell::new(false),
-            events: Cell::new(0),
-            dirty: RefCell::new(Vec::new()),
-            at_step: Cell::new(0),
-            happening: RefCell::new(None),
             cutoffs: RefCell::new(Vec::new()),
         })
     }
 
+    /// Returns the work of the current turn, and the count of tasks.
+    #[inline]
+    pub fn turn(&self) -> &TurnState<Rc<dyn Carrier>> {
+        &self.turn
+    }
+
+    /// Returns the current configuration beside the areas' plans. Borrowed for single expressions.
+    pub fn serving(&self) -> std::cell::Ref<'_, ServeLoop> {
+        self.serving.borrow()
+    }
+
+    /// Replaces the configuration with the plans of its areas. [`Worker::begin_cutoff`] precedes it.
+    pub(crate) fn replan(&self, serving: ServeLoop) {
+        *self.plan.borrow_mut() = serving.http.clone().map(Rc::new);
+        self.areas.stream.replan(serving.stream.clone());
+        self.areas.mail.replan(serving.mail.clone());
+        *self.serving.borrow_mut() = serving;
+    }
+
+    /// Changes the limit of connections.
+    #[cfg(test)]
+    pub(crate) fn limit_connections(&self, most: usize) {
+        self.serving.borrow_mut().connections_max = most;
+    }
+
+    /// Returns the open sockets of listeners.
+    pub(crate) fn listening(&self) -> &RefCell<Vec<ListenState>> {
+        &self.listening
+    }
+
+    /// Replaces the entry of [`WorkerFiles`], and returns the one before.
+    pub(crate) fn replace_files(&self, key: Option<Key>) -> Option<Key> {
+        self.files.replace(key)
+    }
+
+    /// Returns the entry of [`WorkerFiles`].
+    pub(crate) fn files(&self) -> Option<Key> {
+        self.files.get()
+    }
+
     /// Evaluates a read: a partial one has emptied the socket, unless the end follows.
     pub fn note_read(&self, key: Key, got: &std::io::Result<usize>, room: usize) {
-        self.step();
+        steps::note_step();
         match got {
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => self.poller.drained(key),
             Ok(n) if *n < room && *n > 0 && !self.poller.closing(key) => self.poller.drained(key),
@@ -234,7 +208,9 @@ impl Worker {
     pub fn connections(&self) -> usize {
         // The thread's wake-up is one, as nginx's channel; the watch of files is none.
         let own = usize::from(self.files.get().is_some());
-        self.poller.len().saturating_sub(own) + self.datagram_clients.get() + self.stream.sessions.datagram_count()
+        self.poller.len().saturating_sub(own)
+            + self.admission.datagram_clients()
+            + self.areas.stream.sessions.datagram_count()
     }
 
     /// At a reload: applies the old configuration's `worker_shutdown_timeout` to present connections.
@@ -256,8 +232,8 @@ impl Worker {
         let mut cutoffs = self.cutoffs.borrow_mut();
         let Some(below) = cutoffs.iter().filter(|(at, _)| *at <= now).map(|(_, number)| *number).max() else { return };
         cutoffs.retain(|(at, _)| *at > now);
-        self.stream.sessions.cut_off(below);
-        self.mail.sessions.cut_off(below);
+        self.areas.stream.sessions.cut_off(below);
+        self.areas.mail.sessions.cut_off(below);
         for key in self.poller.keys() {
             if let Some(carrier) = self.poller.registration(key)
                 && carrier.clone().client().is_some_and(|c| c.number < below)
@@ -268,43 +244,24 @@ impl Worker {
         }
     }
 
-    /// Step of a connection (read, write, body poll, request's begin, start, end), at which tests cause events.
-    #[inline]
-    pub fn step(&self) {
-        match self.at_step.get() {
-            0 => {}
-            1 => self.happen(),
-            left => self.at_step.set(left - 1),
-        }
-    }
-    #[cold]
-    fn happen(&self) {
-        self.at_step.set(0);
-        if let Some(happening) = self.happening.take() {
-            happening();
-        }
-    }
-
     /// New or recycled request with its connection and plan.
     pub fn request(&self, connection: &Rc<ClientConnection>) -> Option<Box<Request>> {
-        self.step();
+        steps::note_step();
         let plan = self.plan.borrow().as_ref()?.clone();
         // A reload removed the address.
         plan.listener_of(connection)?;
-        let mut r = self.spare.borrow_mut().pop().unwrap_or_default();
-        r.scope.plan = Some(plan);
-        r.scope.connection = Some(connection.clone());
-        r.accounting.started = base::clock::now();
+        let mut r = self.pools.take_request();
+        r.begin(plan, connection.clone(), base::clock::now());
         Some(r)
     }
     /// Has [`Carrier::end_of_turn`] called in this turn. Once per carrier and turn: the carrier itself keeps a mark.
     pub fn touch(&self, key: Key, carrier: Rc<dyn Carrier>) {
-        self.dirty.borrow_mut().push((key, carrier));
+        self.turn.touch(key, carrier);
     }
     /// Counts and logs a request whose response was sent or given up, and recycles it.
     pub fn finished(&self, mut r: Box<Request>) {
         counting::count_ended(&mut r);
-        self.step();
+        steps::note_step();
         self.write_lines(r);
     }
     /// Logs requests lost to panics, each guarded.
@@ -316,21 +273,12 @@ impl Worker {
     fn write_lines(&self, mut r: Box<Request>) {
         counting::count_logged(&mut r);
         let plan = r.plan_rc();
-        if let Some(location) = plan.locations.get(r.scope.location) {
+        if let Some(location) = plan.locations.get(r.location_index()) {
             for logger in &location.loggers {
                 logger.log(&mut r);
             }
         }
-        self.recycle(r);
-    }
-    /// Recycles a request that gets no log line.
-    pub fn recycle(&self, mut r: Box<Request>) {
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_REQUESTS_MAX && r.buf.capacity() <= READ_BYTES {
-            counting::given_up(&mut r);
-            r.recycle();
-            spare.push(r);
-        }
+        self.pools.put_request(r);
     }
     /// Sets TCP_NODELAY once; single-response connections never need it.
     pub fn no_delay(&self, key: Key, connection: &ClientConnection) {

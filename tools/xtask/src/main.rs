@@ -9,6 +9,7 @@ mod chain;
 mod chart;
 mod ci;
 mod circles;
+mod closed_types;
 mod compare;
 mod crates;
 mod deb;

@@ -7,9 +7,9 @@ pub const HELP: &str = "\
 Usage: cargo xtask tidy
 
 Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
-protocol crates, circular imports, the longest chain of crates, names, the wording of comments and
-documents, the files and limits that documents name, the index of decision records, sleeping tests of
-the server, packages of which Cargo.lock has several versions.
+protocol crates, circular imports, the longest chain of crates, names, public fields of closed types,
+the wording of comments and documents, the files and limits that documents name, the index of decision
+records, sleeping tests of the server, packages of which Cargo.lock has several versions.
 
   cargo xtask tidy
 ";
@@ -47,6 +47,7 @@ pub fn run_tidy(_: &[String]) -> Result<(), String> {
         check(Path::new(file), text, &mut complaints);
     }
     complaints.extend(crate::names::name_complaints(&sources));
+    complaints.extend(crate::closed_types::open_field_complaints(&sources));
     let crates = crate::crates::all_crates();
     for name in SANS_IO {
         let folder =

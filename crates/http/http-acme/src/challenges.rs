@@ -10,7 +10,7 @@ use super::shared_table::{find_name, find_token, name_key, name_text, token_key}
 use acme::{ChallengeKind, Identifier, SessionWork, Solver};
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use http_engine::{Flow, Handler, Request, ResponseBody};
+use http_engine::{Flow, Handler, Request};
 use http_types::Method;
 use observe::{ErrorLog, Severity};
 use std::collections::HashMap;
@@ -187,19 +187,16 @@ pub struct TokenHandler;
 
 impl Handler for TokenHandler {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Declined;
         }
-        let Some(token) = r.target.path.strip_prefix(PREFIX).and_then(|token| std::str::from_utf8(token).ok()) else {
+        let Some(token) = r.target.path().strip_prefix(PREFIX).and_then(|token| std::str::from_utf8(token).ok()) else {
             return Flow::Declined;
         };
         let found = TOKENS.read().unwrap_or_else(PoisonError::into_inner).get(token).cloned();
         let Some(authorization) = found.or_else(|| find_token(token)) else { return Flow::Declined };
         r.discard_body();
-        r.reply.keep_alive = false;
-        r.out.status = 200;
-        r.out.content_type = "text/plain".into();
-        r.out.content_length = Some(authorization.len() as u64);
-        Flow::Content(ResponseBody::Bytes(authorization))
+        r.reply.set_keep_alive(false);
+        r.respond(200, "text/plain", authorization)
     }
 }

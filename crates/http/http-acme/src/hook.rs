@@ -146,7 +146,7 @@ impl Hook {
         let server = self.plan.locations.get(self.location).map_or(0, |location| location.server);
         let create = |uri: &[u8]| {
             let mut r = own_request::create_request(&self.plan, server, uri, AGENT)?;
-            r.scope.location = self.location;
+            r.select_location(self.location);
             r.share(call.clone());
             Ok(r)
         };

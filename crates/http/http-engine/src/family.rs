@@ -14,7 +14,7 @@ pub struct Family {
     pub(crate) common: Common,
     pub(crate) tree: Option<Rc<RequestTree>>,
     /// A subrequest's own state; `None` for a main request.
-    pub sub: Option<Box<Sub>>,
+    pub(crate) sub: Option<Box<Sub>>,
 }
 
 impl Family {
@@ -46,17 +46,17 @@ pub struct RequestTree {
 /// The state that only a subrequest has.
 pub struct Sub {
     /// `$request_method`
-    pub main_method: Box<[u8]>,
+    pub(crate) main_method: Box<[u8]>,
     /// Method of the subrequest as it was written, for methods other than GET.
-    pub method: Box<[u8]>,
+    pub(crate) method: Box<[u8]>,
     /// Charset of the main response, to which included content is converted.
-    pub main_charset: Str,
+    pub(crate) main_charset: Str,
     /// Errors have no page: the response has the status and no body.
-    pub bare_errors: bool,
+    pub(crate) bare_errors: bool,
     /// No filter applies: the response is a part of one that is filtered.
-    pub as_it_comes: bool,
+    pub(crate) as_it_comes: bool,
     /// Ignores the client's body, even if the main request has read it.
-    pub without_body: bool,
+    pub(crate) without_body: bool,
     pub(crate) depth_left: u8,
     pub(crate) background: Option<InBackground>,
 }

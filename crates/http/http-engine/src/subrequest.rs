@@ -116,6 +116,25 @@ impl Request {
         child.target.captures = self.target.captures.clone();
         Ok(child)
     }
+    /// Makes a subrequest independent, with a method and a path of its own.
+    pub fn leave_family(&mut self) {
+        self.become_main();
+        self.target.path_changed = false;
+    }
+    /// Makes a subrequest independent: its log messages are those of a main request.
+    pub fn become_main(&mut self) {
+        self.family.sub = None;
+    }
+    /// Has a subrequest answer as its upstream server does: without error pages, and without filters.
+    pub fn answer_unchanged(&mut self) {
+        if let Some(sub) = &mut self.family.sub {
+            (sub.bare_errors, sub.as_it_comes) = (true, true);
+        }
+    }
+    /// Tells whether a subrequest ignores the client's body.
+    pub fn ignores_body(&self) -> bool {
+        self.family.sub.as_ref().is_some_and(|sub| sub.without_body)
+    }
     /// Makes a subrequest ignore the client's body, even if the main request has read it.
     pub fn leave_body(&mut self) {
         self.incoming.body_bytes = None;

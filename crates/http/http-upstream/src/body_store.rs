@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http_engine::core_table::TempPath;
 use http_engine::values::BodyInFile;
-use http_engine::{BodyReader, Request, RequestBody};
+use http_engine::{BodyReader, Request};
 use http_types::BodyLength;
 use observe::{Severity, os_error};
 use std::fs::File;
@@ -213,7 +213,7 @@ pub fn named_file(temp: &TempPath) -> io::Result<(File, PathBuf)> {
 
 /// Returns the body that was read for this request; `None` before that, and for subrequests that ignore the body.
 pub fn stored_body(r: &Request) -> Option<Rc<BodyStore>> {
-    if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
+    if r.ignores_body() {
         return None;
     }
     r.shared()
@@ -225,13 +225,13 @@ pub async fn read_body(r: &mut Request) -> Result<Rc<BodyStore>, u16> {
         return Ok(store);
     }
     // A subrequest without a body must not store its empty one for the parent.
-    if r.family.sub.as_ref().is_some_and(|sub| sub.without_body) {
+    if r.ignores_body() {
         return Ok(Rc::new(BodyStore::default()));
     }
     let mut store = read_now(r).await?;
     store.memory.settle();
     let store = Rc::new(store);
-    r.incoming.body_bytes = store.shared();
+    r.incoming.set_body_bytes(store.shared());
     r.share(store.clone());
     Ok(store)
 }
@@ -291,7 +291,7 @@ pub async fn spool_body(r: &mut Request) -> Result<SpooledBody, u16> {
         }
         return Ok(spooled);
     }
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+    let Some(mut reader) = r.incoming.take_body() else {
         return Ok(spooled);
     };
     let limit = core.conf.client_max_body_size.0;
@@ -321,7 +321,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     if let Some(store) = stored_body(r) {
         return Ok(Some(store));
     }
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+    let Some(mut reader) = r.incoming.take_body() else {
         return Ok(None);
     };
     let limit = r.loc().core.conf.client_max_body_size.0;
@@ -344,7 +344,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
         return Err(413);
     }
     if !ended {
-        r.incoming.body = RequestBody::Unread(Box::new(StartedReader { here, reader }));
+        r.incoming.set_body(Box::new(StartedReader { here, reader }));
         return Ok(None);
     }
     set_length(r, here.len() as u64);
@@ -353,7 +353,7 @@ pub async fn read_if_here(r: &mut Request) -> Result<Option<Rc<BodyStore>>, u16>
     let mut store = BodyStore::default();
     (store.length, store.memory) = (here.len() as u64, Memory::Whole(here));
     let store = Rc::new(store);
-    r.incoming.body_bytes = store.shared().filter(|_| asked_for);
+    r.incoming.set_body_bytes(store.shared().filter(|_| asked_for));
     r.share(store.clone());
     Ok(Some(store))
 }
@@ -372,10 +372,10 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
     if let Some(store) = stored_body(r) {
         return whole(&store);
     }
-    if matches!(r.incoming.body_length, Some(BodyLength::Exact(length)) if length > most) {
+    if matches!(r.incoming.body_length(), Some(BodyLength::Exact(length)) if length > most) {
         return Err(413);
     }
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+    let Some(mut reader) = r.incoming.take_body() else {
         return Ok(Bytes::new());
     };
     let mut all = Memory::default();
@@ -393,8 +393,8 @@ pub async fn read_up_to(r: &mut Request, most: u64) -> Result<Bytes, u16> {
 
 /// Sets `$content_length` of a body of unknown length.
 pub fn set_length(r: &mut Request, length: u64) {
-    if r.incoming.body_length == Some(BodyLength::Chunked) {
-        r.incoming.body_received = Some(length);
+    if r.incoming.body_length() == Some(BodyLength::Chunked) {
+        r.incoming.note_body_received(length);
     }
 }
 
@@ -405,7 +405,7 @@ fn log_too_large(r: &Request, before: u64, more: u64) {
 /// Returns nginx's message about a body of unknown length; over HTTP/1, the parser of chunks names both counts.
 pub fn too_large(r: &Request, before: u64, more: u64) -> String {
     const WORDS: &str = "client intended to send too large";
-    match r.target.version {
+    match r.target.version() {
         http_types::Version::Http20 => format!("{WORDS} chunked body: {} bytes", before + more),
         http_types::Version::Http30 => format!("{WORDS} body: {before}+{more} bytes"),
         _ => format!("{WORDS} chunked body: {before}+{more} bytes"),
@@ -435,18 +435,18 @@ impl BodyReader for StartedReader {
 fn memory_max(r: &Request) -> u64 {
     let conf = &r.loc().core.conf;
     let size = conf.client_body_buffer_size.0;
-    if matches!(r.target.version, http_types::Version::Http20 | http_types::Version::Http30) {
+    if matches!(r.target.version(), http_types::Version::Http20 | http_types::Version::Http30) {
         return size;
     }
-    match r.incoming.body_length {
+    match r.incoming.body_length() {
         Some(BodyLength::Exact(length)) if length > size && length < size.saturating_add(size / 4) => length,
-        _ => size.max(conf.client_header_buffer_size.0.saturating_sub(r.incoming.length)),
+        _ => size.max(conf.client_header_buffer_size.0.saturating_sub(r.incoming.length())),
     }
 }
 
 async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
     let mut store = BodyStore::default();
-    let RequestBody::Unread(mut reader) = std::mem::replace(&mut r.incoming.body, RequestBody::Taken) else {
+    let Some(mut reader) = r.incoming.take_body() else {
         return Ok(store);
     };
     let core = r.loc().core.clone();
@@ -477,7 +477,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
             }
             Some(Err(status)) => {
                 if status == 499 {
-                    r.incoming.body_bytes = store.shared();
+                    r.incoming.set_body_bytes(store.shared());
                 }
                 return Err(status);
             }
@@ -494,7 +494,7 @@ async fn read_now(r: &mut Request) -> Result<BodyStore, u16> {
                 };
                 store.permanent = core.conf.client_body_in_file_only == BodyInFile::On;
                 let before = store.file.is_none();
-                let expected = match r.incoming.body_length {
+                let expected = match r.incoming.body_length() {
                     Some(BodyLength::Exact(n)) => n,
                     _ => 0,
                 };

@@ -31,7 +31,7 @@ thread_local! {
 
 /// Returns the key of a client of HTTP/1 over TCP. Concurrent requests of a connection cannot share an authenticated one.
 fn client(group: &Group, r: &Request) -> Option<Key> {
-    let is_serial = !matches!(r.target.version, Version::Http20 | Version::Http30);
+    let is_serial = !matches!(r.target.version(), Version::Http20 | Version::Http30);
     if group.keepalive.ntlm && is_serial && !r.is_subrequest() { r.connection().socket } else { None }
 }
 

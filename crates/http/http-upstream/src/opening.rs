@@ -10,10 +10,10 @@ use std::rc::Rc;
 
 /// Opens a regular file for GET and HEAD, for transforming handlers. Fails with the handler's answer.
 pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
-    if !matches!(r.target.method, Method::Get | Method::Head) {
+    if !matches!(r.target.method(), Method::Get | Method::Head) {
         return Err(Flow::Status(405));
     }
-    if r.target.path.ends_with(b"/") {
+    if r.target.path().ends_with(b"/") {
         return Err(Flow::Declined);
     }
     let path = special::mapped_path(r).map_err(Flow::Status)?;

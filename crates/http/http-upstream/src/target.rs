@@ -228,7 +228,7 @@ impl TargetBinding {
     pub fn key(&self, r: &Request) -> Option<Vec<u8>> {
         let TargetBinding::Fixed { place, uri } = self else { return None };
         let uri = match uri {
-            Some(base) if !r.target.left_location => mapped(r, base.as_bytes()),
+            Some(base) if !r.target.has_left_location() => mapped(r, base.as_bytes()),
             _ => unparsed_uri(r),
         };
         Some(cache_key(&place.origin, &uri))
@@ -241,7 +241,7 @@ impl TargetBinding {
                 let origin = &place.origin;
                 let uri = match uri {
                     _ if !origin.scheme.has_uri => None,
-                    Some(base) if !r.target.left_location => Some(mapped(r, base.as_bytes())),
+                    Some(base) if !r.target.has_left_location() => Some(mapped(r, base.as_bytes())),
                     _ => Some(unparsed_uri(r)),
                 };
                 Ok(OriginUri { origin: origin.clone(), uri })
@@ -307,36 +307,36 @@ pub fn cache_key(origin: &UrlOrigin, uri: &[u8]) -> Vec<u8> {
 
 /// Returns the URI of the request line if still valid, otherwise the current one, escaped.
 pub fn unparsed_uri(r: &Request) -> Rc<[u8]> {
-    if !r.target.path_changed {
+    if !r.target.is_path_changed() {
         return r.head.request_uri().of(&r.buf).into();
     }
-    let mut out = Vec::with_capacity(r.target.path.len() + r.target.args.len() + 8);
-    path::escape_uri(&r.target.path, &mut out);
-    if !r.target.args.is_empty() {
+    let mut out = Vec::with_capacity(r.target.path().len() + r.target.args().len() + 8);
+    path::escape_uri(r.target.path(), &mut out);
+    if !r.target.args().is_empty() {
         out.push(b'?');
-        out.extend_from_slice(&r.target.args);
+        out.extend_from_slice(r.target.args());
     }
     out.into()
 }
 
 fn mapped(r: &Request, base: &[u8]) -> Rc<[u8]> {
     let location = r.loc();
-    let rest = r.target.path.get(location.name.len().min(r.target.path.len())..).unwrap_or(b"");
+    let rest = r.target.path().get(location.name.len().min(r.target.path().len())..).unwrap_or(b"");
     let mut out = base.to_vec();
     let sent = r.head.path.of(&r.buf);
     // As in nginx, a path that the client sent unescaped is passed on so, even if slashes and dots were merged.
     let escapes = match r.head.complex {
         true => memchr::memchr(b'%', sent).is_some() || rest.iter().any(|c| *c <= b' ' || *c == 0x7f),
-        false => *r.target.path != *sent,
+        false => r.target.path()[..] != *sent,
     };
-    if escapes || r.target.path_changed {
+    if escapes || r.target.is_path_changed() {
         path::escape_uri(rest, &mut out);
     } else {
         out.extend_from_slice(rest);
     }
-    if !r.target.args.is_empty() {
+    if !r.target.args().is_empty() {
         out.push(b'?');
-        out.extend_from_slice(&r.target.args);
+        out.extend_from_slice(r.target.args());
     }
     out.into()
 }

@@ -175,7 +175,7 @@ impl UpstreamState {
     pub fn of(r: &mut Request) -> Option<&mut UpstreamState> {
         let (state, begins) = r.upstream.get_or_begin::<UpstreamState>()?;
         if begins {
-            r.accounting.asked = Some(UpstreamState::url);
+            r.accounting.ask_url_of(UpstreamState::url);
         }
         Some(state)
     }
@@ -269,7 +269,7 @@ pub const OVER: &str = "sending to client";
 
 /// Writes the bytes of each attempt, sent or received, including those of a tunnel.
 pub fn write_bytes(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&Try) -> u64) -> bool {
-    let (from_client, from_server) = std::mem::take(&mut r.accounting.tunnelled);
+    let (from_client, from_server) = r.accounting.take_tunnelled();
     if let Some(one) = UpstreamState::last(r) {
         one.transferred(from_client, from_server);
     }
@@ -291,7 +291,7 @@ pub fn write_each(r: &mut Request, out: &mut Vec<u8>, write: impl Fn(&Try, &mut 
 
 /// Writes the response times; `-` during the response. In the log line, the time of an unread response ends now.
 pub fn response_times(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    let logging = r.accounting.header_size > 0 || r.out.status == 499;
+    let logging = r.accounting.header_size() > 0 || r.out.status() == 499;
     write_each(r, out, |one, out| {
         let now = (logging && one.connect_time.is_some()).then(|| clock::now().since(one.started));
         write_seconds(one.response_time.or(one.whole_time.filter(|_| logging)).or(now), out);

@@ -297,7 +297,7 @@ impl Explanation<'_> {
             }
             told.steps.push(report);
         }
-        let scope = self.scope_of(r.scope.location);
+        let scope = self.scope_of(r.location_index());
         if let Some((name, at)) = trace.ends_at.get() {
             told.passes =
                 self.directive(at).map(|d| InForce { text: advisor::scope::render_line(d), place: self.place(at) });
@@ -308,7 +308,7 @@ impl Explanation<'_> {
                 }
             }
         } else if answered {
-            told.status = Some(r.out.status);
+            told.status = Some(r.out.status());
             let mut fields = Vec::new();
             http_engine::head_out::pass_fields(&mut r, false, &mut |name: &[u8], value: &[u8]| {
                 let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -355,7 +355,7 @@ impl Explanation<'_> {
     fn server(&self, r: &Request, address: &str) -> Report {
         let at = r.srv().location;
         let scope = self.scope_of(at);
-        let host = String::from_utf8_lossy(&r.target.host).into_owned();
+        let host = String::from_utf8_lossy(r.target.host()).into_owned();
         let words: Vec<(String, At)> = scope
             .map(|scope| self.scopes.own(scope, "server_name"))
             .unwrap_or_default()
@@ -368,7 +368,7 @@ impl Explanation<'_> {
             Some((reason, place)) => (format!("\"{host}\" {reason}, on {address}"), place),
             None => {
                 let listener = self.plan.listener_of(r.connection());
-                let default = listener.is_some_and(|listener| listener.default_server == r.scope.server);
+                let default = listener.is_some_and(|listener| listener.default_server == r.server_index());
                 let why = if default { "no server_name matches, default server of" } else { "server selected on" };
                 (format!("\"{host}\": {why} {address}"), server_at)
             }

@@ -16,8 +16,8 @@ const ANSWER: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\
 pub fn asked_settings(r: &Request, connection: &ClientConnection) -> Option<Vec<u8>> {
     let upgrade = r.header(Known::Upgrade)?;
     if connection.tls.is_some()
-        || r.target.version != Version::Http11
-        || r.incoming.body_length.is_some()
+        || r.target.version() != Version::Http11
+        || r.incoming.body_length().is_some()
         || !r.srv().http2.upgrade
     {
         return None;
@@ -55,8 +55,9 @@ pub fn begin_upgrade(
     if !carrier.link().send(&[IoSlice::new(ANSWER)], false).is_ok_and(|n| n == ANSWER.len()) {
         return worker.close(key);
     }
-    r.incoming.ordinal = connection.count_request();
-    (r.target.version, r.reply.keep_alive) = (Version::Http20, true);
+    r.incoming.set_order(connection.count_request(), false);
+    r.target.set_version(Version::Http20);
+    r.reply.set_keep_alive(true);
     // Addressed to this server.
     let ours = |f: &Field| {
         matches!(f.known, Known::Upgrade | Known::Connection) || f.name.of(&r.buf).eq_ignore_ascii_case(SETTINGS)

@@ -154,11 +154,11 @@ impl QuicClient {
     /// Counts the handshake until its end: the client's address may be forged.
     pub fn begin_unproven(&self, worker: &Worker) {
         self.unproven.set(true);
-        worker.unproven_handshakes.set(worker.unproven_handshakes.get() + 1);
+        worker.admission.begin_unproven();
     }
     fn end_unproven(&self, worker: &Worker) {
         if self.unproven.replace(false) {
-            worker.unproven_handshakes.set(worker.unproven_handshakes.get() - 1);
+            worker.admission.end_unproven();
         }
     }
     fn mark(&self) {
@@ -229,7 +229,7 @@ impl QuicClient {
                     Rc::downgrade(&own) as Weak<dyn StreamLink>,
                     self.core.clone(),
                 );
-                if listener.worker().quitting.get() {
+                if listener.worker().turn().is_quitting() {
                     streams.begin_quit();
                 }
                 *self.streams.borrow_mut() = Some(streams);
@@ -309,8 +309,7 @@ impl QuicClient {
         }
         if let Some(listener) = self.listener.upgrade() {
             self.end_unproven(listener.worker());
-            let count = &listener.worker().datagram_clients;
-            count.set(count.get() - 1);
+            listener.worker().admission.end_datagram_client();
         }
     }
     /// Closes the connection with an error code.
@@ -443,7 +442,7 @@ impl QuicClient {
             self.rest.end();
             return self.deadline.set(None);
         }
-        let ends = (going || peer_goes || worker.quitting.get()) && !within;
+        let ends = (going || peer_goes || worker.turn().is_quitting()) && !within;
         if !is_idle || (ends && self.core.borrow_mut().has_unacknowledged()) {
             // Responses are complete, and the client has not received all of them.
             self.rest.end();

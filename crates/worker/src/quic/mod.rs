@@ -306,8 +306,9 @@ impl QuicListener {
     /// Tells whether a forged address would take room from clients: handshakes of unproven addresses hold their part, or an idle
     /// connection would have to be closed.
     fn is_crowded(&self) -> bool {
-        let limit = self.worker.serving.borrow().connections_max;
-        self.worker.unproven_handshakes.get() >= limit.div_ceil(UNPROVEN_PART) || self.worker.connections() >= limit
+        let limit = self.worker.serving().connections_max;
+        self.worker.admission.unproven_handshakes() >= limit.div_ceil(UNPROVEN_PART)
+            || self.worker.connections() >= limit
     }
     fn refuse(&self, incoming: Incoming) {
         let mut reply = Vec::new();
@@ -400,7 +401,7 @@ impl QuicListener {
             Ok((handle, quic)) => {
                 process::CONNECTIONS_HANDLED.up_at(metrics::Area::Http as usize);
                 process::CONNECTIONS_ACTIVE.up();
-                self.worker.datagram_clients.set(self.worker.datagram_clients.get() + 1);
+                self.worker.admission.begin_datagram_client();
                 let client = QuicClient::new(&self.own, handle, Server::new(quic, limits), connection);
                 if !is_proven {
                     client.begin_unproven(&self.worker);

@@ -1,6 +1,7 @@
 //! Request body of a stream, and the watch over its client.
 
 use super::{Streams, StreamsState};
+use crate::steps;
 use bytes::Bytes;
 use http_engine::BodyReader;
 use http_types::{ResponseHead, StreamId, TakenLines};
@@ -33,7 +34,7 @@ impl BodyReader for StreamBody {
     }
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, u16>>> {
         std::task::ready!(runtime::budget::poll_proceed(cx));
-        self.streams.worker.step();
+        steps::note_step();
         let taken = self.streams.core.borrow_mut().take_body(self.id);
         match taken {
             TakenLines::Bytes(bytes) => {

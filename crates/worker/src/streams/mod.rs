@@ -177,7 +177,7 @@ impl Streams {
         if let Some(mut r) = r {
             let shared = Rc::new(StreamsState::default());
             self.open.borrow_mut().insert(FIRST, shared.clone());
-            r.incoming.watch = Some(Rc::new(body::Watch::new(self.clone(), FIRST, shared)));
+            r.incoming.set_watch(Some(Rc::new(body::Watch::new(self.clone(), FIRST, shared))));
             stream::answer_stream(self, FIRST, engine::start_phases(r));
         }
     }

@@ -4,8 +4,9 @@ use super::body::{StreamBody, Watch};
 use super::{Streams, StreamsState};
 use super::{stream, tunnel};
 use crate::head_in;
+use crate::steps;
 use http_engine::engine::{self, PhaseOutcome};
-use http_engine::{Request, RequestBody, counting};
+use http_engine::{Request, counting};
 use http_types::{
     BodyLength, Field, Known, List, ListPlace, MalformedFields, Message, Method, ResetReason, Span, StreamId, Version,
     known_name,
@@ -29,7 +30,7 @@ impl Streams {
         };
         let shared = Rc::new(StreamsState::default());
         self.open.borrow_mut().insert(id, shared.clone());
-        r.incoming.ordinal = self.connection().count_request();
+        r.incoming.set_order(self.connection().count_request(), false);
         self.limit_requests(&r);
         // nginx counts neither cookies, which are joined, nor ignored fields.
         let is_counted =
@@ -72,7 +73,7 @@ impl Streams {
             }
         };
         // Faults of an HTTP/1 head count up to their line.
-        r.incoming.length = octets as u64;
+        r.incoming.set_length(octets as u64);
         counting::count_begun(&mut r);
         let outcome = match judged {
             Ok(()) => {
@@ -83,7 +84,7 @@ impl Streams {
                         if !budget::is_left() {
                             return stream::start_later(self, id, r);
                         }
-                        self.worker.step();
+                        steps::note_step();
                         engine::start_phases(r)
                     }
                     Err(outcome) => outcome,
@@ -99,7 +100,7 @@ impl Streams {
         if !self.connection().has_requests_left(
             core.conf.keepalive_requests.0,
             core.conf.keepalive_time.0,
-            r.accounting.started,
+            r.accounting.started(),
         ) {
             self.core.borrow_mut().begin_shutdown();
         }
@@ -113,20 +114,20 @@ impl Streams {
         shared: &Rc<StreamsState>,
         end: bool,
     ) -> Result<Box<Request>, PhaseOutcome> {
-        r.incoming.watch = Some(Rc::new(Watch::new(self.clone(), id, shared.clone())));
-        if r.target.method == Method::Connect || shared.websocket.get() {
+        r.incoming.set_watch(Some(Rc::new(Watch::new(self.clone(), id, shared.clone()))));
+        if r.target.method() == Method::Connect || shared.websocket.get() {
             // Octets behind the head belong to a tunnel.
-            r.incoming.body_length = None;
+            r.incoming.set_body_length(None);
         } else if !end {
-            match r.incoming.body_length {
+            match r.incoming.body_length() {
                 Some(BodyLength::Exact(length)) => self.core.borrow_mut().promise(id, length),
                 // Ends with the stream.
-                _ => r.incoming.body_length = Some(BodyLength::Chunked),
+                _ => r.incoming.set_body_length(Some(BodyLength::Chunked)),
             }
             let timeout = r.loc().core.conf.client_body_timeout.duration();
-            r.incoming.octets = Some(shared.clone());
-            r.incoming.body = RequestBody::Unread(Box::new(StreamBody::new(self.clone(), id, shared.clone(), timeout)));
-        } else if matches!(r.incoming.body_length, Some(BodyLength::Exact(1..))) {
+            r.incoming.count_body_by(shared.clone());
+            r.incoming.set_body(Box::new(StreamBody::new(self.clone(), id, shared.clone(), timeout)));
+        } else if matches!(r.incoming.body_length(), Some(BodyLength::Exact(1..))) {
             r.log(
                 Severity::Info,
                 format_args!("client prematurely closed stream: no body came of the length that was said"),
@@ -146,13 +147,13 @@ fn doing(version: Version) -> &'static str {
 }
 
 fn is_on(r: &Request) -> bool {
-    if r.target.version == Version::Http30 {
+    if r.target.version() == Version::Http30 {
         return r.srv().http3.on;
     }
-    if r.target.version == Version::Http09 {
+    if r.target.version() == Version::Http09 {
         return r.srv().http3.hq;
     }
-    r.target.version != Version::Http20
+    r.target.version() != Version::Http20
         || r.srv().http2.on
         || r.plan().listener_of(r.connection()).is_some_and(|listener| listener.http2_listen)
 }
@@ -179,7 +180,8 @@ fn fill(
     r.buf = list.arena;
     r.head.clear();
     r.head.version = version;
-    (r.target.version, r.reply.keep_alive) = (version, true);
+    r.target.set_version(version);
+    r.reply.set_keep_alive(true);
     let message = match message {
         Ok(message) => message,
         Err(malformed) => {
@@ -191,7 +193,7 @@ fn fill(
     r.head.method = Method::of(&method);
     let path = message.path.of(&r.buf).to_vec();
     line(r, &method, &path);
-    r.target.method = r.head.method;
+    r.target.set_method(r.head.method);
     if let Some(protocol) = message.protocol {
         if method != b"CONNECT" || !offered {
             return Err((400, "client sent \":protocol\", which was not offered".into()));
@@ -279,8 +281,8 @@ fn known_parts(r: &mut Request, malformed: &MalformedFields) {
     }
     r.head.method_span = append(r, &method);
     // HTTP/3 has a protocol with the request line alone.
-    if r.target.version == Version::Http20 {
-        r.head.protocol = append(r, r.target.version.name().as_bytes());
+    if r.target.version() == Version::Http20 {
+        r.head.protocol = append(r, r.target.version().name().as_bytes());
     }
 }
 
@@ -290,10 +292,10 @@ fn line(r: &mut Request, method: &[u8], target: &[u8]) {
     r.head.method_span = append(r, method);
     r.buf.push(b' ');
     r.head.target = append(r, target);
-    if r.target.version != Version::Http09 {
+    if r.target.version() != Version::Http09 {
         r.buf.push(b' ');
     }
-    r.head.protocol = append(r, r.target.version.name().as_bytes());
+    r.head.protocol = append(r, r.target.version().name().as_bytes());
     r.head.line = Span { start, end: r.buf.len() as u32 };
     let from = r.head.target.start;
     let at = |place: Option<usize>| place.map(|at| from + at as u32);

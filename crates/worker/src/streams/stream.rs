@@ -7,6 +7,7 @@ use crate::guard::WriteGuard;
 use crate::head_in;
 use crate::pace::Pace;
 use crate::send_plan::{PromisedLength, SendPlan};
+use crate::steps;
 use bytes::{Buf, Bytes};
 use http_engine::engine::{self, PhaseOutcome};
 use http_engine::{FilePart, Piece, Request, ResponseBody, head_out};
@@ -41,7 +42,7 @@ pub fn answer_stream(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome)
 pub fn start_later(streams: &Rc<Streams>, id: StreamId, r: Box<Request>) {
     let guard = Guard::new(streams, id);
     runtime::task::spawn_local(Box::pin(async move {
-        guard.streams.worker.step();
+        steps::note_step();
         run(&guard.streams, id, engine::start_phases(r)).await;
         drop(guard);
     }));
@@ -54,7 +55,7 @@ struct Guard {
 
 impl Guard {
     fn new(streams: &Rc<Streams>, id: StreamId) -> Guard {
-        streams.worker.tasks.set(streams.worker.tasks.get() + 1);
+        streams.worker.turn().begin_task();
         Guard { streams: streams.clone(), id }
     }
 }
@@ -63,7 +64,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         self.streams.finished(self.id);
         let worker = &self.streams.worker;
-        worker.tasks.set(worker.tasks.get() - 1);
+        worker.turn().end_task();
     }
 }
 
@@ -80,17 +81,17 @@ fn at_once(
         return Some((r, body));
     }
     let bytes = match body {
-        ResponseBody::Bytes(bytes) if !r.reply.head_only => bytes,
+        ResponseBody::Bytes(bytes) if !r.reply.is_head_only() => bytes,
         _ => Bytes::new(),
     };
     send_head(streams, id, &mut r, bytes.is_empty());
-    r.accounting.bytes_sent = r.accounting.header_size;
+    let mut total = r.accounting.header_size();
     if !bytes.is_empty() {
         let chunk = r.loc().http2_chunk;
-        r.accounting.bytes_sent += streams.core.borrow_mut().send_shared(id, &bytes, chunk, true).octets as u64;
+        total += streams.core.borrow_mut().send_shared(id, &bytes, chunk, true).octets as u64;
     }
-    r.accounting.body_bytes_sent = bytes.len() as u64;
-    r.accounting.completed = true;
+    r.accounting.set_sent(total, bytes.len() as u64);
+    r.accounting.set_completed(true);
     r.incoming.add_body(streams.core.borrow().taken(id));
     streams.worker.finished(r);
     streams.finished(id);
@@ -103,7 +104,7 @@ fn wants_tunnel(streams: &Streams, id: StreamId) -> bool {
 
 /// Sends the head: HTTP/1's fields in lower case without connection-specific ones.
 fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
-    head_out::prepare_head(r, streams.worker.quitting.get());
+    head_out::prepare_head(r, streams.worker.turn().is_quitting());
     let mut arena: Vec<u8> = Vec::with_capacity(512);
     let mut places: smallvec::SmallVec<[(usize, usize, usize); 16]> = smallvec::SmallVec::new();
     head_out::pass_fields(r, false, &mut |name: &[u8], value: &[u8]| {
@@ -120,8 +121,8 @@ fn send_head(streams: &Rc<Streams>, id: StreamId, r: &mut Request, end: bool) {
     });
     let part = |from: usize, to: usize| arena.get(from..to).unwrap_or_default();
     let mut fields = places.iter().map(|(start, middle, end)| (part(*start, *middle), part(*middle, *end)));
-    let sent = streams.core.borrow_mut().send_head(id, r.out.status, &mut fields, end);
-    r.accounting.header_size = sent as u64;
+    let sent = streams.core.borrow_mut().send_head(id, r.out.status(), &mut fields, end);
+    r.accounting.set_header_size(sent as u64);
     streams.touch();
 }
 
@@ -129,14 +130,14 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
     let _writing = WriteGuard::begin();
     let shared = streams.open.borrow().get(&id).cloned().unwrap_or_default();
     let (mut r, body) = engine::finish_request(outcome).await;
-    r.accounting.counted = true;
+    r.accounting.note_counted();
     let Some(body) = body else {
         // Without a response (444 and similar).
-        if r.out.status == 0 {
-            r.out.status = 444;
+        if r.out.status() == 0 {
+            r.out.set_status(444);
         }
         // A slow client or a request without response is the client's fault (nginx: `ngx_http_v2_close_stream`).
-        let code = if matches!(r.out.status, 408 | 444) { ResetReason::Protocol } else { ResetReason::Internal };
+        let code = if matches!(r.out.status(), 408 | 444) { ResetReason::Protocol } else { ResetReason::Internal };
         r.incoming.add_body(shared.read.get());
         streams.core.borrow_mut().reset(id, code);
         return streams.worker.finished(r);
@@ -148,34 +149,35 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
     let sent = if !has_room {
         // The client reads nothing or is gone: head-only responses must not pile up.
         false
-    } else if let Some(tunnel) = r.reply.tunnel.take() {
+    } else if let Some(tunnel) = r.reply.take_tunnel() {
         // 101 becomes 200 (RFC 8441, 4).
-        if r.out.status == 101 {
-            r.out.status = 200;
+        if r.out.status() == 101 {
+            r.out.set_status(200);
             r.out.remove(b"Sec-WebSocket-Accept");
         }
         send_head(streams, id, &mut r, false);
         match RawStream::new(streams, id) {
             Some(client) => {
                 let ended = tunnel.run(Box::new(client)).await;
-                r.accounting.body_bytes_sent = ended.sent;
+                r.accounting.set_sent(0, ended.sent);
                 r.tunnel_ended(ended);
                 end_now(streams, id, &shared);
                 true
             }
             None => false,
         }
-    } else if websocket && (200..300).contains(&r.out.status) {
+    } else if websocket && (200..300).contains(&r.out.status()) {
         // The client would take it for a tunnel.
-        r.log(Severity::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status));
+        r.log(Severity::Error, format_args!("a WebSocket was requested, and the response is {}", r.out.status()));
         streams.core.borrow_mut().reset(id, ResetReason::Connect);
         false
     } else {
         send(streams, id, &mut r, body, &shared, &timeout).await
     };
-    r.accounting.bytes_sent = shared.octets.get() + r.accounting.header_size;
+    let total = shared.octets.get() + r.accounting.header_size();
+    r.accounting.set_sent(total, r.accounting.body_bytes_sent());
     r.incoming.add_body(streams.core.borrow().taken(id).max(shared.read.get()));
-    r.accounting.completed = sent;
+    r.accounting.set_completed(sent);
     if timeout.is_over.get() {
         r.log(Severity::Info, format_args!("{}", head_in::TIMED_OUT));
         streams.core.borrow_mut().reset(id, ResetReason::Protocol);
@@ -200,7 +202,7 @@ async fn send(
     shared: &StreamsState,
     timeout: &SendTimeout,
 ) -> bool {
-    let bodiless = r.reply.head_only || (matches!(body, ResponseBody::Empty) && r.out.trailers.is_empty());
+    let bodiless = r.reply.is_head_only() || (matches!(body, ResponseBody::Empty) && r.out.trailers().is_empty());
     send_head(streams, id, r, bodiless);
     if bodiless {
         return true;
@@ -211,22 +213,22 @@ async fn send(
         id,
         timeout,
         files: FileOut::of(r, false),
-        pace: if core.rate_limited || r.reply.limit_rate.is_some() { Pace::new(r) } else { None },
+        pace: if core.rate_limited || r.reply.limit_rate().is_some() { Pace::new(r) } else { None },
         sent: 0,
         chunk: r.loc().http2_chunk,
         ended: false,
     };
     if let Some(pace) = &mut out.pace {
-        pace.sent += r.accounting.header_size;
+        pace.sent += r.accounting.header_size();
     }
     let mut promised = PromisedLength::of(r);
     let whole = loop {
         if body.needs_window() && !out.wait_for_window(&mut body, r).await {
             break false;
         }
-        r.reply.piece_room = streams.piece_room();
+        r.reply.set_piece_room(streams.piece_room());
         let piece = poll_fn(|cx| {
-            streams.worker.step();
+            steps::note_step();
             body.poll_piece(cx, r)
         });
         match piece.await {
@@ -238,7 +240,7 @@ async fn send(
                     break false;
                 }
                 // A known last piece ends the stream.
-                let last = promised.is_kept() && r.out.trailers.is_empty() && !r.reply.expect_trailers;
+                let last = promised.is_kept() && r.out.trailers().is_empty() && !r.reply.expects_trailers();
                 if !out.piece(piece, last, &mut body, r).await {
                     break false;
                 }
@@ -252,18 +254,18 @@ async fn send(
     let ended = whole
         && if out.ended {
             true
-        } else if r.out.trailers.is_empty() {
+        } else if r.out.trailers().is_empty() {
             out.end().await
         } else {
             send_trailers(streams, id, r, shared)
         };
-    r.accounting.body_bytes_sent = sent;
+    r.accounting.set_sent(0, sent);
     ended
 }
 
 fn send_trailers(streams: &Rc<Streams>, id: StreamId, r: &Request, shared: &StreamsState) -> bool {
     let fields: Vec<_> =
-        r.out.trailers.iter().map(|f| (f.name.bytes().to_ascii_lowercase(), f.value.bytes())).collect();
+        r.out.trailers().iter().map(|f| (f.name.bytes().to_ascii_lowercase(), f.value.bytes())).collect();
     let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), *value));
     let sent = streams.core.borrow_mut().send_trailers(id, &mut fields);
     shared.octets.set(shared.octets.get() + sent as u64);
@@ -346,7 +348,7 @@ impl Out<'_> {
                             break;
                         }
                         Err(pause) => {
-                            let watch = r.incoming.watch.clone();
+                            let watch = r.incoming.watch().cloned();
                             let gone = poll_fn(|cx| match &watch {
                                 Some(watch) => watch.poll_gone(cx),
                                 None => Poll::Pending,

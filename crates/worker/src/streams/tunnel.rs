@@ -14,7 +14,7 @@ pub const WEBSOCKET: &[u8] = b"websocket";
 
 /// Converts a WebSocket request to HTTP/1's form. Creates its key, which HTTP/2 lacks and servers require.
 pub fn as_upgrade(r: &mut Request) {
-    r.target.method = Method::Get;
+    r.target.set_method(Method::Get);
     r.head.method = Method::Get;
     let key = base64::engine::general_purpose::STANDARD.encode(net::random::bytes16());
     for (name, value) in [("upgrade", "websocket"), ("connection", "Upgrade"), ("sec-websocket-key", key.as_str())] {

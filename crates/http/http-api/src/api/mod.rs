@@ -247,9 +247,9 @@ fn pool() -> &'static Arc<Pool> {
 
 impl Handler for Api {
     fn run(&self, r: &mut Request) -> Flow {
-        let path = r.target.path.get(self.prefix..).unwrap_or_default();
+        let path = r.target.path().get(self.prefix..).unwrap_or_default();
         let Ok(path) = std::str::from_utf8(path).map(str::to_string) else { return Flow::Status(404) };
-        let verb = match r.target.method {
+        let verb = match r.target.method() {
             Method::Get | Method::Head => Verb::Get,
             Method::Post => Verb::Post,
             Method::Put => Verb::Put,
@@ -258,7 +258,7 @@ impl Handler for Api {
             _ => Verb::Other,
         };
         let arg = |name: &[u8]| {
-            let value = find_arg(&r.target.args, name)?;
+            let value = find_arg(r.target.args(), name)?;
             let mut plain = Vec::with_capacity(value.len());
             http_engine::path::unescape_path(value, &mut plain);
             Some(String::from_utf8_lossy(&plain).into_owned())
@@ -269,7 +269,7 @@ impl Handler for Api {
             fields: arg(b"fields"),
             key: arg(b"key"),
             tag: arg(b"tag"),
-            dry_run: is_rehearsed(&r.target.args),
+            dry_run: is_rehearsed(r.target.args()),
             if_match: None,
             foreign: false,
             body: Bytes::new(),
@@ -350,19 +350,17 @@ async fn answer(r: &mut Request, mut ask: ApiRequest, own: Option<OwnAccess>, id
         r.log(Severity::Error, format_args!("api: {}", refused.text));
     }
     // The change was made or refused by its own condition, which is no longer that of the response.
-    r.reply.ignore_conditions |= changes;
+    if changes {
+        r.reply.ignore_conditions(true);
+    }
     let ApiResponse { status, body, etag } = done.unwrap_or_else(|refused| refused.answer(version, id));
-    r.out.status = status;
+    r.out.set_status(status);
     r.out.add("Cache-Control", b"no-store".to_vec());
     if let Some(etag) = etag {
         r.out.add("ETag", etag.into_bytes());
     }
     match body {
-        Some(text) => {
-            r.out.content_type = "application/json".into();
-            r.out.content_length = Some(text.len() as u64);
-            Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
-        }
+        Some(text) => r.respond(status, "application/json", text),
         None => Flow::Content(ResponseBody::Empty),
     }
 }

@@ -15,7 +15,7 @@ pub const UNKNOWN_HOST: &str = "The dashboard answers for addresses, for localho
 /// to this server (DNS rebinding). Programs send neither `Origin` nor `Sec-Fetch-Site`.
 pub fn is_foreign(r: &Request, names: &OwnNames) -> bool {
     let (site, origin) = (field(r, b"sec-fetch-site"), field(r, b"origin"));
-    is_foreign_of(site, origin, field(r, b"host"), || names.has(&r.target.host))
+    is_foreign_of(site, origin, field(r, b"host"), || names.has(r.target.host()))
 }
 
 fn is_foreign_of(

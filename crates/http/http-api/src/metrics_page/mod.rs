@@ -82,17 +82,17 @@ impl MetricsHandler {
     /// # Errors
     /// 400: there is no such format.
     fn chosen(&self, r: &Request) -> Result<Option<MetricsFormat>, u16> {
-        if let Some(name) = find_arg(&r.target.args, b"format") {
+        if let Some(name) = find_arg(r.target.args(), b"format") {
             return MetricsFormat::named(name).map(Some).ok_or(400);
         }
-        let rest = self.prefix.and_then(|prefix| r.target.path.get(prefix..)).unwrap_or_default();
+        let rest = self.prefix.and_then(|prefix| r.target.path().get(prefix..)).unwrap_or_default();
         Ok(MetricsFormat::named(rest.strip_prefix(b"/").unwrap_or(rest)))
     }
 }
 
 impl Handler for MetricsHandler {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
         let said = match self.chosen(r) {
@@ -147,9 +147,9 @@ fn gather(inventory: &Inventory) -> Vec<metrics::MetricFamily> {
 }
 
 fn content(r: &mut Request, format: MetricsFormat, negotiates: bool, text: Bytes) -> Flow {
-    r.out.status = 200;
-    r.out.content_type = format.media_type().into();
-    r.out.content_length = Some(text.len() as u64);
+    r.out.set_status(200);
+    r.out.set_content_type(format.media_type());
+    r.out.set_content_length(Some(text.len() as u64));
     if negotiates {
         r.out.add("Vary", b"Accept".to_vec());
     }

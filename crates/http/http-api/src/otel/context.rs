@@ -29,7 +29,7 @@ pub struct Start {
 impl Handler for Start {
     fn run(&self, r: &mut Request) -> Flow {
         // The decision of the first location stands.
-        if r.is_subrequest() || (r.progress.internal && r.progress.uri_changes_left < URI_CHANGES_MAX) {
+        if r.is_subrequest() || (r.progress.is_internal() && r.progress.uri_changes_left() < URI_CHANGES_MAX) {
             return Flow::Declined;
         }
         let sampled = match self.trace.as_ref().and_then(|value| self.sampler.get(r.plan(), value)) {
@@ -50,10 +50,10 @@ impl Start {
     #[inline(never)]
     fn start(&self, r: &mut Request, sampled: bool) {
         let ids = begin(r, self.settings.extracts);
-        if sampled && r.context.span().is_none() {
-            r.context = TraceContext::Span(Rc::new(RequestSpan::of(ids)));
+        if sampled && r.trace_context().span().is_none() {
+            r.set_trace_context(TraceContext::Span(Rc::new(RequestSpan::of(ids))));
         }
-        let span = r.context.span().cloned();
+        let span = r.trace_context().span().cloned();
         if let Some(span) = &span {
             span.sampled.set(sampled);
             span.tries.set(self.settings.tries);
@@ -79,11 +79,11 @@ impl Start {
         match trace.as_literal() {
             Some(text) => enables_tracing(text),
             None => {
-                let mut value = std::mem::take(&mut r.scratch);
+                let mut value = r.take_scratch();
                 value.clear();
                 trace.write(r, &mut value);
                 let enables = enables_tracing(&value);
-                r.scratch = value;
+                r.put_scratch(value);
                 enables
             }
         }
@@ -116,7 +116,7 @@ fn begin(r: &mut Request, extracts: bool) -> TraceIds {
     }
     let parent = if extracts { extract(r) } else { None };
     let mut ids = TraceIds::new();
-    r.context = match parent {
+    let context = match parent {
         None => TraceContext::Ids(ids),
         Some((parent, state)) => {
             ids.trace = parent.trace_id;
@@ -125,6 +125,7 @@ fn begin(r: &mut Request, extracts: bool) -> TraceIds {
             TraceContext::Span(Rc::new(span))
         }
     };
+    r.set_trace_context(context);
     ids
 }
 
@@ -143,11 +144,11 @@ fn span_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
 
 fn parent_id(r: &mut Request, out: &mut Vec<u8>) -> bool {
     ensure(r);
-    r.context.span().and_then(|span| span.parent_id).is_some_and(|id| put(&id, out))
+    r.trace_context().span().and_then(|span| span.parent_id).is_some_and(|id| put(&id, out))
 }
 
 fn parent_sampled(r: &mut Request, out: &mut Vec<u8>) -> bool {
     ensure(r);
-    out.push(if r.context.span().is_some_and(|span| span.parent_sampled) { b'1' } else { b'0' });
+    out.push(if r.trace_context().span().is_some_and(|span| span.parent_sampled) { b'1' } else { b'0' });
     true
 }

@@ -4,7 +4,7 @@ use http_engine::Request;
 
 /// As nginx's `ngx_otel_module`.
 pub fn span_status(r: &Request) -> u16 {
-    if r.progress.error_status != 0 { r.progress.error_status } else { r.out.status }
+    if r.progress.error_status() != 0 { r.progress.error_status() } else { r.out.status() }
 }
 
 pub fn variable_value(r: &mut Request, name: &str) -> Option<Vec<u8>> {
@@ -38,7 +38,7 @@ pub fn request_length(r: &Request) -> u64 {
 
 /// Falls back to the host of the request.
 pub fn server_name(r: &Request) -> Vec<u8> {
-    if r.srv().name.is_empty() { r.target.host.clone() } else { r.srv().name.clone() }
+    if r.srv().name.is_empty() { r.target.host().to_vec() } else { r.srv().name.clone() }
 }
 
 /// Unless it is the scheme's.

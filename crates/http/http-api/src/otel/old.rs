@@ -19,7 +19,7 @@ pub fn server_attributes(r: &mut Request, span: &mut TraceSpan<'_>) {
         span.text("http.user_agent", agent);
     }
     span.number("http.request_content_length", request_length(r));
-    span.number("http.response_content_length", r.accounting.body_bytes_sent);
+    span.number("http.response_content_length", r.accounting.body_bytes_sent());
     let status = span_status(r);
     if status != 0 {
         span.number("http.status_code", status.into());

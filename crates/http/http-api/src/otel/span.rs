@@ -23,7 +23,7 @@ pub struct SpanEnd {
 
 impl Logger for SpanEnd {
     fn log(&self, r: &mut Request) {
-        if r.context.span().is_some_and(|span| span.sampled.get()) {
+        if r.trace_context().span().is_some_and(|span| span.sampled.get()) {
             self.export(r);
         }
     }
@@ -36,7 +36,7 @@ fn nanos(at: Instant) -> u64 {
 impl SpanEnd {
     #[inline(never)]
     fn export(&self, r: &mut Request) {
-        let Some(span) = r.context.span().cloned() else { return };
+        let Some(span) = r.trace_context().span().cloned() else { return };
         // A subrequest of `log_subrequest` has its main request's span.
         if r.is_subrequest() {
             return;
@@ -64,8 +64,8 @@ impl SpanEnd {
             parent_span_id: own.parent_id,
             name: &name,
             kind: TraceKind::Server,
-            start: nanos(r.accounting.started),
-            end: nanos(clock::now().max(r.accounting.started)),
+            start: nanos(r.accounting.started()),
+            end: nanos(clock::now().max(r.accounting.started())),
             flags: SAMPLED | KNOWS_REMOTE | if own.parent_id.is_some() { IS_REMOTE } else { 0 },
         };
         let mut span = TraceSpan::new(&head, &settings.names);

@@ -61,7 +61,7 @@ pub fn server_attributes(r: &mut Request, span: &mut TraceSpan<'_>) {
         span.text("user_agent.original", agent);
     }
     span.number("http.request.body.size", request_length(r));
-    span.number("http.response.body.size", r.accounting.body_bytes_sent);
+    span.number("http.response.body.size", r.accounting.body_bytes_sent());
     let status = span_status(r);
     if status != 0 {
         span.number("http.response.status_code", status.into());

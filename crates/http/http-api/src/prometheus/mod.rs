@@ -103,7 +103,7 @@ fn pool() -> &'static Arc<Pool> {
 
 impl Handler for TemplatePage {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
         let (name, metrics, inventory) = (self.name.clone(), self.metrics.clone(), self.inventory.clone());
@@ -155,9 +155,9 @@ async fn content(r: &mut Request, name: &str, metrics: &[Metric], found: Vec<Vec
         }
         metric.family(&lines, &mut text);
     }
-    r.out.status = 200;
-    r.out.content_type = metrics::PROMETHEUS_TYPE.into();
-    r.out.content_length = Some(text.len() as u64);
+    r.out.set_status(200);
+    r.out.set_content_type(metrics::PROMETHEUS_TYPE);
+    r.out.set_content_length(Some(text.len() as u64));
     r.out.add("Cache-Control", b"no-cache".to_vec());
     Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
 }

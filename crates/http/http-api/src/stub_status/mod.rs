@@ -1,10 +1,9 @@
 //! stub_status (nginx: `ngx_http_stub_status_module`).
 
-use bytes::Bytes;
 use conf_schema::value::{Own, RepeatedValue};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Flow, Handler, Request, ResponseBody};
+use http_engine::{BlockPlan, Feature, Flow, Handler, Request};
 use http_types::Method;
 use metrics::process;
 use std::any::Any;
@@ -54,7 +53,7 @@ struct StatusNumbers {
 impl StatusNumbers {
     fn read(r: &Request) -> StatusNumbers {
         // Counts the present request, even if too fast to be counted.
-        let own = u64::from(!r.accounting.counted && !r.is_subrequest());
+        let own = u64::from(!r.accounting.is_counted() && !r.is_subrequest());
         StatusNumbers {
             active: process::CONNECTIONS_ACTIVE.sum(),
             reading: process::CONNECTIONS_READING.sum(),
@@ -86,7 +85,7 @@ struct StatusPage;
 
 impl Handler for StatusPage {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
         let now = StatusNumbers::read(r);
@@ -100,9 +99,6 @@ impl Handler for StatusPage {
             now.writing,
             now.waiting()
         );
-        r.out.status = 200;
-        r.out.content_type = "text/plain".into();
-        r.out.content_length = Some(text.len() as u64);
-        Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
+        r.respond(200, "text/plain", text)
     }
 }

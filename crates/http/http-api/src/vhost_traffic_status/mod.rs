@@ -10,7 +10,7 @@ use conf_schema::value::{Flag, Own, Text, ValueList, parse_size};
 use conf_schema::{ContextArea, Contexts, Cx, Directive, FeatureTable, Problem, ValueKind, directives, words};
 use counters::{CACHE, Counters, FilterLimit, StatusKey, StatusSample};
 use http_engine::core_table::Marker;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Logger, Request, ResponseBody};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HttpTemplate, Logger, Request};
 use http_types::Method;
 use http_upstream::groups::HttpGroups;
 use http_upstream::upstream_state::UpstreamState;
@@ -264,16 +264,16 @@ impl Logger for Count {
         let conf = &self.conf;
         let cache = self.cache.eval(r);
         let sample = StatusSample {
-            status: r.out.status,
-            bytes_in: r.incoming.length,
-            bytes_out: r.accounting.bytes_sent,
-            request_ms: base::clock::now().millis_since(r.accounting.started),
+            status: r.out.status(),
+            bytes_in: r.incoming.length(),
+            bytes_out: r.accounting.bytes_sent(),
+            request_ms: base::clock::now().millis_since(r.accounting.started()),
             response_ms: 0,
             cache: CACHE.iter().position(|(_, word)| word.as_bytes() == cache),
         };
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let own = if conf.vhost_traffic_status_filter_by_host && !r.target.host.is_empty() {
-            &r.target.host
+        let own = if conf.vhost_traffic_status_filter_by_host && !r.target.host().is_empty() {
+            r.target.host()
         } else {
             &r.srv().name
         };
@@ -321,11 +321,11 @@ struct Display {
 
 impl Handler for Display {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
         let conf = &self.conf;
-        let rest = r.target.path.strip_prefix(r.loc().name.as_slice()).unwrap_or_default();
+        let rest = r.target.path().strip_prefix(r.loc().name.as_slice()).unwrap_or_default();
         let rest = std::str::from_utf8(rest).unwrap_or_default().trim_matches('/');
         let format = match rest.strip_prefix("format").map(|name| name.trim_matches('/')) {
             Some(name) => match Format::WORDS.iter().find(|(word, _)| *word == name) {
@@ -338,12 +338,7 @@ impl Handler for Display {
         let (conf, zone, counters) = (conf.clone(), self.zone.clone(), self.counters.clone());
         page_thread::answer_later(
             move || page(format, &conf, &zone, &counters),
-            move |r, text| {
-                r.out.status = 200;
-                r.out.content_type = format.media_type().into();
-                r.out.content_length = Some(text.len() as u64);
-                Flow::Content(ResponseBody::Bytes(text))
-            },
+            move |r, text| r.respond(200, format.media_type(), text),
         )
     }
 }

@@ -150,7 +150,7 @@ fn answer(r: &mut Request, attempt: LoginAttempt, verdict: PasswordVerdict, user
 }
 
 fn refuse(r: &mut Request, realm: &[u8]) -> Flow {
-    let (field, status) = match r.target.method {
+    let (field, status) = match r.target.method() {
         Method::Connect => ("Proxy-Authenticate", 407),
         _ => ("WWW-Authenticate", 401),
     };

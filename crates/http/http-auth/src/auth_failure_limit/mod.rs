@@ -151,7 +151,7 @@ struct FailureCheck;
 impl Handler for FailureCheck {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
-        let Some(limit) = plan.loc(r.scope.location).ext::<FailureLimit>() else { return Flow::Declined };
+        let Some(limit) = plan.loc(r.location_index()).ext::<FailureLimit>() else { return Flow::Declined };
         limit.refusal(r).unwrap_or(Flow::Declined)
     }
 }

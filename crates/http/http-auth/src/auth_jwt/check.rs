@@ -34,7 +34,7 @@ impl JwtRules {
         let token = match &self.token {
             Some(template) => template.eval(r),
             None => {
-                let value = match r.target.method {
+                let value = match r.target.method() {
                     Method::Connect => r.header(Known::ProxyAuthorization)?,
                     _ => r.header(Known::Authorization)?,
                 };
@@ -263,7 +263,7 @@ fn without_keys(r: &mut Request) -> Flow {
 
 /// Refuses a request, with the challenge of RFC 6750. Challenges of other schemes stay.
 fn refuse(r: &mut Request, realm: &[u8], invalid: bool) -> Flow {
-    let (field, status) = match r.target.method {
+    let (field, status) = match r.target.method() {
         Method::Connect => ("Proxy-Authenticate", 407),
         _ => ("WWW-Authenticate", 401),
     };

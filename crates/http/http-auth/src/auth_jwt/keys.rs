@@ -222,7 +222,7 @@ impl KeyRequest {
                 turn
             }
             // Another request fetches.
-            Err(_) => unless_gone(r.incoming.watch.clone(), kept.turn.lock()).await.ok_or(NoKeys)?,
+            Err(_) => unless_gone(r.incoming.watch().cloned(), kept.turn.lock()).await.ok_or(NoKeys)?,
         };
         base::clock::update();
         let now = base::clock::now().0 / 1000;
@@ -265,13 +265,13 @@ impl KeyRequest {
             return Err(NoKeys);
         };
         let Ok(mut child) = r.subrequest(path, args) else { return Err(NoKeys) };
-        child.incoming.body_length = None;
+        child.incoming.set_body_length(None);
         child.leave_body();
         let Ok((child, body)) = subrequest::in_memory(child).await else {
             r.log(Severity::Error, format_args!("incomplete answer of \"{shown}\" while fetching keys"));
             return Err(NoKeys);
         };
-        let status = child.out.status;
+        let status = child.out.status();
         subrequest::log_subrequest(child);
         if status != 200 {
             r.log(Severity::Error, format_args!("unexpected status {status} of \"{shown}\" while fetching keys"));
@@ -296,7 +296,7 @@ impl KeyRequest {
 /// Tells whether the request's client has left.
 pub fn has_left(r: &Request) -> bool {
     let mut cx = Context::from_waker(Waker::noop());
-    r.incoming.watch.as_ref().is_some_and(|watch| watch.poll_gone(&mut cx).is_ready())
+    r.incoming.watch().is_some_and(|watch| watch.poll_gone(&mut cx).is_ready())
 }
 
 #[cfg(test)]

@@ -43,10 +43,10 @@ fn with_token<R>(
         Some(TokenState::Verified(token)) => then(&token.header, Some(&token.claims)),
         Some(TokenState::Refused) => None,
         Some(TokenState::Checking(token)) => then(&token.header, token.claims.as_ref()),
-        None | Some(TokenState::Unread) if r.is_subrequest() || r.progress.phase > Phase::Access => None,
+        None | Some(TokenState::Unread) if r.is_subrequest() || r.progress.phase() > Phase::Access => None,
         None | Some(TokenState::Unread) => {
             let plan = r.plan_rc();
-            let check = plan.locations.get(r.scope.location)?.ext::<JwtRules>()?;
+            let check = plan.locations.get(r.location_index())?.ext::<JwtRules>()?;
             let token = UnverifiedToken::parse(&check.token(r)?)?;
             then(&token.header, token.claims.as_ref())
         }

@@ -23,15 +23,15 @@ pub struct ProviderPaths(pub Arc<[Arc<Provider>]>);
 
 impl Handler for ProviderPaths {
     fn run(&self, r: &mut Request) -> Flow {
-        if !self.0.iter().any(|provider| provider.answers(&r.target.path)) || r.is_subrequest() {
+        if !self.0.iter().any(|provider| provider.answers(r.target.path())) || r.is_subrequest() {
             return Flow::Declined;
         }
         let plan = r.plan_rc();
-        let server = r.scope.server;
+        let server = r.server_index();
         let gates = || plan.locations.iter().filter(|l| l.server == server).filter_map(|l| l.ext::<Gate>());
-        let mine = self.0.iter().filter(|p| p.answers(&r.target.path) && gates().any(|gate| gate.may_use(p)));
+        let mine = self.0.iter().filter(|p| p.answers(r.target.path()) && gates().any(|gate| gate.may_use(p)));
         let mine: Vec<Arc<Provider>> = mine.cloned().collect();
-        let path: &[u8] = &r.target.path;
+        let path: &[u8] = r.target.path();
         if mine.is_empty() {
             return Flow::Declined;
         }
@@ -48,10 +48,10 @@ impl Handler for ProviderPaths {
 
 /// Completes a login at the provider that has begun it.
 fn come_back(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
-    if !matches!(r.target.method, Method::Get | Method::Head) {
+    if !matches!(r.target.method(), Method::Get | Method::Head) {
         return Flow::Status(405);
     }
-    let here = providers.iter().filter(|provider| provider.redirect.path[..] == r.target.path[..]);
+    let here = providers.iter().filter(|provider| provider.redirect.path[..] == r.target.path()[..]);
     match here.into_iter().find_map(|provider| Return::of(provider, r)) {
         Some(back) => back.complete(r),
         None => {
@@ -82,8 +82,11 @@ fn with_session(providers: &[Arc<Provider>], r: &Request) -> (Arc<Provider>, Opt
 }
 
 fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
-    let here: Vec<Arc<Provider>> =
-        providers.iter().filter(|p| p.logout_path.as_deref() == Some(&*r.target.path)).cloned().collect();
+    let here: Vec<Arc<Provider>> = providers
+        .iter()
+        .filter(|p| p.logout_path.as_deref().is_some_and(|path| *path == r.target.path()[..]))
+        .cloned()
+        .collect();
     let (provider, session) = with_session(&here, r);
     let secure = request_origin(&provider, r).starts_with("https:");
     if let Some((key, _)) = &session {
@@ -97,7 +100,7 @@ fn log_out(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
     let resolving = request_resolver(r);
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
-            let Some(metadata) = unless_gone(r.incoming.watch.clone(), provider.metadata(resolving)).await else {
+            let Some(metadata) = unless_gone(r.incoming.watch().cloned(), provider.metadata(resolving)).await else {
                 let flow = client_left(&mut r);
                 return (r, flow);
             };
@@ -129,14 +132,15 @@ fn leave(provider: &Provider, r: &mut Request, hint: Option<&str>, metadata: Opt
 
 /// Ends the sessions that the provider or the cookie names (OpenID Connect Front-Channel Logout 1.0).
 fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
-    if !matches!(r.target.method, Method::Get | Method::Head) {
+    if !matches!(r.target.method(), Method::Get | Method::Head) {
         return Flow::Status(405);
     }
-    let (Ok(issuer), Ok(sid)) = (query_argument(&r.target.args, b"iss"), query_argument(&r.target.args, b"sid")) else {
+    let (Ok(issuer), Ok(sid)) = (query_argument(r.target.args(), b"iss"), query_argument(r.target.args(), b"sid"))
+    else {
         return Flow::Status(400);
     };
     let mut ended = false;
-    let path = r.target.path.to_vec();
+    let path = r.target.path().to_vec();
     for provider in providers.iter().filter(|p| p.frontchannel_path.as_ref() == Some(&path)) {
         if issuer.as_ref().is_some_and(|issuer| *issuer != provider.issuer) {
             continue;
@@ -162,10 +166,10 @@ fn log_out_in_front(providers: &[Arc<Provider>], r: &mut Request) -> Flow {
 
 /// Ends the sessions that a logout token names (OpenID Connect Back-Channel Logout 1.0).
 fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
-    if r.target.method != Method::Post {
+    if r.target.method() != Method::Post {
         return Flow::Status(405);
     }
-    let path = r.target.path.to_vec();
+    let path = r.target.path().to_vec();
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
             let body = match body_store::read_small(&mut r).await {
@@ -174,7 +178,7 @@ fn log_out_in_back(providers: Vec<Arc<Provider>>, r: &mut Request) -> Flow {
             };
             let here = providers.iter().filter(|provider| provider.backchannel_path.as_ref() == Some(&path));
             let resolving = request_resolver(&r);
-            let ended = unless_gone(r.incoming.watch.clone(), end_by_token(here, &body, resolving)).await;
+            let ended = unless_gone(r.incoming.watch().cloned(), end_by_token(here, &body, resolving)).await;
             let Some(ended) = ended else {
                 let flow = client_left(&mut r);
                 return (r, flow);
@@ -227,9 +231,9 @@ async fn end_by_token(
 
 fn acknowledge(r: &mut Request, status: u16, body: &'static str) -> Flow {
     r.out.add("Cache-Control", "no-store");
-    r.out.status = status;
-    r.out.content_type = "application/json".into();
-    r.out.content_length = Some(body.len() as u64);
+    r.out.set_status(status);
+    r.out.set_content_type("application/json");
+    r.out.set_content_length(Some(body.len() as u64));
     Flow::Content(ResponseBody::Bytes(Bytes::from_static(body.as_bytes())))
 }
 
@@ -237,8 +241,5 @@ fn show(r: &mut Request, text: &str) -> Flow {
     r.discard_body();
     let page = format!("<!DOCTYPE html>\n<html><head><title>Logout</title></head><body><p>{text}</p></body></html>\n");
     r.out.add("Cache-Control", "no-store");
-    r.out.status = 200;
-    r.out.content_type = "text/html".into();
-    r.out.content_length = Some(page.len() as u64);
-    Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
+    r.respond(200, "text/html", page)
 }

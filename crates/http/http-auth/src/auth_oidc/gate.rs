@@ -96,7 +96,7 @@ impl Handler for SessionCheck {
                     Box::pin(async move {
                         // Ends with the sender.
                         let refreshed = async { while done.changed().await.is_ok() {} };
-                        if unless_gone(r.incoming.watch.clone(), refreshed).await.is_none() {
+                        if unless_gone(r.incoming.watch().cloned(), refreshed).await.is_none() {
                             let flow = client_left(&mut r);
                             return (r, flow);
                         }
@@ -131,7 +131,7 @@ impl Handler for LoginStart {
         // `SessionCheck` has complained about others.
         let Ok(Some(provider)) = self.0.choose(r) else { return Flow::Declined };
         // The login takes the place of another check's challenge.
-        r.out.fields.retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
+        r.out.fields_mut().retain(|field| !field.name.bytes().eq_ignore_ascii_case(b"WWW-Authenticate"));
         match provider.known_metadata() {
             Some(metadata) => begin_login(&provider, r, &metadata),
             None => later(provider),
@@ -161,7 +161,7 @@ pub fn client_left(r: &mut Request) -> Flow {
 }
 
 async fn log_in(provider: &Arc<Provider>, r: &mut Request) -> Flow {
-    match unless_gone(r.incoming.watch.clone(), provider.metadata(request_resolver(r))).await {
+    match unless_gone(r.incoming.watch().cloned(), provider.metadata(request_resolver(r))).await {
         None => client_left(r),
         Some(Ok(metadata)) => begin_login(provider, r, &metadata),
         Some(Err(why)) => {

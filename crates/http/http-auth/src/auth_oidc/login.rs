@@ -33,13 +33,13 @@ pub fn request_origin(provider: &Provider, r: &Request) -> String {
     }
     let scheme = if r.connection().tls.is_some() { "https" } else { "http" };
     let local = &r.connection().local;
-    let host = match (r.target.host.is_empty(), &**local) {
-        (false, _) => String::from_utf8_lossy(&r.target.host).into_owned(),
+    let host = match (r.target.host().is_empty(), &**local) {
+        (false, _) => String::from_utf8_lossy(r.target.host()).into_owned(),
         (true, Address::Ip(address)) if address.is_ipv6() => format!("[{}]", address.ip()),
         (true, Address::Ip(address)) => address.ip().to_string(),
         (true, Address::Unix(_)) => String::from_utf8_lossy(&r.srv().name).into_owned(),
     };
-    match r.target.host_port {
+    match r.target.host_port() {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     }
@@ -53,7 +53,7 @@ pub fn request_resolver(r: &Request) -> Option<ResolveRules> {
 pub fn redirect_client(r: &mut Request, to: String) -> Flow {
     r.discard_body();
     r.out.add("Cache-Control", "no-store");
-    r.out.location = to.into_bytes().into();
+    r.out.set_location(to.into_bytes());
     Flow::Status(302)
 }
 
@@ -190,7 +190,7 @@ impl Return {
     pub fn of(provider: &Arc<Provider>, r: &Request) -> Option<Return> {
         let origin = request_origin(provider, r);
         let cookie = login_cookie(provider, r, origin.starts_with("https:"))?;
-        let sealed = query_argument(&r.target.args, b"state").ok()??;
+        let sealed = query_argument(r.target.args(), b"state").ok()??;
         let text = provider.login_secret().open(sealed.as_bytes(), &LoginState::context(provider, &origin, &cookie))?;
         let (id, rest) = text.split_at_checked(ID_BYTES)?;
         let (began, uri) = rest.split_first_chunk::<8>()?;
@@ -200,7 +200,7 @@ impl Return {
 
     /// Completes the login.
     pub fn complete(self, r: &mut Request) -> Flow {
-        r.incoming.has_secret = true;
+        r.incoming.hide_arguments();
         // A login that timed out, or of another window: starts again, without a prompt if the user is logged in at the
         // provider.
         if clock::unix_millis() / 1000 > self.began.saturating_add(LOGIN_SECONDS) {
@@ -237,7 +237,7 @@ impl Return {
         r.discard_body();
         r.out.add("Cache-Control", "no-store");
         // Absolute: a path that begins with two slashes would name another host.
-        r.out.location = [self.origin.as_bytes(), &self.uri].concat().into();
+        r.out.set_location([self.origin.as_bytes(), &self.uri].concat());
         Flow::Status(302)
     }
 
@@ -247,7 +247,7 @@ impl Return {
         let argument = |name: &str| {
             let malformed =
                 |()| ProviderFailure::Refused(format!("malformed argument \"{name}\" of an authentication response"));
-            query_argument(&r.target.args, name.as_bytes()).map_err(malformed)
+            query_argument(r.target.args(), name.as_bytes()).map_err(malformed)
         };
         let metadata = self.provider.known_metadata();
         match argument("iss")? {

@@ -88,8 +88,8 @@ impl Handler for SubrequestCheck {
 
 fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets: Arc<[(VarId, HttpTemplate)]>) -> Flow {
     let Ok(mut child) = r.subrequest(uri, Vec::new()) else { return Flow::Status(500) };
-    child.reply.head_only = true;
-    child.incoming.body_length = None;
+    child.reply.send_head_only();
+    child.incoming.set_body_length(None);
     child.leave_body();
     Flow::Later(Box::new(move |mut r| {
         Box::pin(async move {
@@ -102,7 +102,7 @@ fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets:
                 let value = value.eval(&mut child);
                 r.set_variable(*id, value);
             }
-            let (status, challenges) = (child.out.status, challenges(&child));
+            let (status, challenges) = (child.out.status(), challenges(&child));
             let from_server = child.upstream.get::<UpstreamState>().is_some();
             subrequest::log_subrequest(child);
             match attempt {
@@ -118,7 +118,7 @@ fn ask(r: &mut Request, attempt: Option<LoginAttempt>, uri: CanonicalPath, sets:
 /// The `WWW-Authenticate` fields of an answer: its own, or those of the server behind it.
 fn challenges(child: &Request) -> Vec<OutField> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"WWW-Authenticate");
-    let own: Vec<OutField> = child.out.fields.iter().filter(|f| is(f.name.bytes())).cloned().collect();
+    let own: Vec<OutField> = child.out.fields().iter().filter(|f| is(f.name.bytes())).cloned().collect();
     if !own.is_empty() {
         return own;
     }
@@ -138,7 +138,7 @@ fn verdict(r: &mut Request, status: u16, challenges: Vec<OutField>, from_server:
         }
         403 => Flow::Status(403),
         401 => {
-            r.out.fields.extend(challenges);
+            r.out.fields_mut().extend(challenges);
             Flow::Status(401)
         }
         status => {

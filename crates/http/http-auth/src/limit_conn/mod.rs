@@ -71,7 +71,7 @@ impl HttpConnLimits {
         match verdict {
             CountVerdict::NotCounted | CountVerdict::Crowded => Flow::Declined,
             CountVerdict::Passed(counted) => {
-                r.incoming.alone = true;
+                r.incoming.hold_alone();
                 r.share(Rc::new(counted));
                 Flow::Declined
             }

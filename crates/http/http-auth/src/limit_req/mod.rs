@@ -295,7 +295,7 @@ impl Handler for RateCheck {
                 r.share(Rc::new(LimitStatus("DELAYED")));
                 Flow::Later(Box::new(move |r| {
                     Box::pin(async move {
-                        let watch = r.incoming.watch.clone();
+                        let watch = r.incoming.watch().cloned();
                         let gone = async {
                             match &watch {
                                 Some(watch) => std::future::poll_fn(|cx| watch.poll_gone(cx)).await,

@@ -120,9 +120,9 @@ impl Handler for Replace {
     fn run(&self, r: &mut Request) -> Flow {
         if r.shared::<Original>().is_none()
             && let Some(client) = self.client(r)
-            && let Some(connection) = r.scope.connection.clone()
+            && let Some(connection) = r.connection_rc()
         {
-            r.scope.connection = Some(Rc::new(ClientConnection { peer: Some(client), ..(*connection).clone() }));
+            r.set_connection(Rc::new(ClientConnection { peer: Some(client), ..(*connection).clone() }));
             r.share(Rc::new(Original(connection)));
         }
         Flow::Declined

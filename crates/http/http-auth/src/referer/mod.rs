@@ -171,7 +171,7 @@ impl Valid {
 
 fn invalid_referer(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let Some(valid) = plan.locations.get(r.scope.location).and_then(|location| location.ext::<Valid>()) else {
+    let Some(valid) = plan.locations.get(r.location_index()).and_then(|location| location.ext::<Valid>()) else {
         return true;
     };
     // A failed match counts as invalid (nginx: as valid).

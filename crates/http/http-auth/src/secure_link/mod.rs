@@ -89,7 +89,7 @@ const BASE64URL: GeneralPurpose = GeneralPurpose::new(
 
 fn secure_link(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    match plan.locations.get(r.scope.location).and_then(|location| location.ext::<SecureLinkRule>()) {
+    match plan.locations.get(r.location_index()).and_then(|location| location.ext::<SecureLinkRule>()) {
         None => false,
         Some(SecureLinkRule::Secret(secret)) => {
             let uri = r.head.request_uri().of(&r.buf);

@@ -74,7 +74,7 @@ impl Filter for Compress {
         if !compress::may_compress(r, conf.brotli_min_length.0, &conf.brotli_types.0) {
             return Ok(body);
         }
-        r.out.vary_encoding = true;
+        r.out.vary_by_encoding(true);
         let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
         let quality = compress::coding_quality(accept, "br");
         // A client that prefers gzip gets it from the next filter, if enabled.

@@ -47,17 +47,19 @@ impl Filter for Inflate {
         "gunzip"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if !r.out.content_encoding.bytes().eq_ignore_ascii_case(b"gzip") {
+        if !r.out.content_encoding().eq_ignore_ascii_case(b"gzip") {
             return Ok(body);
         }
         let ok = GzipOk::of(r);
         let (vary, takes_it) = (ok.vary, ok.allows(r));
-        r.out.vary_encoding |= vary;
+        if vary {
+            r.out.vary_by_encoding(true);
+        }
         if takes_it {
             return Ok(body);
         }
         r.out.body_changes();
-        r.out.content_encoding = Str::default();
+        r.out.set_content_encoding(Str::default());
         if matches!(body, ResponseBody::Empty) || r.is_head() {
             return Ok(body);
         }

@@ -125,7 +125,7 @@ impl Filter for Compress {
         if !compress::may_compress(r, conf.gzip_min_length.0, &conf.gzip_types.0) {
             return Ok(body);
         }
-        r.out.vary_encoding = conf.gzip_vary;
+        r.out.vary_by_encoding(conf.gzip_vary);
         if !self.ok.allows(r) {
             return Ok(body);
         }

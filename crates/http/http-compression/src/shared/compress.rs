@@ -56,10 +56,10 @@ fn thousandths(text: &[u8]) -> u16 {
 
 /// Conditions of every coding on a response.
 pub fn may_compress(r: &Request, min_length: u64, types: &http_engine::media_types::MediaTypes) -> bool {
-    matches!(r.out.status, 200 | 403 | 404)
-        && r.out.content_encoding.bytes().is_empty()
-        && r.out.content_length.is_none_or(|n| n >= min_length)
-        && types.has(r.out.content_type.bytes())
+    matches!(r.out.status(), 200 | 403 | 404)
+        && r.out.content_encoding().is_empty()
+        && r.out.content_length().is_none_or(|n| n >= min_length)
+        && types.has(r.out.content_type())
 }
 
 struct Ratio {
@@ -112,7 +112,7 @@ fn compress(
 ) -> Result<ResponseBody, u16> {
     let EncoderSettings { coding, level, .. } = settings;
     r.out.body_changes();
-    r.out.content_encoding = Str::from(coding.name());
+    r.out.set_content_encoding(Str::from(coding.name()));
     if r.is_head() {
         return Ok(body);
     }
@@ -144,7 +144,7 @@ fn compress(
     if coding == Coding::Gzip {
         r.keep(Ratio { before: original.len() as u64, after: coded.len() as u64 });
     }
-    r.out.content_length = (!r.out.undeclared_length).then_some(coded.len() as u64);
+    r.out.set_content_length((!r.out.is_length_undeclared()).then_some(coded.len() as u64));
     Ok(ResponseBody::Bytes(coded))
 }
 
@@ -605,7 +605,7 @@ mod tests {
         let text: Vec<u8> = (0..60_000u32).map(|n| b'a' + (n * n % 23) as u8).collect();
         let original = Bytes::from(text.clone());
         let mut r = Request::default();
-        r.out.last_modified = Some(1);
+        r.out.set_last_modified(Some(1));
         let mut coded = Vec::new();
         let settings = EncoderSettings { coding: Coding::Zstd, level: 19, window: 0 };
         let mut body = compress(&mut r, ResponseBody::Bytes(original.clone()), settings, true).expect("an encoder");
@@ -628,7 +628,7 @@ mod tests {
     #[test]
     fn bytes_that_nothing_else_has_are_not_kept() {
         let mut r = Request::default();
-        r.out.last_modified = Some(1);
+        r.out.set_last_modified(Some(1));
         let held = std::sync::Arc::new(b"a transformation's result".to_vec());
         struct Result(std::sync::Arc<Vec<u8>>);
         impl AsRef<[u8]> for Result {

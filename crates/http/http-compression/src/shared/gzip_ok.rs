@@ -84,7 +84,7 @@ impl GzipOk {
                 return false;
             }
         }
-        if self.version == MinVersion::V11 && r.target.version < Version::Http11 {
+        if self.version == MinVersion::V11 && r.target.version() < Version::Http11 {
             return false;
         }
         r.header(Known::Via).is_none() || proxied(r, self.proxied)
@@ -99,15 +99,15 @@ fn proxied(r: &Request, allowed: Proxied) -> bool {
     if allowed.has(Proxied::ANY) || (allowed.has(Proxied::AUTH) && r.header(Known::Authorization).is_some()) {
         return true;
     }
-    if let Some(expires) = r.out.field(b"expires").filter(|_| !r.out.expires_added) {
-        let date = match r.out.date.bytes() {
+    if let Some(expires) = r.out.field(b"expires").filter(|_| !r.out.has_added_expires()) {
+        let date = match r.out.date() {
             b"" => Some(base::clock::unix_seconds()),
             date => observe::clock::parse_http_time(date),
         };
         let expires = observe::clock::parse_http_time(expires);
         return allowed.has(Proxied::EXPIRED) && expires.zip(date).is_some_and(|(expires, date)| expires < date);
     }
-    let lines = r.out.fields.iter().filter(|field| field.name.bytes().eq_ignore_ascii_case(b"cache-control"));
+    let lines = r.out.fields().iter().filter(|field| field.name.bytes().eq_ignore_ascii_case(b"cache-control"));
     let mut controls = lines.map(|field| field.value.bytes()).peekable();
     if controls.peek().is_some() {
         return controls.any(|control| {
@@ -120,7 +120,7 @@ fn proxied(r: &Request, allowed: Proxied) -> bool {
         });
     }
     // Responses without caching fields are compressed; a file's own modification time is not such a field.
-    let dated = allowed.has(Proxied::NO_LAST_MODIFIED) && !r.out.last_modified_text.bytes().is_empty();
-    let tagged = allowed.has(Proxied::NO_ETAG) && !r.out.etag.bytes().is_empty();
+    let dated = allowed.has(Proxied::NO_LAST_MODIFIED) && !r.out.last_modified_text().is_empty();
+    let tagged = allowed.has(Proxied::NO_ETAG) && !r.out.etag().is_empty();
     !dated && !tagged
 }

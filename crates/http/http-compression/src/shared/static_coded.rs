@@ -20,7 +20,7 @@ pub struct StaticCoded {
 
 impl Handler for StaticCoded {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) || r.target.path.ends_with(b"/") {
+        if !matches!(r.target.method(), Method::Get | Method::Head) || r.target.path().ends_with(b"/") {
             return Flow::Declined;
         }
         // gzip's settings for clients and proxies apply to files, too; other codings only consider the client.
@@ -49,19 +49,14 @@ impl Handler for StaticCoded {
         if found.kind != FileKind::File {
             return Flow::Declined;
         }
-        r.out.vary_encoding |= vary && self.mode == StaticMode::On;
+        if vary && self.mode == StaticMode::On {
+            r.out.vary_by_encoding(true);
+        }
         if !accepted {
             return Flow::Declined;
         }
-        r.out.status = 200;
-        r.out.content_length = Some(found.size);
-        r.out.last_modified = Some(found.modified);
-        if r.loc().core.conf.etag {
-            r.out.etag = Str::Shared(found.etag.clone());
-        }
-        r.set_content_type();
-        r.out.content_encoding = Str::from(self.coding.name());
-        r.out.ranges_allowed = true;
+        r.describe_file(found.size, found.modified, || Str::Shared(found.etag.clone()));
+        r.out.set_content_encoding(Str::from(self.coding.name()));
         Flow::Content(found.body())
     }
 }

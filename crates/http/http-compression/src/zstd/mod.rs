@@ -72,7 +72,7 @@ impl Filter for Compress {
         if !compress::may_compress(r, conf.zstd_min_length.0, &conf.zstd_types.0) {
             return Ok(body);
         }
-        r.out.vary_encoding = true;
+        r.out.vary_by_encoding(true);
         let accept = r.header(Known::AcceptEncoding).unwrap_or(b"");
         let quality = compress::coding_quality(accept, "zstd");
         // A client that prefers gzip gets it from the next filter, if enabled.

@@ -93,7 +93,7 @@ const LINES_MAX: usize = 100;
 
 impl Handler for IndexSettings {
     fn run(&self, r: &mut Request) -> Flow {
-        if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head) {
+        if !r.target.path().ends_with(b"/") || !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Declined;
         }
         let path = match http_engine::special::mapped_path(r) {
@@ -103,7 +103,7 @@ impl Handler for IndexSettings {
         let mut list = *self;
         let mut callback = Vec::new();
         if list.format == Format::Jsonp {
-            callback = find_arg(&r.target.args, b"callback").unwrap_or_default().to_vec();
+            callback = find_arg(r.target.args(), b"callback").unwrap_or_default().to_vec();
             if let Err(why) = check_callback(&callback) {
                 let shown = String::from_utf8_lossy(&callback).into_owned();
                 r.log(Severity::Info, format_args!("client sent {why} callback name: \"{shown}\""));
@@ -121,7 +121,7 @@ impl Handler for IndexSettings {
             let charset = r.loc().charset.clone();
             charset.eval(r).eq_ignore_ascii_case(b"utf-8")
         };
-        let uri = r.target.path.to_vec();
+        let uri = r.target.path().to_vec();
         let page = move |folder: FolderReader| list.page(folder, &uri, &callback, utf8);
         let is_whole = folder.read(ENTRIES_AT_ONCE);
         if is_whole && let Some(memory) = body_memory::try_reserve(r, PAGE_BYTES) {
@@ -185,17 +185,17 @@ fn answer(r: &mut Request, format: Format, (page, lines): MadePage, memory: Rese
         Ok(page) => page,
         Err(status) => return Flow::Status(status),
     };
-    r.out.status = 200;
-    r.out.content_type = Str::from(match format {
+    r.out.set_status(200);
+    r.out.set_content_type(Str::from(match format {
         Format::Html => "text/html",
         Format::Xml => "text/xml",
         Format::Json => "application/json",
         Format::Jsonp => "application/javascript",
-    });
+    }));
     if format == Format::Xml {
-        r.out.charset = "utf-8".into();
+        r.out.set_charset("utf-8");
     }
-    r.out.content_length = Some(page.len() as u64);
+    r.out.set_content_length(Some(page.len() as u64));
     Flow::Content(ResponseBody::Bytes(memory.hold(page)))
 }
 

@@ -25,13 +25,13 @@ pub fn own_path<'a>(r: &Request, text: &'a [u8]) -> Result<&'a [u8], BadDestinat
     if text.starts_with(b"/") {
         return Ok(text);
     }
-    if r.target.host.is_empty() {
+    if r.target.host().is_empty() {
         return Err(BadDestination::NoHost);
     }
     let scheme: &[u8] = if r.connection().tls.is_some() { b"https://" } else { b"http://" };
     let rest = text.strip_prefix(scheme).ok_or(BadDestination::Invalid)?;
-    let (host, after) = rest.split_at_checked(r.target.host.len()).ok_or(BadDestination::Elsewhere)?;
-    if !host.eq_ignore_ascii_case(&r.target.host) {
+    let (host, after) = rest.split_at_checked(r.target.host().len()).ok_or(BadDestination::Elsewhere)?;
+    if !host.eq_ignore_ascii_case(r.target.host()) {
         return Err(BadDestination::Elsewhere);
     }
     // Either a port follows, or it is another server's longer name.
@@ -67,7 +67,7 @@ pub fn copy_move(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
         Ok(job) => job,
         Err(flow) => return flow,
     };
-    let (plan, uri, moving) = (plan.clone(), r.target.path.clone(), job.moving);
+    let (plan, uri, moving) = (plan.clone(), r.target.path().clone(), job.moving);
     later(
         move |work| job.run(work),
         move |_, status| {
@@ -105,8 +105,8 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<CopyJob, Flow> {
     if r.plan().ht_names_hidden && to.has_ht_name() {
         return Err(refuse(r, 403, format_args!("names that begin with \".ht\" are not for clients")));
     }
-    let uri = shown_path(&r.target.path);
-    let slashed = r.target.path.ends_with(b"/");
+    let uri = shown_path(r.target.path());
+    let slashed = r.target.path().ends_with(b"/");
     if slashed != wanted.ends_with(b"/") {
         return Err(refuse(
             r,
@@ -119,7 +119,7 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<CopyJob, Flow> {
     if matches!(r.loc().core.root.alias, Alias::Prefix(length) if to.len() < length) {
         return Err(refuse(r, 400, format_args!("client sent invalid \"Destination\" header: \"{said}\"")));
     }
-    let moving = r.target.method == Method::Move;
+    let moving = r.target.method() == Method::Move;
     match depth(r, Depth::Infinity) {
         Some(Depth::Infinity) => {}
         Some(Depth::Zero) if !moving => {}
@@ -154,7 +154,7 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<CopyJob, Flow> {
 /// Refuses to put a directory into itself or over its parent.
 fn check_places(r: &Request, source: &[u8], target: &[u8], slashed: bool, said: &str) -> Result<(), Flow> {
     let source = source.strip_suffix(b"/").unwrap_or(source);
-    let uri = shown_path(&r.target.path);
+    let uri = shown_path(r.target.path());
     if source == target {
         return Err(refuse(
             r,
@@ -164,7 +164,7 @@ fn check_places(r: &Request, source: &[u8], target: &[u8], slashed: bool, said: 
     }
     let within = |inner: &[u8], outer: &[u8]| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/"));
     if slashed && (within(target, source) || within(source, target)) {
-        let method = r.target.method.name();
+        let method = r.target.method().name();
         return Err(refuse(r, 403, format_args!("\"{uri}\" could not be {method}ed to collection \"{said}\"")));
     }
     Ok(())

@@ -36,13 +36,13 @@ impl Handler for Guard {
 
 fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
     use Method::{Copy, Delete, Mkcol, Move, Proppatch, Put};
-    if !matches!(r.target.method, Put | Delete | Mkcol | Copy | Move | Proppatch) {
+    if !matches!(r.target.method(), Put | Delete | Mkcol | Copy | Move | Proppatch) {
         return Ok(());
     }
     let now = base::clock::unix_seconds();
     let tokens = evaluate(locks, r, now)?;
-    let path = r.target.path.clone();
-    let allowed = match r.target.method {
+    let path = r.target.path().clone();
+    let allowed = match r.target.method() {
         Method::Put | Method::Mkcol => {
             let there = special::mapped_path(r).is_ok_and(|file| bytes_path(&file).exists());
             locks.allow(&path, &tokens, !there, false, now)
@@ -54,7 +54,7 @@ fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
     if !allowed {
         return Err(LOCKED);
     }
-    if matches!(r.target.method, Method::Copy | Method::Move)
+    if matches!(r.target.method(), Method::Copy | Method::Move)
         && let Some(to) = r.header(Known::Destination)
         && let Ok(to) = parse_destination(r, to)
         && !locks.allow(&to, &tokens, true, true, now)
@@ -94,7 +94,7 @@ fn evaluate(locks: &Locks, r: &mut Request, now: i64) -> Result<Vec<LockToken>, 
 
 fn holds(locks: &Locks, r: &mut Request, list: &IfList, now: i64) -> bool {
     let path = match &list.resource {
-        None => Some(r.target.path.clone()),
+        None => Some(r.target.path().clone()),
         Some(uri) => own_path(r, uri).ok().and_then(|path| unsafe_uri(path).ok()).map(|(path, _)| path),
     };
     let held = path.as_ref().map(|path| locks.covering(path, now)).unwrap_or_default();
@@ -119,10 +119,10 @@ pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
     let names = Own::NAMES.iter().chain(ExtendedMethods::NAMES);
     let named = names.filter(|(_, method)| plan.methods & method_bit(*method) != 0);
     allowed.extend(named.map(|(name, _)| name.to_ascii_uppercase()));
-    r.out.status = 200;
+    r.out.set_status(200);
     r.out.add("DAV", if locks { "1, 2" } else { "1" });
     r.out.add("Allow", allowed.join(",").into_bytes());
-    r.out.content_length = Some(0);
+    r.out.set_content_length(Some(0));
     Flow::Content(ResponseBody::Empty)
 }
 
@@ -132,7 +132,7 @@ async fn body(r: &mut Request) -> Result<Vec<u8>, u16> {
     match store.in_memory() {
         Some(text) => Ok(text.to_vec()),
         None => {
-            let method = r.target.method.name();
+            let method = r.target.method().name();
             r.log(
                 Severity::Error,
                 format_args!("{method} client body is in file, you may want to increase client_body_buffer_size"),
@@ -183,12 +183,12 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
             500u16
         })?),
     };
-    r.out.status = 207;
-    r.out.status_line = Some("207 Multi-Status".into());
-    r.out.content_type = "text/xml".into();
-    r.out.charset = "utf-8".into();
+    r.out.set_status(207);
+    r.out.set_status_line(Some("207 Multi-Status".into()));
+    r.out.set_content_type("text/xml");
+    r.out.set_charset("utf-8");
     let dead = plan.allows(Method::Proppatch);
-    let listing = Listing::new(wanted, plan.locks.clone(), dead, r.target.path.to_vec(), path.into(), found, inside);
+    let listing = Listing::new(wanted, plan.locks.clone(), dead, r.target.path().to_vec(), path.into(), found, inside);
     Ok(Flow::Content(ResponseBody::Source(Box::new(listing))))
 }
 
@@ -220,12 +220,12 @@ async fn patch(r: &mut Request) -> Result<Flow, u16> {
         .await?;
         names.iter().map(|name| (name, "200 OK")).collect()
     };
-    let out = properties::proppatch_response(&r.target.path, &statuses);
-    r.out.status = 207;
-    r.out.status_line = Some("207 Multi-Status".into());
-    r.out.content_type = "text/xml".into();
-    r.out.charset = "utf-8".into();
-    r.out.content_length = Some(out.len() as u64);
+    let out = properties::proppatch_response(r.target.path(), &statuses);
+    r.out.set_status(207);
+    r.out.set_status_line(Some("207 Multi-Status".into()));
+    r.out.set_content_type("text/xml");
+    r.out.set_charset("utf-8");
+    r.out.set_content_length(Some(out.len() as u64));
     Ok(Flow::Content(ResponseBody::Bytes(Bytes::from(out))))
 }
 
@@ -248,7 +248,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let tokens = evaluate(locks, r, now)?;
     if text.is_empty() {
         // Refreshes the named lock (RFC 4918, 9.10.2).
-        let path = r.target.path.clone();
+        let path = r.target.path().clone();
         let Some(lock) = locks.refresh(&path, &tokens, timeout, now) else { return Err(412) };
         return Ok(tell(r, 200, &lock, now));
     }
@@ -258,7 +258,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     };
     let path = special::mapped_path(r)?;
     let there = bytes_path(&path).exists();
-    let uri = r.target.path.clone();
+    let uri = r.target.path().clone();
     if !there && !locks.allow(&uri, &tokens, true, false, now) {
         return Err(LOCKED);
     }
@@ -302,11 +302,11 @@ fn tell(r: &mut Request, status: u16, lock: &Lock, now: i64) -> Flow {
     let mut out = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:prop xmlns:D=\"DAV:\">\n".to_vec();
     properties::lock_discovery(std::slice::from_ref(lock), now, &mut out);
     out.extend_from_slice(b"</D:prop>\n");
-    r.out.status = status;
-    r.out.content_type = "text/xml".into();
-    r.out.charset = "utf-8".into();
+    r.out.set_status(status);
+    r.out.set_content_type("text/xml");
+    r.out.set_charset("utf-8");
     r.out.add("Lock-Token", format!("<{}>", token_text(&lock.token)).into_bytes());
-    r.out.content_length = Some(out.len() as u64);
+    r.out.set_content_length(Some(out.len() as u64));
     Flow::Content(ResponseBody::Bytes(Bytes::from(out)))
 }
 
@@ -318,7 +318,7 @@ pub fn unlock(plan: &DavPlan, r: &mut Request) -> Flow {
         return refuse(r, 400, format_args!("client sent no valid \"Lock-Token\" header"));
     };
     let now = base::clock::unix_seconds();
-    match condition::parse_token(written).is_some_and(|token| locks.release(&r.target.path, &token, now)) {
+    match condition::parse_token(written).is_some_and(|token| locks.release(r.target.path(), &token, now)) {
         true => Flow::Status(204),
         // RFC 4918, 9.11.1.
         false => Flow::Status(409),

@@ -236,13 +236,13 @@ struct Dav(Arc<DavPlan>);
 impl Handler for Dav {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = &self.0;
-        if !plan.allows(r.target.method) {
+        if !plan.allows(r.target.method()) {
             return Flow::Declined;
         }
-        if r.plan().ht_names_hidden && r.target.path.has_ht_name() {
+        if r.plan().ht_names_hidden && r.target.path().has_ht_name() {
             return refuse(r, 403, format_args!("names that begin with \".ht\" are not for clients"));
         }
-        match r.target.method {
+        match r.target.method() {
             Method::Put => put::put(plan, r),
             Method::Delete => delete(plan, r),
             Method::Mkcol => mkcol(plan, r),
@@ -264,7 +264,7 @@ fn refuse(r: &Request, status: u16, words: std::fmt::Arguments<'_>) -> Flow {
 
 /// Tells whether the request has a body, which these methods refuse (RFC 4918, 8.4).
 fn has_body(r: &Request) -> bool {
-    match r.incoming.body_length {
+    match r.incoming.body_length() {
         Some(BodyLength::Exact(length)) => length > 0,
         Some(BodyLength::Chunked) => true,
         _ => false,
@@ -295,9 +295,9 @@ fn depth(r: &Request, default: Depth) -> Option<Depth> {
 }
 
 fn set_location(r: &mut Request) {
-    let mut location = Vec::with_capacity(r.target.path.len());
-    http_engine::path::escape_uri(&r.target.path, &mut location);
-    r.out.location = location.into();
+    let mut location = Vec::with_capacity(r.target.path().len());
+    http_engine::path::escape_uri(r.target.path(), &mut location);
+    r.out.set_location(location);
 }
 
 /// Runs file operations on the pool, then the rest here.
@@ -320,9 +320,9 @@ fn delete(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     if has_body(r) {
         return refuse(r, 415, format_args!("DELETE with body is unsupported"));
     }
-    let slashed = r.target.path.ends_with(b"/");
+    let slashed = r.target.path().ends_with(b"/");
     if plan.delete_depth_min > 0 {
-        let slashes = r.target.path.iter().filter(|c| **c == b'/').count() as u64;
+        let slashes = r.target.path().iter().filter(|c| **c == b'/').count() as u64;
         // The last slash must be followed by a name.
         let deep = if slashed { slashes.saturating_sub(1) } else { slashes };
         if deep < plan.delete_depth_min {
@@ -331,7 +331,7 @@ fn delete(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     }
     let asked = depth(r, Depth::Infinity);
     let Ok(path) = http_engine::special::mapped_path(r) else { return Flow::Status(500) };
-    let (plan, uri) = (plan.clone(), r.target.path.clone());
+    let (plan, uri) = (plan.clone(), r.target.path().clone());
     later(
         move |work| {
             let folder = work.kind_to_delete(&path)?;
@@ -363,7 +363,7 @@ fn mkcol(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     if has_body(r) {
         return refuse(r, 415, format_args!("MKCOL with body is unsupported"));
     }
-    if !r.target.path.ends_with(b"/") {
+    if !r.target.path().ends_with(b"/") {
         return refuse(r, 409, format_args!("MKCOL can create a collection only"));
     }
     let Ok(path) = http_engine::special::mapped_path(r) else { return Flow::Status(500) };

@@ -11,7 +11,7 @@ use observe::clock::parse_http_time;
 use std::sync::Arc;
 
 pub fn put(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
-    if r.target.path.ends_with(b"/") {
+    if r.target.path().ends_with(b"/") {
         return refuse(r, 409, format_args!("cannot PUT to a collection"));
     }
     if r.header(Known::ContentRange).is_some() {
@@ -40,9 +40,9 @@ async fn store(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let status = files::run_job(r, move |work| place(work, spooled, &path, how)).await?;
     if status == 201 {
         set_location(r);
-        r.out.content_length = Some(0);
+        r.out.set_content_length(Some(0));
     }
-    r.out.status = status;
+    r.out.set_status(status);
     Ok(Flow::Content(ResponseBody::Empty))
 }
 

@@ -43,13 +43,13 @@ struct Pixel;
 
 impl Handler for Pixel {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
-        r.out.status = 200;
-        r.out.content_type = "image/gif".into();
-        r.out.content_length = Some(PIXEL.len() as u64);
-        r.out.last_modified = Some(MODIFIED);
+        r.out.set_status(200);
+        r.out.set_content_type("image/gif");
+        r.out.set_content_length(Some(PIXEL.len() as u64));
+        r.out.set_last_modified(Some(MODIFIED));
         Flow::Content(ResponseBody::Bytes(Bytes::from_static(PIXEL)))
     }
 }

@@ -45,7 +45,7 @@ impl Handler for Flv {
             Ok((_, found)) => found,
             Err(flow) => return flow,
         };
-        let start = start(find_arg(&r.target.args, b"start"), found.size);
+        let start = start(find_arg(r.target.args(), b"start"), found.size);
         let head = if start > 0 { Some(Piece::Bytes(Bytes::from_static(HEAD))) } else { None };
         let left = found.size - start;
         let length = left + head.as_ref().map_or(0, Piece::len);
@@ -54,14 +54,7 @@ impl Handler for Flv {
             (None, Some(file)) => Piece::File(FilePart { file: file.clone(), start, length: left }),
             (None, None) => Piece::Bytes(Bytes::new()),
         };
-        r.out.status = 200;
-        r.out.content_length = Some(length);
-        r.out.last_modified = Some(found.modified);
-        if r.loc().core.conf.etag {
-            r.out.etag = Str::Shared(found.etag_of_length(length));
-        }
-        r.set_content_type();
-        r.out.ranges_allowed = true;
+        r.describe_file(length, found.modified, || Str::Shared(found.etag_of_length(length)));
         Flow::Content(ResponseBody::Pieces(head.into_iter().chain([rest]).collect()))
     }
 }

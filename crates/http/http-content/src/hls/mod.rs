@@ -107,7 +107,7 @@ struct Playlist {
 
 impl Handler for Hls {
     fn run(&self, r: &mut Request) -> Flow {
-        let path = &r.target.path;
+        let path = r.target.path();
         let (file, is_playlist) = match (path.strip_suffix(b".m3u8"), path.strip_suffix(b".ts")) {
             (Some(file), _) => (file, true),
             (_, Some(file)) => (file, false),
@@ -120,13 +120,13 @@ impl Handler for Hls {
         }
         let Ok(file_path) = CanonicalPath::made(file.to_vec()) else { return Flow::Status(404) };
         let asked = if is_playlist {
-            HlsQuery::Playlist(self.playlist(name, &r.target.args))
+            HlsQuery::Playlist(self.playlist(name, r.target.args()))
         } else {
-            self.range(&r.target.args)
+            self.range(r.target.args())
         };
-        let own = std::mem::replace(&mut r.target.path, file_path);
+        let own = r.target.swap_path(file_path);
         let found = opening::wanted_file(r);
-        r.target.path = own;
+        r.target.set_path(own);
         let (path, found) = match found {
             Ok(found) => found,
             Err(flow) => return flow,
@@ -147,19 +147,22 @@ impl Handler for Hls {
                 let job = move |wanted: &ResultInterest<'_>| answer(&film, tables_max, &asked, wanted);
                 let flow = match pooled::run_long(&r, job).await {
                     Some(Ok(made)) => {
-                        r.out.status = 200;
-                        r.out.last_modified = Some(found.modified);
-                        r.out.ranges_allowed = !is_playlist;
-                        r.out.content_type =
-                            if is_playlist { "application/vnd.apple.mpegurl" } else { "video/mp2t" }.into();
+                        r.out.set_status(200);
+                        r.out.set_last_modified(Some(found.modified));
+                        r.out.allow_ranges(!is_playlist);
+                        r.out.set_content_type(if is_playlist {
+                            "application/vnd.apple.mpegurl"
+                        } else {
+                            "video/mp2t"
+                        });
                         Flow::Content(match made {
                             HlsContent::Whole(bytes) => {
-                                r.out.content_length = Some(bytes.len() as u64);
+                                r.out.set_content_length(Some(bytes.len() as u64));
                                 ResponseBody::Pieces([Piece::Bytes(memory.hold(bytes))].into_iter().collect())
                             }
                             HlsContent::Long(fragment, length) => {
-                                r.out.content_length = Some(length);
-                                r.out.single_range = true;
+                                r.out.set_content_length(Some(length));
+                                r.out.set_single_range(true);
                                 memory.resize(fragment.memory());
                                 ResponseBody::Source(Box::new(FragmentBody::new(fragment, memory)))
                             }

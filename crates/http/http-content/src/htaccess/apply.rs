@@ -40,20 +40,20 @@ impl ApplyHtaccess {
         let continues = before.as_ref().is_some_and(|state| state.continues);
         let old = before.clone().unwrap_or_default();
         let is_lookup = old.index_of.as_ref().is_some_and(|folder| {
-            let name = r.target.path.strip_prefix(folder.as_slice());
+            let name = r.target.path().strip_prefix(folder.as_slice());
             name.is_some_and(|name| !name.is_empty() && !name.contains(&b'/'))
         });
         let env = match continues || is_lookup {
             true => old.env.clone(),
             false => request::after_redirect(r, before.is_some(), old.env.clone()),
         };
-        let is_page = old.is_page || r.progress.error_page && r.progress.error_status != 0;
+        let is_page = old.is_page || r.progress.is_error_page() && r.progress.error_status() != 0;
         let state =
             HtaccessState { ended: old.ended, login: old.login, vary: old.vary, is_page, ..HtaccessState::default() };
         let mut request = RequestRules { own: self, state, env, is_lookup, is_judged: false };
         if before.is_none() && self.refuses_encoded_slash(r) {
-            let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path.clone())?);
-            r.progress.folder_pages = pages(&settings);
+            let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path().clone())?);
+            r.progress.set_folder_pages(pages(&settings));
             let env = std::mem::take(&mut request.env);
             request.keep(r, settings, env);
             return Ok(Flow::Status(404));
@@ -70,8 +70,8 @@ impl ApplyHtaccess {
             Ok(merged) => merged,
             Err(e) => {
                 // Only rules for paths are known.
-                let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path.clone())?);
-                r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
+                let settings = Rc::new(merged::of_uri(self.rules.as_deref(), &r.target.path().clone())?);
+                r.progress.set_folder_pages(if r.progress.is_error_page() { None } else { pages(&settings) });
                 request.state.is_page = false;
                 let env = std::mem::take(&mut request.env);
                 request.keep(r, settings, env);
@@ -88,7 +88,7 @@ impl ApplyHtaccess {
         let mut identity = merged.identity();
         identity.extend(hidden.then_some(b'h'));
         // As in Apache, an error page of the same rules is not judged again: it would be refused like the request.
-        request.is_judged = r.progress.error_page && old.identity.as_ref() == Some(&identity);
+        request.is_judged = r.progress.is_error_page() && old.identity.as_ref() == Some(&identity);
         request.state.identity = Some(identity);
         if self.rules.is_none() && merged.has_no_places() && before.is_none() && !hidden {
             RequestFacts { state: request.state }.keep(r);
@@ -124,7 +124,7 @@ impl RequestRules<'_> {
         if rewrite.is_none() && rules.base.base.redirects.is_empty() {
             return Ok(None);
         }
-        let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
+        let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path().clone())?);
         let mut values = RequestValues::new(r, self.env.clone());
         values.set(&rules.base.base.env, EnvPhase::BeforeAccess)?;
         let mut outcome = RewriteOutcome::Pass;
@@ -135,19 +135,19 @@ impl RequestRules<'_> {
         }
         self.env.clone_from(&values.env);
         let redirect = match &outcome {
-            RewriteOutcome::Pass => redirected(&rules.base.base.redirects, r, &r.target.args)?,
+            RewriteOutcome::Pass => redirected(&rules.base.base.redirects, r, r.target.args())?,
             _ => None,
         };
         if outcome == RewriteOutcome::Pass && redirect.is_none() {
             return Ok(None);
         }
-        r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
+        r.progress.set_folder_pages(if r.progress.is_error_page() { None } else { pages(&settings) });
         let mut state = HtaccessState { settings, env: values.env, ..self.state.clone() };
         let flow = match (outcome, redirect) {
             (RewriteOutcome::Status(status), _) => Flow::Status(status),
             (RewriteOutcome::External { status, location }, _) | (_, Some((status, location))) => {
                 if (300..400).contains(&status) {
-                    r.out.location = location.into();
+                    r.out.set_location(location);
                 }
                 Flow::Status(status)
             }
@@ -170,13 +170,13 @@ impl RequestRules<'_> {
     /// Applies the rules that depend on the path alone, in a location without files of its own.
     fn without_files(mut self, r: &mut Request) -> Result<Flow, String> {
         let Some(rules) = self.own.rules.clone() else { return Ok(Flow::Declined) };
-        let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path.clone())?);
+        let settings = Rc::new(merged::of_uri(Some(&rules), &r.target.path().clone())?);
         let mut values = RequestValues::new(r, std::mem::take(&mut self.env));
         values.set(&settings.env, EnvPhase::BeforeAccess)?;
-        r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
+        r.progress.set_folder_pages(if r.progress.is_error_page() { None } else { pages(&settings) });
         let judgment = self.own.judge(&settings, &values, self.login(&settings), r);
         let own = self.own;
-        let args = r.target.args.clone();
+        let args = r.target.args().to_vec();
         let redirect = redirected(&settings.redirects, r, &args)?;
         values.set(&settings.env, EnvPhase::AfterRewriting)?;
         self.keep(r, settings.clone(), values.env);
@@ -202,7 +202,7 @@ impl RequestRules<'_> {
         values.set(&settings.env, EnvPhase::BeforeAccess)?;
         self.state.access_env.clone_from(&values.env);
         self.state.modified = walk.modified;
-        r.progress.folder_pages = if r.progress.error_page { None } else { pages(&settings) };
+        r.progress.set_folder_pages(if r.progress.is_error_page() { None } else { pages(&settings) });
         let judgment = match hidden {
             true => Judgment::Refused(403),
             false if self.is_judged => Judgment::Granted,
@@ -243,7 +243,7 @@ impl RequestRules<'_> {
         }
         let args = match &outcome {
             RewriteOutcome::Internal { path, args, .. } if !path.is_empty() => args.clone(),
-            _ => r.target.args.clone(),
+            _ => r.target.args().to_vec(),
         };
         if let Some((status, target)) = redirected(&settings.redirects, r, &args)? {
             self.keep(r, settings, env);
@@ -252,11 +252,11 @@ impl RequestRules<'_> {
         match outcome {
             // Adds a directory's slash first.
             RewriteOutcome::Internal { path, .. }
-                if !path.is_empty() && walk.is_folder && !r.target.path.ends_with(b"/") =>
+                if !path.is_empty() && walk.is_folder && !r.target.path().ends_with(b"/") =>
             {
                 self.keep(r, settings, env);
                 let mut target = Vec::new();
-                htaccess::rewrite::escape_uri(&r.target.path, &mut target);
+                htaccess::rewrite::escape_uri(r.target.path(), &mut target);
                 target.push(b'/');
                 if !args.is_empty() {
                     target.push(b'?');
@@ -280,10 +280,10 @@ impl RequestRules<'_> {
     /// Keeps the path: applies types and directory indexes.
     fn found(mut self, r: &mut Request, walk: &FolderWalk, settings: Rc<Settings>, env: Env) -> Flow {
         let is_index = walk.is_folder
-            && r.target.path.ends_with(b"/")
-            && matches!(r.target.method, Method::Get | Method::Head | Method::Post);
+            && r.target.path().ends_with(b"/")
+            && matches!(r.target.method(), Method::Get | Method::Head | Method::Post);
         if is_index {
-            self.state.index_of = Some(r.target.path.to_vec());
+            self.state.index_of = Some(r.target.path().to_vec());
         }
         let own = self.own;
         self.keep(r, settings.clone(), env);
@@ -293,7 +293,7 @@ impl RequestRules<'_> {
         if let Some(media) = response::media_type(&settings, walk.name())
             && r.loc().content.is_none()
         {
-            r.out.content_type = media.into_bytes().into();
+            r.out.set_content_type(media.into_bytes());
         }
         Flow::Declined
     }
@@ -352,7 +352,7 @@ impl RequestRules<'_> {
         rules: &[&RewriteRule],
         place: &RuleOrigin<'_>,
     ) -> Result<RewriteOutcome, String> {
-        let uri = r.target.path.clone();
+        let uri = r.target.path().clone();
         let user = self.state.login.as_ref().map(|login| login.user.clone());
         let root = place.walk.map(|walk| &walk.root);
         let mut run = Run {
@@ -360,7 +360,7 @@ impl RequestRules<'_> {
             filename: place.walk.map_or_else(|| uri.to_vec(), |walk| walk.filename.to_vec()),
             path_info: place.walk.map(|walk| walk.path_info.clone()).unwrap_or_default(),
             uri: &uri,
-            args: r.target.args.clone(),
+            args: r.target.args().to_vec(),
             root: root.map_or(b"", |root: &FilePath| &root[..]),
             root_uri: place.walk.map_or(b"", |walk| &walk.root_uri),
             origin: request::request_origin(r),
@@ -381,8 +381,10 @@ impl RequestRules<'_> {
         let outcome = outcome.map_err(|words| format!("{}: {words}", String::from_utf8_lossy(&place.shown)))?;
         if outcome == RewriteOutcome::Pass {
             // An unchanged path with a new query keeps the location.
-            r.target.args_given |= !args.is_empty();
-            r.target.args = args;
+            if !args.is_empty() {
+                r.target.note_args(true);
+            }
+            r.target.set_args(args);
         }
         Ok(outcome)
     }
@@ -418,7 +420,7 @@ fn refused(
 
 fn answer(r: &mut Request, status: u16, location: Vec<u8>) -> Flow {
     if (300..400).contains(&status) {
-        r.out.location = location.into();
+        r.out.set_location(location);
     }
     Flow::Status(status)
 }
@@ -437,9 +439,9 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
     let mut is_refused = false;
     for name in names {
         if name.starts_with('/') {
-            return elsewhere(r, name.clone().into_bytes(), r.target.args.clone());
+            return elsewhere(r, name.clone().into_bytes(), r.target.args().to_vec());
         }
-        let path = match special::canonical_path(r, [&r.target.path, name.as_bytes()].concat()) {
+        let path = match special::canonical_path(r, [r.target.path(), name.as_bytes()].concat()) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
@@ -448,7 +450,7 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
         // As in Apache, a later name is tried, and the refusal counts if there is none, even that of a missing file. One that asks
         // for a password says so if it is the last one.
         if exists && (names.last() == Some(name) || own.grants(r, &file)) {
-            return Flow::Redirect { path, args: r.target.args.clone(), internal: false };
+            return Flow::Redirect { path, args: r.target.args().to_vec(), internal: false };
         }
         is_refused |= exists || settings.indexes == Some(true) && !own.grants(r, &file);
     }
@@ -458,7 +460,7 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
     if settings.indexes != Some(true) {
         return Flow::Status(403);
     }
-    let folder = r.target.path.to_vec();
+    let folder = r.target.path().to_vec();
     r.keep(NamedIndex { folder });
     Flow::Declined
 }
@@ -466,7 +468,7 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
 /// Status and target of `Redirect` and `RedirectMatch`.
 fn redirected(redirects: &[Arc<RedirectRule>], r: &Request, args: &[u8]) -> Result<Option<(u16, Vec<u8>)>, String> {
     for redirect in redirects {
-        if let Some((status, mut target)) = redirect.of(&r.target.path)? {
+        if let Some((status, mut target)) = redirect.of(r.target.path())? {
             if !args.is_empty() && !target.contains(&b'?') {
                 target.push(b'?');
                 target.extend_from_slice(args);

@@ -92,7 +92,7 @@ impl<'a> MergedSettings<'a> {
         merged.names(walk)?;
         if let Some(rules) = rules {
             for (index, location) in rules.locations.iter().enumerate() {
-                if location.is_of(&r.target.path)? {
+                if location.is_of(r.target.path())? {
                     merged.settings.merge(&location.settings);
                     merged.sections.push(usize::MAX - index);
                 }

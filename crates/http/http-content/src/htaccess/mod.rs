@@ -229,7 +229,7 @@ impl ApplyHtaccess {
 
 impl Handler for ApplyHtaccess {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.progress.post_action {
+        if r.progress.is_post_action() {
             return Flow::Declined;
         }
         let flow = match self.apply(r) {
@@ -241,8 +241,8 @@ impl Handler for ApplyHtaccess {
         };
         // As in Apache, an error page that is refused leaves the status of the first error.
         match flow {
-            Flow::Status(status) if status >= 400 && r.progress.error_page && r.progress.error_status >= 400 => {
-                Flow::Status(r.progress.error_status)
+            Flow::Status(status) if status >= 400 && r.progress.is_error_page() && r.progress.error_status() >= 400 => {
+                Flow::Status(r.progress.error_status())
             }
             flow => flow,
         }
@@ -253,7 +253,10 @@ impl ApplyHtaccess {
     /// Tells whether the client's path has an encoded slash (Apache: `AllowEncodedSlashes Off`): rules for paths would see
     /// another path than the one that the client asked for.
     fn refuses_encoded_slash(&self, r: &Request) -> bool {
-        if r.progress.internal || r.is_subrequest() || self.rules.as_ref().is_some_and(|rules| rules.encoded_slashes) {
+        if r.progress.is_internal()
+            || r.is_subrequest()
+            || self.rules.as_ref().is_some_and(|rules| rules.encoded_slashes)
+        {
             return false;
         }
         let target = r.head.target.of(&r.buf);
@@ -268,7 +271,7 @@ struct Listing;
 impl Handler for Listing {
     fn run(&self, r: &mut Request) -> Flow {
         let forbidden = r.ext::<HtaccessState>().is_some_and(|state| state.settings.indexes == Some(false));
-        if forbidden && r.target.path.ends_with(b"/") { Flow::Status(403) } else { Flow::Declined }
+        if forbidden && r.target.path().ends_with(b"/") { Flow::Status(403) } else { Flow::Declined }
     }
 }
 

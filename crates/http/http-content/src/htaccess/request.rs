@@ -32,7 +32,7 @@ pub fn find_variable(env: &Env, name: &str) -> Option<Vec<u8>> {
 /// Variables after an internal redirect: old ones as `REDIRECT_...` (Apache: `internal_internal_redirect`). `here`:
 /// caused by a directory.
 pub fn after_redirect(r: &Request, here: bool, old: Env) -> Env {
-    if old.is_empty() && !r.progress.internal && !here {
+    if old.is_empty() && !r.progress.is_internal() && !here {
         return old;
     }
     let mut env: Env = Vec::new();
@@ -42,9 +42,9 @@ pub fn after_redirect(r: &Request, here: bool, old: Env) -> Env {
             env.push((name, value));
         }
     }
-    let status = if r.progress.error_status == 0 { 200 } else { r.progress.error_status };
+    let status = if r.progress.error_status() == 0 { 200 } else { r.progress.error_status() };
     env.push(("REDIRECT_STATUS".into(), Some(status.to_string().into_bytes())));
-    env.push(("REDIRECT_URL".into(), Some(r.target.path.to_vec())));
+    env.push(("REDIRECT_URL".into(), Some(r.target.path().to_vec())));
     env
 }
 
@@ -52,8 +52,8 @@ pub fn request_origin(r: &Request) -> String {
     let connection = r.connection();
     let scheme = if connection.tls.is_some() { "https" } else { "http" };
     let default = if connection.tls.is_some() { 443 } else { 80 };
-    let host = String::from_utf8_lossy(if r.target.host.is_empty() { &r.srv().name } else { &r.target.host });
-    match r.target.host_port.filter(|port| *port != default) {
+    let host = String::from_utf8_lossy(if r.target.host().is_empty() { &r.srv().name } else { r.target.host() });
+    match r.target.host_port().filter(|port| *port != default) {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),
     }
@@ -93,9 +93,9 @@ fn fields(r: &Request) -> Vec<(String, Vec<u8>)> {
         parts.collect::<Vec<_>>().join("-")
     };
     let mut fields: Vec<_> = r.headers().map(|(name, value)| (named(name), value.to_vec())).collect();
-    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) && !r.target.host.is_empty() {
-        let mut host = r.target.host.to_vec();
-        host.extend(r.target.host_port.map(|port| format!(":{port}").into_bytes()).unwrap_or_default());
+    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) && !r.target.host().is_empty() {
+        let mut host = r.target.host().to_vec();
+        host.extend(r.target.host_port().map(|port| format!(":{port}").into_bytes()).unwrap_or_default());
         fields.push(("Host".into(), host));
     }
     fields
@@ -113,7 +113,7 @@ impl RequestValues {
             peer: connection.peer.map(|peer| peer.ip().to_canonical()),
             local,
             method: String::from_utf8_lossy(r.head.method_span.of(&r.buf)).into_owned(),
-            uri: r.target.path.to_vec(),
+            uri: r.target.path().to_vec(),
             protocol: String::from_utf8_lossy(r.head.protocol.of(&r.buf)).into_owned(),
             fields: fields(r),
         }
@@ -230,7 +230,7 @@ impl RuleEnvironment for RewriteMachine<'_> {
             "REMOTE_ADDR" | "REMOTE_HOST" => self.values.peer.map_or(Vec::new(), |ip| ip.to_string().into_bytes()),
             "REMOTE_PORT" => port(connection.peer),
             "REQUEST_METHOD" => text(&self.values.method),
-            "SERVER_NAME" if !self.r.target.host.is_empty() => self.r.target.host.clone(),
+            "SERVER_NAME" if !self.r.target.host().is_empty() => self.r.target.host().to_vec(),
             "SERVER_NAME" => self.r.srv().name.clone(),
             "SERVER_ADDR" => self.values.local.map_or(Vec::new(), |ip| ip.to_string().into_bytes()),
             "SERVER_PORT" => match &*connection.local {

@@ -30,20 +30,20 @@ pub fn set_fields(r: &mut Request) {
     let (settings, env, modified) = (state.settings.clone(), state.env.clone(), state.modified);
     let vary = state.vary.clone();
     // Responses of applications and of error documents count as success, whatever their status.
-    let success = r.progress.error_status == 0 || state.is_page;
+    let success = r.progress.error_status() == 0 || state.is_page;
     if success {
         for name in vary {
             append(r, "Vary", name.as_bytes(), true);
         }
         if settings.etag == Some(false) {
-            r.out.etag = Str::default();
+            r.out.set_etag(Str::default());
         }
         if let Some(media) = find_variable(&env, MEDIA) {
-            r.out.content_type = media.into();
+            r.out.set_content_type(media);
         }
         charset(r, &settings);
     }
-    if r.progress.error_status < 400 {
+    if r.progress.error_status() < 400 {
         expires(r, &settings, modified);
     }
     let mut left = FIELD_BYTES_MAX;
@@ -64,19 +64,19 @@ pub fn set_fields(r: &mut Request) {
 }
 
 fn charset(r: &mut Request, settings: &Settings) {
-    let media = r.out.content_type.bytes().to_ascii_lowercase();
-    if media.contains(&b';') || !r.out.charset.bytes().is_empty() {
+    let media = r.out.content_type().to_ascii_lowercase();
+    if media.contains(&b';') || !r.out.charset().is_empty() {
         return;
     }
-    let name = r.target.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+    let name = r.target.path().rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
     let by_name = extension(&name).and_then(|own| settings.charsets.iter().find(|(known, _)| *known == own));
     // An application's response is independent of its file's name, and so is a forced type.
     if let Some((_, charset)) = by_name.filter(|_| r.loc().content.is_none() && settings.force_type.is_none()) {
-        r.out.charset = charset.clone().into_bytes().into();
+        r.out.set_charset(charset.clone().into_bytes());
     } else if let Some(Some(charset)) = &settings.default_charset
         && matches!(media.as_slice(), b"text/html" | b"text/plain")
     {
-        r.out.charset = charset.clone().into_bytes().into();
+        r.out.set_charset(charset.clone().into_bytes());
     }
 }
 
@@ -85,7 +85,7 @@ fn expires(r: &mut Request, settings: &Settings, modified: Option<i64>) {
     if settings.expires_active != Some(true) || r.out.field(b"Expires").is_some() {
         return;
     }
-    let media = String::from_utf8_lossy(r.out.content_type.bytes()).to_ascii_lowercase();
+    let media = String::from_utf8_lossy(r.out.content_type()).to_ascii_lowercase();
     let media = media.split(';').next().unwrap_or_default().trim().to_string();
     let major = format!("{}/*", media.split('/').next().unwrap_or_default());
     let by_type = |wanted: &str| settings.expires_by_type.iter().find(|(own, _)| own == wanted).map(|(_, e)| *e);
@@ -112,10 +112,10 @@ fn value(r: &Request, text: &str, env: &Vec<(String, Option<Vec<u8>>)>, most: us
             out.extend(find_variable(env, name).unwrap_or_else(|| b"(null)".to_vec()));
             rest = after;
         } else if let Some(after) = rest.strip_prefix("%t") {
-            out.extend_from_slice(format!("t={}", base::clock::unix_micros_at(r.accounting.started)).as_bytes());
+            out.extend_from_slice(format!("t={}", base::clock::unix_micros_at(r.accounting.started())).as_bytes());
             rest = after;
         } else if let Some(after) = rest.strip_prefix("%D") {
-            out.extend_from_slice(format!("D={}", base::clock::now().micros_since(r.accounting.started)).as_bytes());
+            out.extend_from_slice(format!("D={}", base::clock::now().micros_since(r.accounting.started())).as_bytes());
             rest = after;
         } else {
             out.push(b'%');
@@ -130,18 +130,21 @@ fn field(r: &mut Request, rule: &HeaderRule, value: &[u8]) {
     let name = rule.name.as_str();
     if name.eq_ignore_ascii_case("Content-Type") {
         match rule.action {
-            HeaderAction::Unset => r.out.content_type = Str::default(),
-            HeaderAction::SetIfEmpty if !r.out.content_type.bytes().is_empty() => {}
-            _ => (r.out.content_type, r.out.charset) = (value.to_vec().into(), Str::default()),
+            HeaderAction::Unset => r.out.set_content_type(Str::default()),
+            HeaderAction::SetIfEmpty if !r.out.content_type().is_empty() => {}
+            _ => {
+                r.out.set_content_type(value.to_vec());
+                r.out.set_charset(Str::default());
+            }
         }
         return;
     }
     // Stored separately; a replacement joins the ordinary fields.
     let replaces = matches!(rule.action, HeaderAction::Unset | HeaderAction::Set);
     if replaces && name.eq_ignore_ascii_case("ETag") {
-        r.out.etag = Str::default();
+        r.out.set_etag(Str::default());
     } else if replaces && name.eq_ignore_ascii_case("Last-Modified") {
-        (r.out.last_modified, r.out.last_modified_text) = (None, Str::default());
+        r.out.drop_last_modified();
     } else if replaces && name.eq_ignore_ascii_case("Server") {
         // Apache sets it itself, whatever a file says.
         return;
@@ -165,7 +168,7 @@ fn field(r: &mut Request, rule: &HeaderRule, value: &[u8]) {
 
 /// Appends to the list of the first field with a name; `once`: unless present there. Further fields stay.
 fn append(r: &mut Request, name: &str, value: &[u8], once: bool) {
-    let first = r.out.fields.iter_mut().find(|field| field.name.bytes().eq_ignore_ascii_case(name.as_bytes()));
+    let first = r.out.fields_mut().iter_mut().find(|field| field.name.bytes().eq_ignore_ascii_case(name.as_bytes()));
     let Some(first) = first else {
         r.out.add(name.as_bytes().to_vec(), value.to_vec());
         return;

@@ -34,14 +34,14 @@ impl FolderWalk {
     /// Walks to any file of the request's location; `None`: outside of the location's directory.
     pub fn to(r: &mut Request, file: &FilePath) -> Result<Option<FolderWalk>, String> {
         let plan = r.plan_rc();
-        let root = &plan.loc(r.scope.location).core.root;
+        let root = &plan.loc(r.location_index()).core.root;
         let mut folder = Vec::with_capacity(128);
         let mut root_uri = Vec::new();
         match root.alias {
             Alias::No => root.write(r, &mut folder),
             Alias::Prefix(length) => {
                 root.write(r, &mut folder);
-                let uri = r.target.path.get(..length).unwrap_or_default();
+                let uri = r.target.path().get(..length).unwrap_or_default();
                 root_uri = uri.strip_suffix(b"/").unwrap_or(uri).to_vec();
                 // An alias of one file, or one that names continue without a slash.
                 let bare = folder.strip_suffix(b"/").unwrap_or(&folder);

@@ -213,8 +213,8 @@ struct FilterMark(u8);
 
 impl Transform for Pictures {
     fn wants(&self, r: &mut Request) -> bool {
-        let left = r.progress.uri_changes_left;
-        if r.out.status == 304 || r.ext::<FilterMark>().is_some_and(|seen| seen.0 == left) {
+        let left = r.progress.uri_changes_left();
+        if r.out.status() == 304 || r.ext::<FilterMark>().is_some_and(|seen| seen.0 == left) {
             return false;
         }
         r.keep(FilterMark(left));
@@ -248,13 +248,13 @@ enum ImageFailure {
 
 impl Pictures {
     async fn change(&self, r: &mut Request, body: ResponseBody) -> Result<Flow, ImageFailure> {
-        let media = r.out.content_type.bytes();
+        let media = r.out.content_type();
         if media.get(..25).is_some_and(|media| media.eq_ignore_ascii_case(b"multipart/x-mixed-replace")) {
             r.log(Severity::Error, format_args!("image filter: multipart/x-mixed-replace response"));
             return Err(ImageFailure::Broken);
         }
         let most = self.conf.image_filter_buffer.0;
-        if let Some(length) = r.out.content_length.filter(|length| *length > most) {
+        if let Some(length) = r.out.content_length().filter(|length| *length > most) {
             r.log(Severity::Error, format_args!("image filter: too big response: {length}"));
             return Err(ImageFailure::NoPicture);
         }
@@ -263,13 +263,14 @@ impl Pictures {
         let Some(kind) = ImageFormat::of(&taken.first) else {
             return if self.asked.mode == Mode::Size { Ok(json(r, None)) } else { Err(ImageFailure::NoPicture) };
         };
-        r.out.content_type = kind.media().into();
-        (r.out.ranges_allowed, r.out.accept_ranges) = (false, None);
+        r.out.set_content_type(kind.media());
+        r.out.allow_ranges(false);
+        r.out.set_accept_ranges(None);
         r.out.remove(b"Refresh");
         if self.asked.mode == Mode::Test {
             return Ok(Flow::Content(taken.whole()));
         }
-        let expected = r.out.content_length.unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
+        let expected = r.out.content_length().unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
         let mut memory =
             body_memory::reserve_memory(r, expected).await.map_err(|none| ImageFailure::NoMemory(none.status()))?;
         taken.read(r, most + 1).await?;
@@ -283,7 +284,7 @@ impl Pictures {
             return Ok(json(r, measure.map(|measure| (kind, measure))));
         }
         let Some(wish) = self.wish(r, measure)? else {
-            r.out.content_length = Some(bytes.len() as u64);
+            r.out.set_content_length(Some(bytes.len() as u64));
             return Ok(Flow::Content(ResponseBody::Bytes(memory.hold(bytes))));
         };
         let output = ImageOutput {
@@ -299,7 +300,7 @@ impl Pictures {
         let made = match work(r, bytes.clone(), wish, output).await {
             Ok(Some(made)) => made,
             Ok(None) => {
-                r.out.content_length = Some(bytes.len() as u64);
+                r.out.set_content_length(Some(bytes.len() as u64));
                 return Ok(Flow::Content(ResponseBody::Bytes(memory.hold(bytes))));
             }
             Err(why) => {
@@ -308,7 +309,7 @@ impl Pictures {
             }
         };
         r.out.weaken_etag();
-        r.out.content_length = Some(made.len() as u64);
+        r.out.set_content_length(Some(made.len() as u64));
         Ok(Flow::Content(ResponseBody::Bytes(memory.hold(made))))
     }
 
@@ -405,11 +406,8 @@ fn json(r: &mut Request, found: Option<(ImageFormat, Measure)>) -> Flow {
         }
     };
     r.out.clear();
-    r.progress.error_status = 0;
-    r.out.status = 200;
-    r.out.content_type = "application/json".into();
-    r.out.content_length = Some(text.len() as u64);
-    Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
+    r.progress.forget_error_status();
+    r.respond(200, "application/json", text)
 }
 
 /// Memory that a picture needs at least while it is changed.

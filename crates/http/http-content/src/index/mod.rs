@@ -60,10 +60,10 @@ struct IndexLook(Arc<Vec<HttpTemplate>>);
 
 impl Handler for IndexLook {
     fn run(&self, r: &mut Request) -> Flow {
-        if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+        if !r.target.path().ends_with(b"/") || !matches!(r.target.method(), Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
-        if r.ext::<NamedIndex>().is_some_and(|named| named.folder == r.target.path[..]) {
+        if r.ext::<NamedIndex>().is_some_and(|named| named.folder == r.target.path()[..]) {
             return Flow::Declined;
         }
         let folder = match http_engine::special::mapped_path(r) {
@@ -74,7 +74,7 @@ impl Handler for IndexLook {
         for name in self.0.iter() {
             let name = name.eval(r);
             if name.starts_with(b"/") {
-                return special::go_to(r, name, r.target.args.clone());
+                return special::go_to(r, name, r.target.args().to_vec());
             }
             let Ok(file) = folder.join(&name) else {
                 if !folder.ends_with(b"/") && !name.starts_with(b"../") {
@@ -93,7 +93,9 @@ impl Handler for IndexLook {
             match special::file_kind(r, &file) {
                 // Even a directory, to whose name the next round adds a slash. An empty name is the directory
                 // itself, which ends as a redirection cycle.
-                Ok(_) => return special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone()),
+                Ok(_) => {
+                    return special::go_to(r, [r.target.path(), name.as_slice()].concat(), r.target.args().to_vec());
+                }
                 Err(e) => match e.raw_os_error() {
                     Some(libc::EACCES) => {
                         let shown = String::from_utf8_lossy(&file);

@@ -79,7 +79,7 @@ impl Handler for Mp4 {
             Ok(found) => found,
             Err(flow) => return flow,
         };
-        let times = times(&r.target.args);
+        let times = times(r.target.args());
         if times.is_none() && !self.limit.is_set() {
             return answer(r, &found, None);
         }
@@ -131,10 +131,10 @@ impl Handler for Mp4 {
 /// Sets the rate of the response, unless `$limit_rate` was set.
 fn slow_down(r: &mut Request, rate: Option<Rate>) {
     if let Some(rate) = rate
-        && r.reply.limit_rate.is_none()
+        && r.reply.limit_rate().is_none()
     {
-        r.reply.limit_rate = Some(rate.bytes_per_second);
-        r.reply.limit_rate_after = Some(rate.after);
+        r.reply.set_limit_rate(Some(rate.bytes_per_second));
+        r.reply.set_limit_rate_after(rate.after);
     }
 }
 
@@ -149,16 +149,9 @@ fn answer(r: &mut Request, found: &Rc<FileEntry>, cut: Option<(Bytes, u64, u64)>
         Some((head, start, length)) => vec![Piece::Bytes(head), part(start, length)],
     };
     // As in nginx, single ranges only.
-    r.out.single_range = pieces.len() > 1;
-    r.out.ranges_allowed = true;
-    r.out.status = 200;
+    r.out.set_single_range(pieces.len() > 1);
     let length = pieces.iter().map(Piece::len).sum();
-    r.out.content_length = Some(length);
-    r.out.last_modified = Some(found.modified);
-    if r.loc().core.conf.etag {
-        r.out.etag = Str::Shared(found.etag_of_length(length));
-    }
-    r.set_content_type();
+    r.describe_file(length, found.modified, || Str::Shared(found.etag_of_length(length)));
     Flow::Content(ResponseBody::Pieces(pieces.into()))
 }
 

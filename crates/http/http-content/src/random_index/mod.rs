@@ -40,7 +40,7 @@ struct Choose;
 
 impl Handler for Choose {
     fn run(&self, r: &mut Request) -> Flow {
-        if !r.target.path.ends_with(b"/") || !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+        if !r.target.path().ends_with(b"/") || !matches!(r.target.method(), Method::Get | Method::Head | Method::Post) {
             return Flow::Declined;
         }
         let path = match http_engine::special::mapped_path(r) {
@@ -75,7 +75,7 @@ fn choose(r: &mut Request, names: &[Vec<u8>]) -> Flow {
     }
     let chance = u128::from_le_bytes(net::random::bytes16());
     let Some(name) = names.get((chance % names.len() as u128) as usize) else { return Flow::Declined };
-    special::go_to(r, [&r.target.path, name.as_slice()].concat(), r.target.args.clone())
+    special::go_to(r, [r.target.path(), name.as_slice()].concat(), r.target.args().to_vec())
 }
 
 fn failed(r: &Request, path: &[u8], e: &std::io::Error) -> Flow {

@@ -17,7 +17,7 @@ pub async fn run_long<T: Send + 'static>(
     job: impl FnOnce(&ResultInterest<'_>) -> T + Send + 'static,
 ) -> Option<T> {
     let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Some(job(&ResultInterest::ALWAYS)) };
-    let watch = r.incoming.watch.clone();
+    let watch = r.incoming.watch().cloned();
     unless_gone(watch, finished(r, pool.run_long(job))).await.flatten()
 }
 

@@ -34,13 +34,13 @@ struct StaticHandler;
 
 impl Handler for StaticHandler {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head | Method::Post) {
+        if !matches!(r.target.method(), Method::Get | Method::Head | Method::Post) {
             return Flow::Status(405);
         }
-        if r.target.path.ends_with(b"/") {
+        if r.target.path().ends_with(b"/") {
             return Flow::Declined;
         }
-        let buf = std::mem::take(&mut r.scratch);
+        let buf = r.take_scratch();
         let path = match special::map_path(r, buf) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
@@ -52,7 +52,7 @@ impl Handler for StaticHandler {
             return warm(pool, path);
         }
         let flow = answer(r, &path);
-        r.scratch = path.into_bytes();
+        r.put_scratch(path.into_bytes());
         flow
     }
 }
@@ -94,30 +94,23 @@ fn answer(r: &mut Request, path: &FilePath) -> Flow {
         }
     }
     // Apache's handler of files answers POST like GET.
-    if r.target.method == Method::Post && r.loc().file_guard.is_none() {
+    if r.target.method() == Method::Post && r.loc().file_guard.is_none() {
         return Flow::Status(405);
     }
-    r.accounting.action = Some("sending response to client");
-    r.out.status = 200;
-    r.out.content_length = Some(found.size);
-    r.out.last_modified = Some(found.modified);
-    if r.loc().core.conf.etag {
-        r.out.etag = Str::Shared(found.etag.clone());
-    }
-    r.set_content_type();
-    r.out.ranges_allowed = true;
+    r.accounting.set_action(Some("sending response to client"));
+    r.describe_file(found.size, found.modified, || Str::Shared(found.etag.clone()));
     Flow::Content(found.body())
 }
 
 /// Redirects a directory without its final slash.
 fn to_folder(r: &mut Request) -> Flow {
-    let mut target = Vec::with_capacity(r.target.path.len() + 2 + r.target.args.len());
-    http_engine::path::escape_uri(&r.target.path, &mut target);
+    let mut target = Vec::with_capacity(r.target.path().len() + 2 + r.target.args().len());
+    http_engine::path::escape_uri(r.target.path(), &mut target);
     target.push(b'/');
-    if !r.target.args.is_empty() {
+    if !r.target.args().is_empty() {
         target.push(b'?');
-        target.extend_from_slice(&r.target.args);
+        target.extend_from_slice(r.target.args());
     }
-    r.out.location = Str::from(target);
+    r.out.set_location(target);
     Flow::Status(301)
 }

@@ -96,14 +96,14 @@ fn below_alias<'a>(parameter: &HttpTemplate, value: &'a [u8], alias: Alias, r: &
     if parameter.as_literal().is_some() {
         return None;
     }
-    value.strip_prefix(r.target.path.get(..length)?)
+    value.strip_prefix(r.target.path().get(..length)?)
 }
 
 impl Handler for Candidates {
     fn run(&self, r: &mut Request) -> Flow {
         let plan = r.plan_rc();
-        let Some(location) = plan.locations.get(r.scope.location) else {
-            base::bug!("no location {}", r.scope.location);
+        let Some(location) = plan.locations.get(r.location_index()) else {
+            base::bug!("no location {}", r.location_index());
             return Flow::Status(500);
         };
         let root = &location.core.root;
@@ -137,18 +137,18 @@ impl Handler for Candidates {
             }
             let uri = match root.alias {
                 Alias::No => below,
-                Alias::Prefix(length) => [r.target.path.get(..length).unwrap_or(b""), &below].concat(),
+                Alias::Prefix(length) => [r.target.path().get(..length).unwrap_or(b""), &below].concat(),
                 Alias::Whole if *folder => return Flow::Declined,
                 Alias::Whole => {
-                    r.target.append_to_alias = true;
+                    r.target.append_to_alias();
                     below
                 }
             };
             // As in nginx, servers get the client's URI.
-            r.target.path = match special::canonical_path(r, uri) {
+            r.target.set_path(match special::canonical_path(r, uri) {
                 Ok(path) => path,
                 Err(status) => return Flow::Status(status),
-            };
+            });
             return Flow::Declined;
         }
         match &self.fallback {
@@ -167,8 +167,8 @@ impl Handler for Candidates {
                 }
                 if !target.contains(&b'?') {
                     // As in nginx, the request's query is dropped.
-                    r.target.args.clear();
-                    r.target.args_given = true;
+                    r.target.args_mut().clear();
+                    r.target.note_args(true);
                 }
                 match target.iter().position(|c| *c == b'?') {
                     Some(at) => {

@@ -17,11 +17,14 @@ pub use target::Target;
 use crate::area::HttpSource;
 use crate::connection::{BodyReader, ClientConnection, TunnelFault, TunnelMark};
 use crate::family::Family;
+use crate::handler::{Flow, ResponseBody};
 use crate::plan::{HttpPlan, Location, Server};
 use crate::response::OutHead;
 use crate::span::TraceContext;
 use crate::trace::{StepKind, Trace, TraceStep};
 use crate::upstream_slot::UpstreamSlot;
+use base::clock::Instant;
+use bytes::Bytes;
 use conf_schema::At;
 use http_types::{BodyLength, Known, Method, RequestHead};
 use observe::Detail;
@@ -56,7 +59,7 @@ pub struct ScriptState {
 #[derive(Default)]
 pub struct Request {
     /// Plan, connection, server and location.
-    pub scope: Scope,
+    pub(crate) scope: Scope,
     /// Bytes of the head; the spans of `head` refer to it.
     pub buf: Vec<u8>,
     /// The parsed head as received.
@@ -74,16 +77,16 @@ pub struct Request {
     /// Progress through the phases.
     pub progress: RequestProgress,
     /// Relation to other requests of its tree.
-    pub family: Family,
+    pub(crate) family: Family,
     /// Facts about its upstream servers.
     pub upstream: UpstreamSlot,
     /// A buffer for use within one function, which takes it and puts it back. Holds nothing between calls.
-    pub scratch: Vec<u8>,
+    pub(crate) scratch: Vec<u8>,
     extensions: Vec<Box<dyn Any>>,
     /// Steps of a traced request (`trace.rs`).
     trace: Option<Box<Trace>>,
     /// The trace context (`otel_trace`).
-    pub context: TraceContext,
+    pub(crate) context: TraceContext,
 }
 
 fn digits(octets: &[u8]) -> String {
@@ -109,6 +112,83 @@ pub enum FolderPage {
 pub const URI_CHANGES_MAX: u8 = 11;
 
 impl Request {
+    /// Gives a new or recycled request its plan and connection, before anything else is done with it.
+    #[inline]
+    #[allow(clippy::redundant_allocation)]
+    pub fn begin(&mut self, plan: Rc<Arc<HttpPlan>>, connection: Rc<ClientConnection>, started: Instant) {
+        self.scope.plan = Some(plan);
+        self.scope.connection = Some(connection);
+        self.accounting.started = started;
+    }
+    /// Replaces the facts about the client's connection (`realip`).
+    pub fn set_connection(&mut self, connection: Rc<ClientConnection>) {
+        self.scope.connection = Some(connection);
+    }
+    /// Returns the client connection as an owned reference.
+    pub fn connection_rc(&self) -> Option<Rc<ClientConnection>> {
+        self.scope.connection.clone()
+    }
+    /// Returns the index of the server in the plan.
+    #[inline]
+    pub fn server_index(&self) -> usize {
+        self.scope.server
+    }
+    /// Returns the index of the location (or `if` block) in the plan.
+    #[inline]
+    pub fn location_index(&self) -> usize {
+        self.scope.location
+    }
+    /// Selects the server by its index in the plan. [`Request::select_location`] follows.
+    #[inline]
+    pub fn select_server(&mut self, server: usize) {
+        self.scope.server = server;
+    }
+    /// Selects the location by its index in the plan (`engine::enter_location` applies its settings).
+    #[inline]
+    pub fn select_location(&mut self, location: usize) {
+        self.scope.location = location;
+    }
+    /// Responds with a body in memory: sets status, `Content-Type` and length. Fields may be added before or after.
+    pub fn respond(&mut self, status: u16, media: impl Into<crate::Str>, body: impl Into<Bytes>) -> Flow {
+        let body = body.into();
+        self.out.set_status(status);
+        self.out.set_content_type(media);
+        self.out.set_content_length(Some(body.len() as u64));
+        Flow::Content(ResponseBody::Bytes(body))
+    }
+    /// Sets status, length, validators and type of a file that becomes the body, and allows ranges of it. `modified`: in
+    /// seconds since 1970. `etag` is asked if the location has entity tags.
+    #[inline]
+    pub fn describe_file(&mut self, length: u64, modified: i64, etag: impl FnOnce() -> crate::Str) {
+        self.out.set_status(200);
+        self.out.set_content_length(Some(length));
+        self.out.set_last_modified(Some(modified));
+        if self.loc().core.conf.etag {
+            self.out.set_etag(etag());
+        }
+        self.set_content_type();
+        self.out.allow_ranges(true);
+    }
+    /// Takes an empty buffer for use within one function, which gives it back by [`Request::put_scratch`].
+    #[inline]
+    pub fn take_scratch(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.scratch)
+    }
+    /// Gives back the buffer of [`Request::take_scratch`], emptied.
+    #[inline]
+    pub fn put_scratch(&mut self, buffer: Vec<u8>) {
+        self.scratch = buffer;
+    }
+    /// Returns the trace context (`otel_trace`).
+    #[inline]
+    pub fn trace_context(&self) -> &TraceContext {
+        &self.context
+    }
+    /// Sets the trace context.
+    #[inline]
+    pub fn set_trace_context(&mut self, context: TraceContext) {
+        self.context = context;
+    }
     /// Never panics for a request in the engine, which has a plan from the start.
     #[inline]
     pub fn plan(&self) -> &Arc<HttpPlan> {
@@ -327,8 +407,12 @@ impl Request {
             }
             None => return,
         };
-        let url = self.accounting.asked.and_then(|asked| asked(self)).unwrap_or_default();
+        let url = self.last_url().unwrap_or_default();
         self.log_of(level, format_args!("{words} {DOING}"), Some(&url));
+    }
+    /// Returns the URL of the last server that the request was passed to.
+    pub fn last_url(&self) -> Option<String> {
+        self.accounting.asked.and_then(|asked| asked(self))
     }
     /// Writes to the location's error log, with the context that nginx adds to messages of a request.
     #[cold]
@@ -364,8 +448,7 @@ impl Request {
         if self.is_subrequest() {
             details.push(Detail::quoted("subrequest", String::from_utf8_lossy(&self.target.path)));
         }
-        let asked = || self.accounting.asked.and_then(|asked| asked(self));
-        if let Some(url) = upstream.map(ToString::to_string).or_else(asked) {
+        if let Some(url) = upstream.map(ToString::to_string).or_else(|| self.last_url()) {
             details.push(Detail::quoted("upstream", url));
         }
         if let Some(host) = self.header(Known::Host) {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 #[derive(Default)]
 pub struct Scope {
     /// The plan at the arrival of the head's last byte. Set from the start, and kept to the end.
-    pub plan: Option<Rc<Arc<HttpPlan>>>,
+    #[allow(clippy::redundant_allocation)]
+    pub(crate) plan: Option<Rc<Arc<HttpPlan>>>,
     /// The client connection. Set from the start.
-    pub connection: Option<Rc<ClientConnection>>,
+    pub(crate) connection: Option<Rc<ClientConnection>>,
     /// Index of the server in the plan.
-    pub server: usize,
+    pub(crate) server: usize,
     /// Index of the location (or `if` block) in the plan.
-    pub location: usize,
+    pub(crate) location: usize,
 }
 
 impl Scope {

@@ -66,7 +66,7 @@ struct HttpLogWriter(WriteOf<HttpArea>);
 impl Logger for HttpLogWriter {
     fn log(&self, r: &mut Request) {
         // Names the action in later error log messages.
-        r.accounting.action = Some("logging request");
+        r.accounting.set_action(Some("logging request"));
         self.0.log(r);
     }
 }

@@ -69,7 +69,7 @@ impl Filter for Add {
         "addition"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if r.out.status != 200 || !self.0.addition_types.0.has(r.out.content_type.bytes()) {
+        if r.out.status() != 200 || !self.0.addition_types.0.has(r.out.content_type()) {
             return Ok(body);
         }
         r.out.body_changes();

@@ -147,11 +147,11 @@ impl RecodeMark {
         if let Some(main) = r.main_charset() {
             return main.to_vec();
         }
-        let media = r.out.content_type.bytes();
+        let media = r.out.content_type();
         if media.is_empty() {
             return Vec::new();
         }
-        let wanted = r.out.wanted_charset.bytes();
+        let wanted = r.out.wanted_charset();
         if !wanted.is_empty() {
             let wanted = wanted.to_vec();
             if !self.maps.know(&wanted) && !self.names.know(&wanted) {
@@ -185,7 +185,7 @@ impl Filter for RecodeMark {
             set(r, to);
             return Ok(body);
         }
-        if !r.out.content_encoding.bytes().is_empty() {
+        if !r.out.content_encoding().is_empty() {
             return Ok(body);
         }
         let Some(recoder) = self.maps.find(&from, &to) else {
@@ -195,8 +195,8 @@ impl Filter for RecodeMark {
         };
         set(r, to);
         if recoder.changes_length() {
-            r.out.content_length = None;
-            r.out.ranges_allowed = false;
+            r.out.set_content_length(None);
+            r.out.allow_ranges(false);
         }
         if matches!(body, ResponseBody::Empty) {
             return Ok(body);
@@ -231,14 +231,14 @@ fn in_memory(body: &ResponseBody) -> Option<bytes::Bytes> {
 
 /// Sets the charset, except of redirects: old browsers applied it to the next page.
 fn set(r: &mut Request, charset: Vec<u8>) {
-    let media = r.out.content_type.bytes();
+    let media = r.out.content_type();
     if charset_of(media).is_some()
         && let Some(end) = media.iter().position(|c| *c == b';')
         && let Some(bare) = media.get(..end)
     {
-        r.out.content_type = bare.to_vec().into();
+        r.out.set_content_type(bare.to_vec());
     }
-    r.out.charset = if matches!(r.out.status, 301 | 302) { Str::default() } else { charset.into() };
+    r.out.set_charset(if matches!(r.out.status(), 301 | 302) { Str::default() } else { charset.into() });
 }
 
 const READ_BYTES: u64 = 64 * 1024;

@@ -62,7 +62,7 @@ impl Handler for Preflight {
             return Flow::Declined;
         }
         r.discard_body();
-        r.out.status = 204;
+        r.out.set_status(204);
         Flow::Content(ResponseBody::Empty)
     }
 }
@@ -75,7 +75,7 @@ impl Filter for CorsFields {
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         let rules = &self.0;
-        r.out.fields.retain(|field| {
+        r.out.fields_mut().retain(|field| {
             let name = field.name.bytes();
             !name.get(..15).is_some_and(|start| start.eq_ignore_ascii_case(b"access-control-"))
         });
@@ -137,7 +137,7 @@ fn add_exposed(r: &mut Request, names: Vec<u8>) {
 /// Names of the response's fields, each once; scripts cannot read those of CORS and cookies.
 fn names_of(r: &Request) -> Vec<u8> {
     let mut names: Vec<&[u8]> = Vec::new();
-    for name in r.out.fields.iter().map(|field| field.name.bytes()) {
+    for name in r.out.fields().iter().map(|field| field.name.bytes()) {
         let is_hidden = name.to_ascii_lowercase().starts_with(b"access-control-")
             || name.eq_ignore_ascii_case(b"set-cookie")
             || name.eq_ignore_ascii_case(b"vary");

@@ -63,7 +63,7 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
         }
         return Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let watch = r.incoming.watch.clone();
+                let watch = r.incoming.watch().cloned();
                 let gone = std::future::poll_fn(|cx| match &watch {
                     Some(watch) => watch.poll_gone(cx),
                     None => Poll::Pending,
@@ -79,7 +79,7 @@ fn begin(r: &mut Request, program: Arc<[Op]>, status: u16) -> Flow {
             })
         }));
     }
-    r.out.status = status;
+    r.out.set_status(status);
     r.set_content_type();
     if r.is_head() {
         return Flow::Content(ResponseBody::Empty);
@@ -296,7 +296,7 @@ impl BodySource for EchoRun {
                 },
                 Waits::Time(sleep) => {
                     if Pin::new(sleep).poll(cx).is_pending() {
-                        let gone = r.incoming.watch.as_ref().is_some_and(|watch| watch.poll_gone(cx).is_ready());
+                        let gone = r.incoming.watch().is_some_and(|watch| watch.poll_gone(cx).is_ready());
                         return if gone { Poll::Ready(Some(Err(BodyError))) } else { Poll::Pending };
                     }
                     self.waits = Waits::No;
@@ -325,7 +325,7 @@ impl Filter for EchoFilter {
         "echo"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if !matches!(r.out.status, 200..=299) || r.out.status == 204 {
+        if !matches!(r.out.status(), 200..=299) || r.out.status() == 204 {
             return Ok(body);
         }
         r.out.body_changes();

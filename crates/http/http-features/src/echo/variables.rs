@@ -14,7 +14,7 @@ pub static ALL: &[Builtin] = &[
     Builtin::one(
         "echo_timer_elapsed",
         |r, out| {
-            let since = r.ext::<Timer>().map_or(r.accounting.started, |timer| timer.0);
+            let since = r.ext::<Timer>().map_or(r.accounting.started(), |timer| timer.0);
             let elapsed = base::clock::now().millis_since(since);
             put(out, format!("{}.{:03}", elapsed / 1000, elapsed % 1000).as_bytes())
         },
@@ -33,10 +33,10 @@ pub static ALL: &[Builtin] = &[
     Builtin::one(
         "echo_request_uri",
         |r, out| {
-            out.extend_from_slice(&r.target.path);
-            if !r.target.args.is_empty() {
+            out.extend_from_slice(r.target.path());
+            if !r.target.args().is_empty() {
                 out.push(b'?');
-                out.extend_from_slice(&r.target.args);
+                out.extend_from_slice(r.target.args());
             }
             true
         },
@@ -44,7 +44,7 @@ pub static ALL: &[Builtin] = &[
     ),
     Builtin::one(
         "echo_request_body",
-        |r, out| match &r.incoming.body_bytes {
+        |r, out| match r.incoming.body_bytes() {
             Some(body) => put(out, body),
             None => false,
         },
@@ -57,7 +57,7 @@ pub static ALL: &[Builtin] = &[
             out.push(b' ');
             out.extend_from_slice(r.head.request_uri().of(&r.buf));
             out.push(b' ');
-            put(out, r.target.version.name().as_bytes());
+            put(out, r.target.version().name().as_bytes());
             put(out, b"\r\n");
             for (name, value) in r.headers() {
                 for part in [name, b": ".as_slice(), value, b"\r\n"] {

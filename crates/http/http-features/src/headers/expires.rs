@@ -131,7 +131,7 @@ impl ExpiresRule {
                 Err(_) => return,
             },
         };
-        let Some((date, control)) = when.resolve(base::clock::unix_seconds(), r.out.last_modified) else { return };
+        let Some((date, control)) = when.resolve(base::clock::unix_seconds(), r.out.last_modified()) else { return };
         r.out.replace("Expires", date.to_vec());
         match control {
             CacheControl::NoCache => r.out.replace("Cache-Control", "no-cache"),

@@ -162,7 +162,7 @@ impl Filter for Add {
         "headers"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        let safe = is_safe(r.out.status);
+        let safe = is_safe(r.out.status());
         if safe && !self.expires.is_off() {
             self.expires.apply(r);
         }
@@ -187,13 +187,15 @@ impl HeaderField {
         match self.kind {
             FieldKind::Plain if value.is_empty() => {}
             FieldKind::Plain => {
-                r.out.expires_added |= self.name.eq_ignore_ascii_case(b"expires") && r.out.field(b"expires").is_none();
+                if self.name.eq_ignore_ascii_case(b"expires") && r.out.field(b"expires").is_none() {
+                    r.out.note_added_expires();
+                }
                 r.out.add(Str::Shared(self.name.clone()), value);
             }
-            FieldKind::Etag => r.out.etag = value.into(),
+            FieldKind::Etag => r.out.set_etag(value),
             FieldKind::LastModified => {
-                r.out.last_modified = observe::clock::parse_http_time(&value);
-                r.out.last_modified_text = value.into();
+                r.out.set_last_modified(observe::clock::parse_http_time(&value));
+                r.out.set_last_modified_text(value);
             }
         }
         r.out.settle();
@@ -209,8 +211,10 @@ impl Filter for Announce {
         "trailers announced"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        let safe = is_safe(r.out.status);
-        r.reply.expect_trailers |= self.0.iter().any(|f| safe || f.always);
+        let safe = is_safe(r.out.status());
+        if self.0.iter().any(|f| safe || f.always) {
+            r.reply.expect_trailers();
+        }
         Ok(body)
     }
 }
@@ -222,7 +226,7 @@ impl Filter for Trail {
         "trailers"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if !r.reply.expect_trailers {
+        if !r.reply.expects_trailers() {
             return Ok(body);
         }
         Ok(ResponseBody::Source(Box::new(TrailerBody { body, fields: Some(self.0.clone()) })))
@@ -241,12 +245,12 @@ impl BodySource for TrailerBody {
         if piece.is_none()
             && let Some(fields) = self.fields.take()
         {
-            let safe = is_safe(r.out.status);
+            let safe = is_safe(r.out.status());
             for field in fields.iter().filter(|f| safe || f.always) {
                 let value = field.value.eval(r);
                 if let Some(value) = r.field_value("add_trailer", &field.name, value).filter(|v| !v.is_empty()) {
                     let name = Str::Shared(field.name.clone());
-                    r.out.trailers.push(http_engine::response::OutField { name, value: value.into() });
+                    r.out.trailers_mut().push(http_engine::response::OutField { name, value: value.into() });
                 }
             }
         }

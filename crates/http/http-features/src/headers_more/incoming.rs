@@ -47,7 +47,7 @@ impl Handler for IncomingLines {
 
 /// Tells whether a line has not changed the head yet, in this request or in one that it is derived from, and takes note of it.
 fn applies(r: &mut Request, line: &MoreLine) -> bool {
-    let lines = r.incoming.changed_by.get_or_insert_default();
+    let lines = r.incoming.applied_lines_mut();
     let is_new = !lines.contains(&line.number);
     if is_new {
         Rc::make_mut(lines).push(line.number);
@@ -95,8 +95,14 @@ fn set(r: &mut Request, item: &MoreField, value: &[u8], only: bool) {
     if item.is(b"host") {
         let mut host = Vec::new();
         match http_engine::path::host(value, &mut host) {
-            Some(port) => (r.target.host, r.target.host_port) = (host, port),
-            None if value.is_empty() => (r.target.host, r.target.host_port) = (Vec::new(), None),
+            Some(port) => {
+                r.target.set_host(host);
+                r.target.set_host_port(port);
+            }
+            None if value.is_empty() => {
+                r.target.set_host(Vec::new());
+                r.target.set_host_port(None);
+            }
             // Not a host: keeps the request's.
             None => {}
         }

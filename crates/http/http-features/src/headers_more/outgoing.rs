@@ -14,10 +14,8 @@ impl Filter for OutgoingLines {
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
         for line in &self.0 {
-            let status = r.out.status;
-            if !line.has_type(r.out.content_type.bytes())
-                || (!line.statuses.is_empty() && !line.statuses.contains(&status))
-            {
+            let status = r.out.status();
+            if !line.has_type(r.out.content_type()) || (!line.statuses.is_empty() && !line.statuses.contains(&status)) {
                 continue;
             }
             for item in &line.fields {
@@ -50,27 +48,37 @@ fn set(r: &mut Request, item: &MoreField, value: Vec<u8>, append: bool) {
     }
     let out = &mut r.out;
     match item.name.to_ascii_lowercase().as_slice() {
-        b"server" => (out.server, out.no_server) = (value.into(), gone),
-        b"date" => (out.date, out.no_date) = (value.into(), gone),
-        b"etag" => out.etag = value.into(),
+        b"server" => {
+            out.set_server(value);
+            out.omit_server(gone);
+        }
+        b"date" => {
+            out.set_date(value);
+            out.omit_date(gone);
+        }
+        b"etag" => out.set_etag(value),
         b"location" => {
-            out.location = value.into();
-            r.reply.old_location = Str::default();
+            out.set_location(value);
+            r.reply.forget_location();
         }
-        b"content-encoding" => out.content_encoding = value.into(),
+        b"content-encoding" => out.set_content_encoding(value),
         b"last-modified" => {
-            out.last_modified = parse_http_time(&value);
-            out.last_modified_text = value.into();
+            out.set_last_modified(parse_http_time(&value));
+            out.set_last_modified_text(value);
         }
-        b"content-type" => (out.content_type, out.charset) = media(value),
+        b"content-type" => {
+            let (media, charset) = split_media(value);
+            out.set_content_type(media);
+            out.set_charset(charset);
+        }
         // Removed only: the body becomes chunked.
         b"content-length" => {
-            out.content_length = None;
-            r.reply.expect_trailers = true;
+            out.set_content_length(None);
+            r.reply.expect_trailers();
         }
         b"accept-ranges" if gone || value == b"bytes" => {
-            out.ranges_allowed &= !gone;
-            out.accept_ranges = Some(!gone);
+            out.allow_ranges(out.allows_ranges() && !gone);
+            out.set_accept_ranges(Some(!gone));
         }
         _ => plain(r, item, value),
     }
@@ -80,7 +88,7 @@ fn set(r: &mut Request, item: &MoreField, value: Vec<u8>, append: bool) {
 /// Sets a listed field: the first of its name gets the value, others are removed.
 fn plain(r: &mut Request, item: &MoreField, value: Vec<u8>) {
     let mut value = Some(value).filter(|value| !value.is_empty());
-    r.out.fields.retain_mut(|field| {
+    r.out.fields_mut().retain_mut(|field| {
         if !item.is(field.name.bytes()) {
             return true;
         }
@@ -94,21 +102,23 @@ fn plain(r: &mut Request, item: &MoreField, value: Vec<u8>) {
 }
 
 fn clear_all(r: &mut Request, item: &MoreField) {
-    r.out.fields.retain(|field| !item.is(field.name.bytes()));
+    r.out.fields_mut().retain(|field| !item.is(field.name.bytes()));
     let out = &mut r.out;
-    for (name, slot) in [
-        ("ETag", &mut out.etag),
-        ("Location", &mut out.location),
-        ("Content-Encoding", &mut out.content_encoding),
-        ("Last-Modified", &mut out.last_modified_text),
-    ] {
-        if item.is(name.as_bytes()) {
-            *slot = Str::default();
-        }
+    if item.is(b"ETag") {
+        out.set_etag(Str::default());
+    }
+    if item.is(b"Location") {
+        out.set_location(Str::default());
+    }
+    if item.is(b"Content-Encoding") {
+        out.set_content_encoding(Str::default());
+    }
+    if item.is(b"Last-Modified") {
+        out.set_last_modified_text(Str::default());
     }
 }
 
-fn media(value: Vec<u8>) -> (Str, Str) {
+fn split_media(value: Vec<u8>) -> (Str, Str) {
     match split_charset(&value) {
         (_, b"") => (value.into(), Str::default()),
         (media, charset) => (media.to_vec().into(), charset.to_vec().into()),

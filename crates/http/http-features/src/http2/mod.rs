@@ -147,7 +147,7 @@ impl ValueKind for Obsolete {
 static ROWS: &[Builtin] = &[Builtin::one(
     "http2",
     |r, out| {
-        if r.target.version == Version::Http20 {
+        if r.target.version() == Version::Http20 {
             out.extend_from_slice(if r.connection().tls.is_some() { b"h2" } else { b"h2c" });
         }
         true

@@ -111,7 +111,7 @@ fn is_hq(r: &Request) -> bool {
 static ROWS: &[Builtin] = &[Builtin::one(
     "http3",
     |r, out| {
-        let protocol: &[u8] = match r.target.version {
+        let protocol: &[u8] = match r.target.version() {
             Version::Http30 => b"h3",
             Version::Http09 if is_hq(r) => b"hq",
             _ => b"",

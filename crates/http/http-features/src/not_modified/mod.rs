@@ -33,7 +33,7 @@ impl Filter for ModifiedCheck {
         "not_modified"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if r.out.status != 200 || r.reply.ignore_conditions {
+        if r.out.status() != 200 || r.reply.ignores_conditions() {
             return Ok(body);
         }
         if let Some(since) = r.header(Known::IfUnmodifiedSince)
@@ -43,40 +43,40 @@ impl Filter for ModifiedCheck {
             return Err(412);
         }
         if let Some(list) = r.header(Known::IfMatch)
-            && !matches(list, r.out.etag.bytes(), false)
+            && !matches(list, r.out.etag(), false)
         {
             r.out.clear();
             return Err(412);
         }
         let (since, list) = (r.header(Known::IfModifiedSince), r.header(Known::IfNoneMatch));
-        let since = since.filter(|_| !(r.reply.etag_alone && list.is_some()));
+        let since = since.filter(|_| !(r.reply.is_etag_alone() && list.is_some()));
         if since.is_none() && list.is_none() {
             return Ok(body);
         }
         if since.is_some_and(|since| modified(r, since)) {
             return Ok(body);
         }
-        if list.is_some_and(|list| !matches(list, r.out.etag.bytes(), true)) {
+        if list.is_some_and(|list| !matches(list, r.out.etag(), true)) {
             return Ok(body);
         }
-        r.out.status = 304;
-        r.out.status_line = None;
-        r.out.content_type = Str::default();
-        r.out.content_length = None;
-        r.out.ranges_allowed = false;
-        r.out.accept_ranges = None;
-        r.out.content_encoding = Str::default();
+        r.out.set_status(304);
+        r.out.set_status_line(None);
+        r.out.set_content_type(Str::default());
+        r.out.set_content_length(None);
+        r.out.allow_ranges(false);
+        r.out.set_accept_ranges(None);
+        r.out.set_content_encoding(Str::default());
         Ok(ResponseBody::Empty)
     }
 }
 
 fn unmodified(r: &Request, since: &[u8]) -> bool {
-    let Some(last) = r.out.last_modified else { return false };
+    let Some(last) = r.out.last_modified() else { return false };
     parse_http_time(since).is_some_and(|since| since >= last)
 }
 
 fn modified(r: &Request, since: &[u8]) -> bool {
-    let Some(last) = r.out.last_modified else { return true };
+    let Some(last) = r.out.last_modified() else { return true };
     let mode = r.loc().core.conf.if_modified_since;
     if mode == IfModifiedSince::Off {
         return true;

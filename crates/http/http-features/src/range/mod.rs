@@ -42,27 +42,27 @@ impl Filter for Cut {
         "range"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if !r.out.ranges_allowed || r.target.version < Version::Http10 || r.out.status != 200 {
+        if !r.out.allows_ranges() || r.target.version() < Version::Http10 || r.out.status() != 200 {
             return Ok(body);
         }
-        let Some(total) = r.out.content_length else { return Ok(body) };
+        let Some(total) = r.out.content_length() else { return Ok(body) };
         let most = r.loc().core.conf.max_ranges.map_or(u64::MAX, |n| n.0);
         if most == 0 {
             return Ok(body);
         }
         // A streamed body supports one range; several ranges need a body in memory or in a file.
-        let most = if r.out.single_range || matches!(body, ResponseBody::Source(_)) { 1 } else { most };
+        let most = if r.out.is_single_range() || matches!(body, ResponseBody::Source(_)) { 1 } else { most };
         let Some(range) = r.header(Known::Range) else {
-            r.out.accept_ranges.get_or_insert(true);
+            r.out.offer_ranges();
             return Ok(body);
         };
         if !if_range_holds(r) {
-            r.out.accept_ranges.get_or_insert(true);
+            r.out.offer_ranges();
             return Ok(body);
         }
         match parse(range, total, most) {
             WantedRanges::Whole => {
-                r.out.accept_ranges.get_or_insert(true);
+                r.out.offer_ranges();
                 Ok(body)
             }
             WantedRanges::Unsatisfiable => {
@@ -81,9 +81,9 @@ impl Filter for Cut {
 fn if_range_holds(r: &Request) -> bool {
     let Some(value) = r.header(Known::IfRange) else { return true };
     if value.len() >= 2 && value.ends_with(b"\"") {
-        return !r.out.etag.bytes().is_empty() && r.out.etag.bytes() == value && !value.starts_with(b"W/");
+        return !r.out.etag().is_empty() && r.out.etag() == value && !value.starts_with(b"W/");
     }
-    r.out.last_modified.is_some() && parse_http_time(value) == r.out.last_modified
+    r.out.last_modified().is_some() && parse_http_time(value) == r.out.last_modified()
 }
 
 fn parse(header: &[u8], total: u64, most: u64) -> WantedRanges {
@@ -142,19 +142,19 @@ fn parse(header: &[u8], total: u64, most: u64) -> WantedRanges {
 }
 
 fn partial(r: &mut Request, body: ResponseBody, parts: &[Span<u64>], total: u64) -> ResponseBody {
-    r.out.status = 206;
-    r.out.status_line = None;
+    r.out.set_status(206);
+    r.out.set_status_line(None);
     r.out.remove(b"Content-Range");
     if let [one] = parts {
-        r.out.content_length = Some(one.end - one.start);
+        r.out.set_content_length(Some(one.end - one.start));
         r.out.add("Content-Range", format!("bytes {}-{}/{total}", one.start, one.end - 1).into_bytes());
         return cut(body, one);
     }
     let boundary = format!("{:020}", u64::from_le_bytes(first_eight(net::random::bytes16())));
-    let mut media = r.out.content_type.bytes().to_vec();
-    if !r.out.charset.bytes().is_empty() {
+    let mut media = r.out.content_type().to_vec();
+    if !r.out.charset().is_empty() {
         media.extend_from_slice(b"; charset=");
-        media.extend_from_slice(r.out.charset.bytes());
+        media.extend_from_slice(r.out.charset());
     }
     let type_line =
         if media.is_empty() { String::new() } else { format!("Content-Type: {}\r\n", String::from_utf8_lossy(&media)) };
@@ -174,9 +174,9 @@ fn partial(r: &mut Request, body: ResponseBody, parts: &[Span<u64>], total: u64)
     let tail = format!("\r\n--{boundary}--\r\n");
     length += tail.len() as u64;
     pieces.push_back(Piece::Bytes(Bytes::from(tail)));
-    r.out.content_type = format!("multipart/byteranges; boundary={boundary}").into_bytes().into();
-    r.out.charset = http_engine::Str::default();
-    r.out.content_length = Some(length);
+    r.out.set_content_type(format!("multipart/byteranges; boundary={boundary}").into_bytes());
+    r.out.set_charset(http_engine::Str::default());
+    r.out.set_content_length(Some(length));
     ResponseBody::Pieces(pieces)
 }
 

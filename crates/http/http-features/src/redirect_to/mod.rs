@@ -146,7 +146,8 @@ impl Feature for Redirect {
 impl Handler for RedirectTo {
     fn run(&self, r: &mut Request) -> Flow {
         r.discard_body();
-        r.out.location = self.url(r).into();
+        let url = self.url(r);
+        r.out.set_location(url);
         Flow::Status(self.code)
     }
 }
@@ -175,7 +176,7 @@ impl RedirectTo {
         url.extend_from_slice(b"://");
         match host {
             Some(host) => url.extend_from_slice(&host),
-            None if !r.target.host.is_empty() => url.extend_from_slice(&r.target.host),
+            None if !r.target.host().is_empty() => url.extend_from_slice(r.target.host()),
             None => match &*r.connection().local {
                 Address::Ip(SocketAddr::V4(v4)) => url.extend_from_slice(v4.ip().to_string().as_bytes()),
                 Address::Ip(SocketAddr::V6(v6)) => url.extend_from_slice(format!("[{}]", v6.ip()).as_bytes()),
@@ -201,7 +202,7 @@ impl RedirectTo {
             NewPath::Whole(template) => Some(template.eval(r)),
             NewPath::Prefix { name, new } => {
                 let new = new.eval(r);
-                prefixes::replace_prefix(&r.target.path, name, &new, path::escape_uri)
+                prefixes::replace_prefix(r.target.path(), name, &new, path::escape_uri)
             }
         };
         match &whole {
@@ -211,11 +212,11 @@ impl RedirectTo {
                 }
                 url.extend_from_slice(whole);
             }
-            None => path::escape_uri(&r.target.path, &mut url),
+            None => path::escape_uri(r.target.path(), &mut url),
         }
-        if !r.target.args.is_empty() {
+        if !r.target.args().is_empty() {
             url.push(if whole.is_some_and(|whole| whole.contains(&b'?')) { b'&' } else { b'?' });
-            url.extend_from_slice(&r.target.args);
+            url.extend_from_slice(r.target.args());
         }
         url
     }

@@ -122,7 +122,7 @@ impl Condition {
                 r.variable(*variable, &mut value);
                 let matched = pattern.run(r, &value)?;
                 if !matched {
-                    r.target.captures.clear();
+                    r.target.captures_mut().clear();
                 }
                 matched != *negative
             }

@@ -145,12 +145,12 @@ pub struct Script {
 impl Handler for Script {
     fn run(&self, r: &mut Request) -> Flow {
         // nginx escapes groups in values until the first rewrite of a run, including `if` blocks.
-        if r.progress.script.depth == 0 {
-            r.progress.script.quote = true;
+        if r.progress.script().depth == 0 {
+            r.progress.script_mut().quote = true;
         }
-        r.progress.script.depth += 1;
+        r.progress.script_mut().depth += 1;
         let flow = self.ops(r);
-        r.progress.script.depth -= 1;
+        r.progress.script_mut().depth -= 1;
         flow.unwrap_or(Flow::Declined)
     }
 }
@@ -200,17 +200,17 @@ impl Script {
                 }
                 OpKind::Rewrite(rewrite) => {
                     let before =
-                        if r.trace().is_some() { r.target.path.clone() } else { path::CanonicalPath::default() };
+                        if r.trace().is_some() { r.target.path().clone() } else { path::CanonicalPath::default() };
                     let flow = self.rewrite(r, rewrite);
                     r.note(StepKind::Rewrite, op.at, |r| {
                         let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                         let pattern = shown(rewrite.pattern.text());
                         match &flow {
                             Some(Flow::Status(status)) => {
-                                format!("rewrite {pattern}: {status} to \"{}\"", shown(r.out.location.bytes()))
+                                format!("rewrite {pattern}: {status} to \"{}\"", shown(r.out.location()))
                             }
-                            _ if r.target.path != before => {
-                                format!("rewrite {pattern}: \"{}\" to \"{}\"", shown(&before), shown(&r.target.path))
+                            _ if *r.target.path() != before => {
+                                format!("rewrite {pattern}: \"{}\" to \"{}\"", shown(&before), shown(r.target.path()))
                             }
                             None => format!("rewrite {pattern}: does not match \"{}\"", shown(&before)),
                             Some(_) => format!("rewrite {pattern}: matches \"{}\"", shown(&before)),
@@ -239,11 +239,11 @@ impl Script {
                         bug!("an if block has no location");
                         continue;
                     };
-                    if r.progress.phase != Phase::ServerRewrite {
-                        let lost = (r.progress.handler_lost || r.loc().passes) && inner.content.is_none();
-                        r.scope.location = location;
+                    if r.progress.phase() != Phase::ServerRewrite {
+                        let lost = (r.progress.is_handler_lost() || r.loc().passes) && inner.content.is_none();
+                        r.select_location(location);
                         http_engine::engine::enter_location(r);
-                        r.progress.handler_lost = lost;
+                        r.progress.set_handler_lost(lost);
                     }
                     for script in &inner.rewrite {
                         match script.run(r) {
@@ -258,12 +258,12 @@ impl Script {
     }
 
     fn rewrite(&self, r: &mut Request, rewrite: &RewriteStep) -> Option<Flow> {
-        let subject = r.target.path.clone();
+        let subject = r.target.path().clone();
         let Ok(matched) = rewrite.pattern.run(r, &subject) else { return Some(Flow::Status(500)) };
         let shown = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
         if !matched {
             // Unlike elsewhere, a failed match clears earlier groups.
-            r.target.captures.clear();
+            r.target.captures_mut().clear();
             if self.log {
                 let pattern = shown(rewrite.pattern.text());
                 r.log(Severity::Notice, format_args!("\"{pattern}\" does not match \"{}\"", shown(&subject)));
@@ -278,18 +278,18 @@ impl Script {
             let mut target = Vec::new();
             self.replacement(r, &rewrite.replacement, true, &mut target);
             let mut target = unescape_redirect(&target);
-            if !rewrite.drop_args && !r.target.args.is_empty() {
+            if !rewrite.drop_args && !r.target.args().is_empty() {
                 target.push(if has_query(&rewrite.replacement) { b'&' } else { b'?' });
-                target.extend_from_slice(&r.target.args);
+                target.extend_from_slice(r.target.args());
             }
             if self.log {
                 r.log(Severity::Notice, format_args!("rewritten redirect: \"{}\"", shown(&target)));
             }
-            r.out.location = target.into();
+            r.out.set_location(target);
             return Some(Flow::Status(status));
         }
         let mut target = Vec::new();
-        r.progress.script.quote = false;
+        r.progress.script_mut().quote = false;
         self.replacement(r, &rewrite.replacement, false, &mut target);
         let (path, own_args) = match split_args(&rewrite.replacement, &target, r) {
             Some((path, args)) => (path, Some(args)),
@@ -297,36 +297,36 @@ impl Script {
         };
         match own_args {
             Some(mut args) => {
-                if !rewrite.drop_args && !r.target.args.is_empty() {
+                if !rewrite.drop_args && !r.target.args().is_empty() {
                     if !args.is_empty() {
                         args.push(b'&');
                     }
-                    args.extend_from_slice(&r.target.args);
+                    args.extend_from_slice(r.target.args());
                 }
-                r.target.args = args;
+                r.target.set_args(args);
             }
-            None if rewrite.drop_args => r.target.args.clear(),
+            None if rewrite.drop_args => r.target.args_mut().clear(),
             None => {}
         }
         if self.log {
-            let (path, args) = (shown(&path), shown(&r.target.args));
+            let (path, args) = (shown(&path), shown(r.target.args()));
             r.log(Severity::Notice, format_args!("rewritten data: \"{path}\", args: \"{args}\""));
         }
         if path.is_empty() {
             r.log(Severity::Error, format_args!("the rewritten URI has a zero length"));
             return Some(Flow::Status(500));
         }
-        r.target.path = match special::canonical_path(r, path) {
+        r.target.set_path(match special::canonical_path(r, path) {
             Ok(path) => path,
             Err(status) => return Some(Flow::Status(status)),
-        };
-        r.target.path_changed = true;
-        r.progress.internal = true;
+        });
+        r.target.note_path_change();
+        r.progress.allow_internal();
         if rewrite.last {
-            r.target.match_again = true;
+            r.target.request_match();
             return Some(Flow::Rewritten);
         }
-        r.target.match_again = true;
+        r.target.request_match();
         rewrite.stop.then(|| stop(r))
     }
 
@@ -343,7 +343,7 @@ impl Script {
                     r.variable(*id, out);
                 }
                 Part::Group(n) => {
-                    let group = r.target.captures.get(usize::from(*n)).unwrap_or(b"").to_vec();
+                    let group = r.target.captures().get(usize::from(*n)).unwrap_or(b"").to_vec();
                     // nginx escapes groups of a decoded path in a URL or query.
                     if (redirect || in_args) && needs_escape(r) {
                         path::escape_args(&group, out);
@@ -362,8 +362,8 @@ impl Script {
                 Part::Literal(text) => out.extend_from_slice(text),
                 Part::Variable(id) => _ = r.variable(*id, &mut out),
                 Part::Group(n) => {
-                    let group = r.target.captures.get(usize::from(*n)).unwrap_or(b"");
-                    if r.progress.script.quote && needs_escape(r) {
+                    let group = r.target.captures().get(usize::from(*n)).unwrap_or(b"");
+                    if r.progress.script().quote && needs_escape(r) {
                         path::escape_args(group, &mut out);
                     } else {
                         out.extend_from_slice(group);
@@ -377,7 +377,7 @@ impl Script {
 
 /// `break`: ends rewriting; the changed path stays in this location.
 fn stop(r: &mut Request) -> Flow {
-    r.target.left_location |= std::mem::take(&mut r.target.match_again);
+    r.target.stay_in_location();
     Flow::Rewritten
 }
 
@@ -439,7 +439,7 @@ fn split_args(template: &HttpTemplate, target: &[u8], r: &mut Request) -> Option
             Part::Variable(id) => {
                 r.variable(*id, &mut before);
             }
-            Part::Group(n) => before.extend_from_slice(r.target.captures.get(usize::from(*n)).unwrap_or(b"")),
+            Part::Group(n) => before.extend_from_slice(r.target.captures().get(usize::from(*n)).unwrap_or(b"")),
         }
     }
     None
@@ -454,16 +454,18 @@ fn answer(r: &mut Request, what: &Return) -> Flow {
     if !matches!(what, Return::Status(400..)) && r.incoming.take_broken_body() {
         return Flow::Status(400);
     }
-    r.incoming.continue_due |= !matches!(what, Return::Status(400..));
+    if !matches!(what, Return::Status(400..)) {
+        r.incoming.require_continue();
+    }
     match what {
         Return::Status(status @ (301 | 302 | 303 | 307 | 308 | 400..)) => Flow::Status(*status),
         Return::Status(status) => content(r, *status, Vec::new()),
         Return::Text(status, template) => {
             // `$status` of the text.
-            r.out.status = *status;
+            r.out.set_status(*status);
             let text = template.eval(r);
             if matches!(status, 301 | 302 | 303 | 307 | 308) {
-                r.out.location = text.into();
+                r.out.set_location(text);
                 return Flow::Status(*status);
             }
             content(r, *status, text)
@@ -472,8 +474,8 @@ fn answer(r: &mut Request, what: &Return) -> Flow {
 }
 
 fn content(r: &mut Request, status: u16, text: Vec<u8>) -> Flow {
-    r.out.status = status;
-    r.out.content_length = Some(text.len() as u64);
+    r.out.set_status(status);
+    r.out.set_content_length(Some(text.len() as u64));
     r.set_content_type();
     Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
 }

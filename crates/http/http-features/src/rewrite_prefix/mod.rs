@@ -64,18 +64,18 @@ impl Handler for Prefix {
     fn run(&self, r: &mut Request) -> Flow {
         let plain = |rest: &[u8], out: &mut Vec<u8>| out.extend_from_slice(rest);
         // After `rewrite ... break` the path need not begin with the name.
-        let Some(path) = prefixes::replace_prefix(&r.target.path, &self.name, &self.new, plain) else {
+        let Some(path) = prefixes::replace_prefix(r.target.path(), &self.name, &self.new, plain) else {
             return Flow::Declined;
         };
         match CanonicalPath::made(path) {
             Ok(path) => {
                 r.note(StepKind::Rewrite, r.loc().at, |r| {
                     let shown = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                    format!("rewrite_prefix: \"{}\" to \"{}\"", shown(&r.target.path), shown(&path))
+                    format!("rewrite_prefix: \"{}\" to \"{}\"", shown(r.target.path()), shown(&path))
                 });
-                r.target.path = path;
-                r.target.path_changed = true;
-                r.target.left_location = true;
+                r.target.set_path(path);
+                r.target.note_path_change();
+                r.target.leave_location();
                 Flow::Declined
             }
             Err(_) => {

@@ -215,8 +215,8 @@ impl SsiPage {
         };
         let mut target = state::evaluate_text(r, target)?;
         if !target.starts_with(b"/") && !target.is_empty() {
-            let folder = r.target.path.iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
-            target.splice(0..0, r.target.path.get(..folder).unwrap_or_default().iter().copied());
+            let folder = r.target.path().iter().rposition(|c| *c == b'/').map_or(0, |at| at + 1);
+            target.splice(0..0, r.target.path().get(..folder).unwrap_or_default().iter().copied());
         }
         let Ok((path, args)) = path::unsafe_uri(&target) else {
             let target = shown(&target);
@@ -241,7 +241,9 @@ impl SsiPage {
         }
         let part = match (set, stub) {
             (Some(name), _) => PagePart::Set(Box::pin(subrequest::in_memory(child)), name.to_ascii_lowercase()),
-            (None, Some(stub)) => PagePart::Include(subrequest::stream_or(child, stub, r.out.content_type.clone())),
+            (None, Some(stub)) => {
+                PagePart::Include(subrequest::stream_or(child, stub, r.out.content_type().to_vec().into()))
+            }
             (None, None) => PagePart::Include(subrequest::stream_later(child)),
         };
         self.queue.push_back(part);

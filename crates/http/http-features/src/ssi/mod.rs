@@ -11,7 +11,7 @@ use conf_schema::value::{Flag, Size};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::media_types::MediaTypes;
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody, Str};
+use http_engine::{BlockPlan, Feature, Filter, FilterOrder, Request, ResponseBody};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -99,15 +99,13 @@ impl Filter for SsiRun {
         "ssi"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if r.out.content_length == Some(0) || !self.0.ssi_types.0.has(r.out.content_type.bytes()) {
+        if r.out.content_length() == Some(0) || !self.0.ssi_types.0.has(r.out.content_type()) {
             return Ok(body);
         }
         if !r.is_subrequest() {
             r.out.body_changes();
             if !self.0.ssi_last_modified {
-                r.out.last_modified = None;
-                r.out.last_modified_text = Str::default();
-                r.out.etag = Str::default();
+                r.out.drop_validators();
             }
         }
         if r.is_head() {

@@ -267,7 +267,7 @@ impl SsiPage {
     }
     fn set(&mut self, r: &mut Request, name: &[u8], child: Box<Request>, value: Vec<u8>) {
         // An error page sets the variable to nothing.
-        let value = if child.out.status < 300 { value } else { self.shared.get(name).unwrap_or_default() };
+        let value = if child.out.status() < 300 { value } else { self.shared.get(name).unwrap_or_default() };
         if let Err(words) = self.shared.set(name, value) {
             r.log(Severity::Error, format_args!("{words}"));
         }
@@ -328,15 +328,15 @@ impl BodySource for SsiPage {
                 }
                 Some(PagePart::Set(coming, name)) => match coming.as_mut().poll(cx) {
                     Poll::Pending => {
-                        r.reply.hold_output = true;
+                        r.reply.hold_output(true);
                         Poll::Pending
                     }
                     Poll::Ready(Err(_)) => {
-                        r.reply.abandoned = true;
+                        r.reply.abandon();
                         return Poll::Ready(Some(Err(BodyError)));
                     }
                     Poll::Ready(Ok((child, value))) => {
-                        r.reply.hold_output = false;
+                        r.reply.hold_output(false);
                         let name = std::mem::take(name);
                         self.set(r, &name, child, value);
                         Poll::Ready(None)

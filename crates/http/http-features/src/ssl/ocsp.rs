@@ -20,7 +20,7 @@ impl Handler for OcspCheck {
             Box::pin(async move {
                 let Some(peer) = facts.as_ref().and_then(|f| f.peer.as_deref()) else { return (r, Flow::Declined) };
                 let resolving = r.loc().ext::<ResolveRules>().cloned();
-                let asked = unless_gone(r.incoming.watch.clone(), ask.fault(&*r, peer, resolving)).await;
+                let asked = unless_gone(r.incoming.watch().cloned(), ask.fault(&*r, peer, resolving)).await;
                 let Some(fault) = asked else {
                     let words = "client prematurely closed connection while requesting certificate status";
                     r.log(Severity::Info, format_args!("{words}"));

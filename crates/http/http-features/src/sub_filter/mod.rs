@@ -9,7 +9,7 @@ use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, 
 use http_engine::media_types::MediaTypes;
 use http_engine::{
     BlockPlan, BodyError, BodySource, Feature, FilePart, Filter, FilterOrder, HttpTemplate, Piece, Request,
-    ResponseBody, Str,
+    ResponseBody,
 };
 use net::budget;
 use search::Needles;
@@ -114,7 +114,7 @@ impl Filter for Replace {
         "sub_filter"
     }
     fn apply(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-        if r.out.content_length == Some(0) || !self.conf.sub_filter_types.0.has(r.out.content_type.bytes()) {
+        if r.out.content_length() == Some(0) || !self.conf.sub_filter_types.0.has(r.out.content_type()) {
             return Ok(body);
         }
         let (needles, by) = match &self.fixed {
@@ -130,14 +130,12 @@ impl Filter for Replace {
             }
         };
         if !r.is_subrequest() {
-            r.out.content_length = None;
-            r.out.ranges_allowed = false;
+            r.out.set_content_length(None);
+            r.out.allow_ranges(false);
             if self.conf.sub_filter_last_modified {
                 r.out.weaken_etag();
             } else {
-                r.out.last_modified = None;
-                r.out.last_modified_text = Str::default();
-                r.out.etag = Str::default();
+                r.out.drop_validators();
             }
         }
         if r.is_head() {

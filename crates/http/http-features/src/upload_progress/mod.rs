@@ -11,8 +11,7 @@ use http_engine::core_table::Marker;
 use http_engine::variable::Builtin;
 use http_engine::variables::find_arg;
 use http_engine::{
-    BlockPlan, BodyReader, Feature, Flow, Handler, HandlerOrder, HttpArea, HttpTemplate, Logger, Request, RequestBody,
-    ResponseBody,
+    BlockPlan, BodyReader, Feature, Flow, Handler, HandlerOrder, HttpArea, HttpTemplate, Logger, Request, ResponseBody,
 };
 use http_types::{BodyLength, Method};
 use std::any::Any;
@@ -135,10 +134,10 @@ fn told(r: &mut Request, out: &mut Vec<u8>, of: impl Fn(&UploadVariables) -> u64
 
 fn callback(r: &mut Request, out: &mut Vec<u8>) -> bool {
     let plan = r.plan_rc();
-    let Some(report) = plan.locations.get(r.scope.location).and_then(|location| location.ext::<UploadNames>()) else {
+    let Some(report) = plan.locations.get(r.location_index()).and_then(|location| location.ext::<UploadNames>()) else {
         return false;
     };
-    let Some(name) = find_arg(&r.target.args, &report.callback) else { return false };
+    let Some(name) = find_arg(r.target.args(), &report.callback) else { return false };
     // The client's text becomes part of a script: allows only names.
     if !name.iter().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'$' | b'.' | b'[' | b']')) {
         return false;
@@ -155,7 +154,7 @@ struct UploadNames {
 /// Read from a field or an argument.
 fn identifier<'r>(r: &'r Request, name: &[u8]) -> Option<&'r [u8]> {
     let field = r.headers().find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value);
-    field.or_else(|| find_arg(&r.target.args, name)).filter(|id| !id.is_empty())
+    field.or_else(|| find_arg(r.target.args(), name)).filter(|id| !id.is_empty())
 }
 
 pub struct UploadProgress;
@@ -228,7 +227,7 @@ struct Begin(Arc<UploadTracker>);
 
 impl Handler for Begin {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.target.method != Method::Post
+        if r.target.method() != Method::Post
             || r.is_subrequest()
             || r.is_rehearsal()
             || r.ext::<TrackedUpload>().is_some()
@@ -236,21 +235,18 @@ impl Handler for Begin {
             return Flow::Declined;
         }
         let Some(id) = identifier(r, &self.0.id) else { return Flow::Declined };
-        let length = match r.incoming.body_length {
+        let length = match r.incoming.body_length() {
             Some(BodyLength::Exact(length)) => length,
             _ => 0,
         };
         let Some(upload) = self.0.zone.begin(id, length, base::clock::unix_seconds()) else { return Flow::Declined };
-        match std::mem::take(&mut r.incoming.body) {
-            RequestBody::Unread(inner) => {
+        match r.incoming.take_body() {
+            Some(inner) => {
                 let upload = upload.clone();
-                r.incoming.body = RequestBody::Unread(Box::new(CountedBody { inner, upload }));
+                r.incoming.set_body(Box::new(CountedBody { inner, upload }));
             }
             // Already read, or absent.
-            other => {
-                r.incoming.body = other;
-                upload.add(length);
-            }
+            None => upload.add(length),
         }
         r.keep(TrackedUpload { upload, seconds: self.0.seconds });
         Flow::Declined
@@ -280,10 +276,10 @@ struct UploadEnd(Arc<UploadTracker>);
 
 impl Logger for UploadEnd {
     fn log(&self, r: &mut Request) {
-        let status = r.out.status;
+        let status = r.out.status();
         if let Some(tracked) = r.ext::<TrackedUpload>() {
             tracked.upload.set_status(status);
-        } else if r.target.method == Method::Post
+        } else if r.target.method() == Method::Post
             && status >= 400
             && let Some(id) = identifier(r, &self.0.id)
         {
@@ -319,11 +315,11 @@ struct Report {
 
 impl Handler for Report {
     fn run(&self, r: &mut Request) -> Flow {
-        if !matches!(r.target.method, Method::Get | Method::Head) {
+        if !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Status(405);
         }
         let plan = r.plan_rc();
-        let names = plan.locations.get(r.scope.location).and_then(|location| location.ext::<UploadNames>());
+        let names = plan.locations.get(r.location_index()).and_then(|location| location.ext::<UploadNames>());
         let Some(id) = names.and_then(|names| identifier(r, &names.id)) else { return Flow::Status(404) };
         let upload = self.zone.find(id, base::clock::unix_seconds());
         let state = upload.as_ref().map_or(UploadState::Starting, |upload| upload.state());
@@ -334,11 +330,11 @@ impl Handler for Report {
             Some((_, template)) => template.eval(r),
             None => self.text(r, state, (length, received, status)),
         };
-        r.out.status = 200;
-        r.out.content_type = self.content_type.as_bytes().to_vec().into();
+        r.out.set_status(200);
+        r.out.set_content_type(self.content_type.as_bytes().to_vec());
         r.out.add("Expires", b"Thu, 01 Jan 1970 00:00:01 GMT".to_vec());
         r.out.add("Cache-Control", b"no-cache".to_vec());
-        r.out.content_length = Some(text.len() as u64);
+        r.out.set_content_length(Some(text.len() as u64));
         Flow::Content(ResponseBody::Bytes(Bytes::from(text)))
     }
 }

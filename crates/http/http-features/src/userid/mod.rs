@@ -259,7 +259,7 @@ impl Filter for SetCookie {
 
 fn cookie_of(r: &Request) -> Option<Arc<Cookie>> {
     let plan = r.plan_rc();
-    plan.locations.get(r.scope.location)?.extensions.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
+    plan.locations.get(r.location_index())?.extensions.iter().find_map(|t| t.clone().downcast::<Cookie>().ok())
 }
 
 fn put(cookie: &Cookie, uid: Option<Uid>, out: &mut Vec<u8>) -> bool {

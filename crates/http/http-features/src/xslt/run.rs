@@ -5,7 +5,7 @@ use super::conf::Sheet;
 use super::files::DocumentFiles;
 use bytes::{Bytes, BytesMut};
 use http_engine::body_memory;
-use http_engine::{BodyError, Flow, LocalFuture, Piece, Request, ResponseBody, Str, Transform, unless_gone};
+use http_engine::{BodyError, Flow, LocalFuture, Piece, Request, ResponseBody, Transform, unless_gone};
 use net::pool::ResultInterest;
 use observe::Severity;
 use std::future::poll_fn;
@@ -30,13 +30,13 @@ struct TransformMark(u8);
 
 impl Transform for Stylesheets {
     fn wants(&self, r: &mut Request) -> bool {
-        let left = r.progress.uri_changes_left;
-        let wants = r.out.status != 304
-            && self.conf.xslt_types.0.has(r.out.content_type.bytes())
+        let left = r.progress.uri_changes_left();
+        let wants = r.out.status() != 304
+            && self.conf.xslt_types.0.has(r.out.content_type())
             && r.ext::<TransformMark>().is_none_or(|seen| seen.0 != left);
         if wants {
             r.keep(TransformMark(left));
-            r.out.ranges_allowed = false;
+            r.out.allow_ranges(false);
         }
         wants
     }
@@ -84,7 +84,7 @@ struct JobResult {
 
 impl Stylesheets {
     async fn change(&self, r: &mut Request, body: ResponseBody) -> Result<ResponseBody, SheetFailure> {
-        let expected = r.out.content_length.unwrap_or(0).saturating_mul(TREE_FACTOR).max(WORK_BYTES);
+        let expected = r.out.content_length().unwrap_or(0).saturating_mul(TREE_FACTOR).max(WORK_BYTES);
         let memory =
             body_memory::reserve_memory(r, expected).await.map_err(|none| SheetFailure::NoMemory(none.status()))?;
         let document = collect(r, body).await?;
@@ -107,23 +107,21 @@ impl Stylesheets {
         let Some((bytes, is_html)) = done.result else { return Err(SheetFailure::Logged) };
         let last = sheets.last().map(|sheet| &sheet.stylesheet);
         if let Some(encoding) = last.and_then(|sheet| sheet.encoding()) {
-            r.out.charset = encoding.as_bytes().to_vec().into();
+            r.out.set_charset(encoding.as_bytes().to_vec());
         }
         if !r.is_subrequest() {
             match last.and_then(|sheet| sheet.media_type()) {
-                Some(media_type) => r.out.content_type = media_type.as_bytes().to_vec().into(),
-                None if is_html => r.out.content_type = "text/html".into(),
+                Some(media_type) => r.out.set_content_type(media_type.as_bytes().to_vec()),
+                None if is_html => r.out.set_content_type("text/html"),
                 None => {}
             }
             if self.conf.xslt_last_modified {
                 r.out.weaken_etag();
             } else {
-                r.out.last_modified = None;
-                r.out.last_modified_text = Str::default();
-                r.out.etag = Str::default();
+                r.out.drop_validators();
             }
         }
-        r.out.content_length = Some(bytes.len() as u64);
+        r.out.set_content_length(Some(bytes.len() as u64));
         Ok(ResponseBody::Bytes(memory.hold(bytes)))
     }
 
@@ -223,7 +221,7 @@ async fn work(r: &mut Request, job: SheetJob) -> Result<JobResult, SheetFailure>
     };
     let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Ok(run(&ResultInterest::ALWAYS)) };
     match pool.run_long(run) {
-        Ok(waiting) => match unless_gone(r.incoming.watch.clone(), waiting).await {
+        Ok(waiting) => match unless_gone(r.incoming.watch().cloned(), waiting).await {
             Some(Ok(done)) => Ok(done),
             Some(Err(_)) => {
                 r.log(Severity::Error, format_args!("xslt filter: the transformation failed"));

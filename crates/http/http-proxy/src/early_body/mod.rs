@@ -43,15 +43,15 @@ struct Read(Vec<HttpTemplate>);
 impl Handler for Read {
     fn run(&self, r: &mut Request) -> Flow {
         // A redirected request was handled before.
-        if r.progress.internal
-            || r.progress.uri_changes_left < URI_CHANGES_MAX
+        if r.progress.is_internal()
+            || r.progress.uri_changes_left() < URI_CHANGES_MAX
             || r.is_subrequest()
             || !self.0.iter().any(|template| is_true(&template.eval(r)))
         {
             return Flow::Declined;
         }
         let limit = r.loc().core.conf.client_max_body_size.0;
-        if let Some(BodyLength::Exact(length)) = r.incoming.body_length
+        if let Some(BodyLength::Exact(length)) = r.incoming.body_length()
             && limit != 0
             && length > limit
         {
@@ -65,11 +65,11 @@ impl Handler for Read {
                     Ok(_) => Flow::Declined,
                     // The client is silent, or gone: no response, unlike that of `return 408`.
                     Err(408) => {
-                        r.out.status = 408;
+                        r.out.set_status(408);
                         Flow::Close
                     }
                     Err(499) => {
-                        r.out.status = 400;
+                        r.out.set_status(400);
                         Flow::Close
                     }
                     Err(status) => Flow::Status(status),

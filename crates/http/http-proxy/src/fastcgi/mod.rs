@@ -162,13 +162,13 @@ fn script(r: &mut Request, out: &mut Vec<u8>, group: usize) -> bool {
     let mut captures = None;
     if let Some(Split(pattern)) = script.and_then(|script| script.split.as_ref()) {
         let found = captures.insert(Captures::default());
-        if pattern.captures(&r.target.path, found) != Ok(true) {
+        if pattern.captures(r.target.path(), found) != Ok(true) {
             captures = None;
         }
     }
     let part = match (&captures, group) {
         (Some(captures), group) => captures.get(group).unwrap_or_default(),
-        (None, 1) => &r.target.path,
+        (None, 1) => r.target.path(),
         (None, _) => b"",
     };
     out.extend_from_slice(part);

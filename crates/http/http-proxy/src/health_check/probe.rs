@@ -70,24 +70,22 @@ pub async fn probe_once(
 /// Creates a request without a client, for the request fields of the location.
 fn request(plan: Arc<HttpPlan>, location: usize, line: &str, group: &str) -> Box<Request> {
     let mut r = Box::<Request>::default();
-    r.scope.server = plan.locations.get(location).map_or(0, |location| location.server);
+    let server = plan.locations.get(location).map_or(0, |location| location.server);
+    r.select_server(server);
     // `Host`: the server's name, or the group's.
-    let name =
-        plan.servers.get(r.scope.server).map_or_else(String::new, |s| String::from_utf8_lossy(&s.name).into_owned());
+    let name = plan.servers.get(server).map_or_else(String::new, |s| String::from_utf8_lossy(&s.name).into_owned());
     let host = if name.is_empty() || name.starts_with(['~', '*']) { group.to_string() } else { name };
-    r.target.host = host.to_ascii_lowercase().into_bytes();
-    r.scope.location = location;
-    r.scope.plan = Some(Rc::new(plan));
-    r.accounting.started = clock::now();
+    r.target.set_host(host.to_ascii_lowercase().into_bytes());
+    r.select_location(location);
     let (line, fields) = line.split_once("\r\n").unwrap_or((line, ""));
     r.buf = format!("{line}\r\nHost: {host}\r\n{fields}\r\n").into_bytes();
     let bytes = r.buf.clone();
     // Always valid; an empty head would be harmless.
     let _ = HeadParser::default().parse(&bytes, &HeadLimits::default(), &mut r.head);
     let path = r.head.path.of(&bytes).into();
-    r.target.path = CanonicalPath::made(path).unwrap_or_default();
+    r.target.set_path(CanonicalPath::made(path).unwrap_or_default());
     let nowhere = Rc::new(net::Address::Unix("".into()));
-    r.scope.connection = Some(Rc::new(ClientConnection {
+    let connection = Rc::new(ClientConnection {
         number: 0,
         peer: None,
         local: nowhere.clone(),
@@ -100,7 +98,8 @@ fn request(plan: Arc<HttpPlan>, location: usize, line: &str, group: &str) -> Box
         socket: None,
         tls: None,
         begun: PartialHead::default(),
-    }));
+    });
+    r.begin(Rc::new(plan), connection, clock::now());
     r
 }
 

@@ -141,7 +141,7 @@ impl UpstreamProtocol for MemcachedProtocol {
         Some(Box::new(MemcachedReader::new(self.gzip_flag)))
     }
     fn admits(&self, r: &mut Request) -> Result<(), u16> {
-        match r.target.method {
+        match r.target.method() {
             Method::Get | Method::Head => {
                 if r.incoming.take_broken_body() {
                     return Err(400);

@@ -4,7 +4,7 @@
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::path::CanonicalPath;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, RequestBody, subrequest};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, subrequest};
 use http_upstream::body_store;
 use std::any::Any;
 use std::sync::Arc;
@@ -133,7 +133,7 @@ impl Handler for Copies {
                 drawn.into()
             }
         };
-        if !self.body || !matches!(r.incoming.body, RequestBody::Unread(_)) {
+        if !self.body || !r.incoming.is_body_unread() {
             return send(r, &drawn, self.body);
         }
         Flow::Later(Box::new(move |mut r| {
@@ -150,9 +150,9 @@ impl Handler for Copies {
 
 fn send(r: &mut Request, uris: &[(CanonicalPath, Share)], body: bool) -> Flow {
     for (uri, _) in uris {
-        let args = r.target.args.clone();
+        let args = r.target.args().to_vec();
         let Ok(mut child) = r.subrequest(uri.clone(), args) else { return Flow::Status(500) };
-        child.reply.head_only = true;
+        child.reply.send_head_only();
         child.set_method_of(r);
         if !body && body_store::stored_body(r).is_none() {
             // A body that is read later is not read for the copy.

@@ -97,7 +97,7 @@ fn of(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UrlOrigin) -> &Arc<str
 
 fn origin(r: &mut Request, out: &mut Vec<u8>, which: impl Fn(&UrlOrigin) -> &Arc<str>) -> bool {
     // A request that an earlier phase answered was not passed on.
-    let reached = r.progress.phase == Phase::Content;
+    let reached = r.progress.phase() == Phase::Content;
     let Some(origin) = r.loc().ext::<UrlOrigin>().filter(|origin| reached && is_proxied(origin)) else { return false };
     out.extend_from_slice(which(origin).as_bytes());
     true

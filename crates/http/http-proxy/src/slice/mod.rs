@@ -60,7 +60,7 @@ struct SliceSize(u64);
 fn slice_range(r: &mut Request, out: &mut Vec<u8>) -> bool {
     if r.ext::<Slice>().is_none() {
         let size = r.loc().ext::<SliceSize>().map_or(0, |size| size.0);
-        if r.is_subrequest() || r.out.status != 0 || size == 0 {
+        if r.is_subrequest() || r.out.status() != 0 || size == 0 {
             return false;
         }
         let start = first_byte(r) / size * size;
@@ -124,7 +124,7 @@ impl Handler for SlicedBody {
 /// Makes the first slice's head the whole response's.
 async fn begin(r: &mut Request, body: ResponseBody, size: u64) -> Flow {
     let Some(slice) = r.ext::<Slice>().cloned() else { return Flow::Content(body) };
-    if r.out.status != 206 {
+    if r.out.status() != 206 {
         r.take_ext::<Slice>();
         return Flow::Content(body);
     }
@@ -135,14 +135,14 @@ async fn begin(r: &mut Request, body: ResponseBody, size: u64) -> Flow {
             return Flow::Close;
         }
     };
-    r.out.status = 200;
-    r.out.status_line = None;
-    r.out.content_length = Some(part.complete);
+    r.out.set_status(200);
+    r.out.set_status_line(None);
+    r.out.set_content_length(Some(part.complete));
     r.out.remove(b"Content-Range");
     r.out.remove(b"Accept-Ranges");
-    r.out.accept_ranges = None;
-    r.out.ranges_allowed = true;
-    let etag = r.out.etag.bytes().to_vec();
+    r.out.set_accept_ranges(None);
+    r.out.allow_ranges(true);
+    let etag = r.out.etag().to_vec();
     let mut whole = Slices {
         size,
         etag,
@@ -172,7 +172,7 @@ async fn begin(r: &mut Request, body: ResponseBody, size: u64) -> Flow {
 
 /// Logs the fault of a slice. nginx finds it while it handles the head.
 fn say(r: &Request, words: &str) {
-    match r.accounting.asked.and_then(|asked| asked(r)) {
+    match r.last_url() {
         Some(url) => {
             let words = format_args!("{words} while reading response header from upstream");
             r.log_of(Severity::Error, words, Some(&url));
@@ -257,25 +257,23 @@ impl Slices {
     fn ask(&mut self, r: &mut Request) -> Result<(), BodyError> {
         let start = self.at.max(self.wanted.start / self.size * self.size);
         let Ok(mut copy) = r.copy() else { return Err(BodyError) };
-        if let Some(sub) = &mut copy.family.sub {
-            (sub.bare_errors, sub.as_it_comes) = (true, true);
-        }
+        copy.answer_unchanged();
         copy.keep(Slice { start, size: self.size });
         self.at = start;
         self.state = SliceState::Coming(Box::pin(subrequest::run_to_head(copy)));
         Ok(())
     }
     fn come(&mut self, child: Box<Request>, body: ResponseBody) -> Result<(), BodyError> {
-        let checked = if child.out.status != 206 {
-            Err(format!("unexpected status code {} in slice response", child.out.status))
-        } else if !self.etag.is_empty() && child.out.etag.bytes() != self.etag {
+        let checked = if child.out.status() != 206 {
+            Err(format!("unexpected status code {} in slice response", child.out.status()))
+        } else if !self.etag.is_empty() && child.out.etag() != self.etag {
             Err("etag mismatch in slice response".into())
         } else {
             ContentRange::of(&child, self.at, self.size)
         };
         match checked {
             Ok(part) => {
-                self.etag = child.out.etag.bytes().to_vec();
+                self.etag = child.out.etag().to_vec();
                 self.slice_end = part.end;
                 self.state = SliceState::Next(child, body);
                 Ok(())

@@ -118,13 +118,13 @@ struct TunnelHandler(Arc<Plan>);
 
 impl Handler for TunnelHandler {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.target.method != Method::Connect {
+        if r.target.method() != Method::Connect {
             return Flow::Status(405);
         }
         let plan = self.0.clone();
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let watch = r.incoming.watch.clone();
+                let watch = r.incoming.watch().cloned();
                 let gone = std::future::poll_fn(|cx| match &watch {
                     Some(watch) => watch.poll_gone(cx),
                     None => std::task::Poll::Pending,
@@ -287,8 +287,8 @@ fn log_at(level: Severity, r: &Request, words: &str, active: &PeerLease) {
 
 fn open(plan: &Plan, r: &mut Request, stream: Stream, active: PeerLease) -> Flow {
     let conf = &plan.conf;
-    r.out.status = 200;
-    r.reply.tunnel = Some(Box::new(UpgradedTunnel {
+    r.out.set_status(200);
+    r.reply.set_tunnel(Box::new(UpgradedTunnel {
         stream,
         from_server: Vec::new(),
         idle: conf.tunnel_read_timeout.duration(),

@@ -77,9 +77,9 @@ pub fn fill_entry(
 ) -> ResponseBody {
     let Ok(mut copy) = r.copy() else { return ResponseBody::Source(body) };
     // An independent request, whose log messages are those of the original.
-    copy.incoming.watch = None;
+    copy.incoming.set_watch(None);
     if !r.is_subrequest() {
-        copy.family.sub = None;
+        copy.become_main();
     }
     let (origin, uri) = UpstreamState::of(r).map(|s| (s.origin.clone(), s.uri.clone())).unwrap_or_default();
     copy.upstream.set(UpstreamState {
@@ -160,7 +160,7 @@ impl Task {
         let mut shared = self.shared.borrow_mut();
         shared.draft = None;
         shared.end = Some(if ok { Ok(()) } else { Err(BodyError) });
-        shared.trailers = std::mem::take(&mut copy.out.trailers);
+        shared.trailers = std::mem::take(copy.out.trailers_mut());
         if let Some(one) = UpstreamState::last(&mut copy) {
             shared.stats = one.clone();
         }
@@ -362,7 +362,7 @@ impl BodySource for Follower {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         let shared = self.shared.clone();
         let mut shared = shared.borrow_mut();
-        r.reply.hold_output = false;
+        r.reply.hold_output(false);
         if let Some(one) = UpstreamState::last(r) {
             let started = one.started;
             *one = Try { started, apart: one.apart, ..shared.stats.clone() };
@@ -388,14 +388,14 @@ impl BodySource for Follower {
         }
         match shared.end {
             Some(Ok(())) => {
-                r.out.trailers.append(&mut shared.trailers);
+                r.out.trailers_mut().append(&mut shared.trailers);
                 Poll::Ready(None)
             }
             Some(Err(e)) => Poll::Ready(Some(Err(e))),
             None => {
                 shared.client_waits = Some(cx.waker().clone());
                 // Sends head and body together if the body is here.
-                r.reply.hold_output = !shared.begun || held_back;
+                r.reply.hold_output(!shared.begun || held_back);
                 Poll::Pending
             }
         }

@@ -19,7 +19,7 @@ use cache::strict::Use;
 use cache::{Hash, StoredEntry, vary};
 use conf::{CacheName, CacheSettings, Methods, StoreTo, UseStale};
 use conf_schema::{Cx, Problem};
-use http_engine::{CacheCount, Flow, HttpTemplate, Request, RequestBody, template};
+use http_engine::{CacheCount, Flow, HttpTemplate, Request, template};
 use http_types::{Known, Method, ResponseHead};
 use paths::CachePath;
 use purge::PurgeForm;
@@ -204,8 +204,8 @@ impl CacheRequest {
 }
 
 fn set_status(r: &mut Request, status: &'static str) {
-    if let Some(count) = &mut r.accounting.cached {
-        count.status = status;
+    if let Some(count) = r.accounting.cache_count_mut() {
+        count.set_status(status);
     }
     match r.ext_mut::<CacheState>() {
         Some(state) => state.status = status,
@@ -221,15 +221,15 @@ pub fn at_once(
     default_key: impl FnOnce(&Request) -> Option<Vec<u8>>,
 ) -> Option<Flow> {
     let Which::Fixed(path) = &caching.which else { return None };
-    if !caching.caches(r.target.method)
+    if !caching.caches(r.target.method())
         || any(r, &caching.purge)
         || any(r, &caching.bypass)
         || r.ext::<CacheSession>().is_some()
-        || matches!(r.incoming.body, RequestBody::Unread(_))
+        || r.incoming.is_body_unread()
     {
         return None;
     }
-    let mut key = std::mem::take(&mut r.scratch);
+    let mut key = r.take_scratch();
     key.clear();
     match &caching.key {
         Some(template) => template.write(r, &mut key),
@@ -237,7 +237,7 @@ pub fn at_once(
     }
     let flow = from_memory(caching, r, &path.clone(), &key, give);
     key.clear();
-    r.scratch = key;
+    r.put_scratch(key);
     flow
 }
 
@@ -264,7 +264,7 @@ fn from_memory(
     {
         return None;
     }
-    r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "HIT", sent: 0 });
+    r.accounting.count_cache(CacheCount::new(path.metrics.clone(), "HIT"));
     r.keep(CacheState { status: "HIT", stored: Some(stored.clone()), ..CacheState::default() });
     serve::answer_stored(caching, r, &stored, give, true)
 }

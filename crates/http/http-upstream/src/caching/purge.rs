@@ -91,11 +91,11 @@ impl Handler for PurgeLocation {
         let key = self.key.eval(r);
         match purge_key(&self.path, &key) {
             Ok(true) => {
-                r.out.status = 200;
-                r.out.content_type = "text/html".into();
+                r.out.set_status(200);
+                r.out.set_content_type("text/html");
                 let file = self.path.zone.place.path(&Hash::of(&key));
                 let page = page(&key, file.as_os_str().as_bytes());
-                r.out.content_length = Some(page.len() as u64);
+                r.out.set_content_length(Some(page.len() as u64));
                 Flow::Content(ResponseBody::Bytes(Bytes::from(page)))
             }
             Ok(false) => Flow::Status(404),

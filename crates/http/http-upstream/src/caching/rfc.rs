@@ -170,9 +170,9 @@ pub fn aimed_at(r: &mut Request, target: &[u8]) -> Option<Box<Request>> {
     let mut copy = r.subrequest(canonical, args.to_vec()).ok()?;
     (copy.head, copy.buf) = (head, buf);
     // An independent request with a method of its own.
-    (copy.family.sub, copy.target.path_changed) = (None, false);
+    copy.leave_family();
     // Other locations have keys of their own.
-    (route::find_route(&mut copy) == Ok(Route::Location(r.scope.location))).then_some(())?;
-    copy.scope.location = r.scope.location;
+    (route::find_route(&mut copy) == Ok(Route::Location(r.location_index()))).then_some(())?;
+    copy.select_location(r.location_index());
     Some(copy)
 }

@@ -55,17 +55,17 @@ pub fn answer_stored(
     // A stored response to HEAD announces a body that it does not have.
     let announced = head.fields.first(Known::ContentLength).map(|v| v.of(&stored.head));
     let announced = announced.and_then(|v| std::str::from_utf8(v).ok()?.trim().parse().ok());
-    r.out.content_length = Some(announced.filter(|_| stored.body_len == 0).unwrap_or(stored.body_len));
+    r.out.set_content_length(Some(announced.filter(|_| stored.body_len == 0).unwrap_or(stored.body_len)));
     allow_ranges(caching, r, head);
-    r.reply.ignore_conditions = false;
-    r.reply.etag_alone = caching.rfc9111;
+    r.reply.ignore_conditions(false);
+    r.reply.set_etag_alone(caching.rfc9111);
     if caching.rfc9111 {
         super::rfc::drop_connection_fields(r, head, &stored.head);
         let age = (base::clock::unix_seconds() - stored.meta.date).max(0) + stored.meta.age;
         r.out.remove(b"Age");
         r.out.add("Age", age.to_string().into_bytes());
         if let Some(date) = head.fields.first(Known::Date) {
-            r.out.date = date.of(&stored.head).to_vec().into();
+            r.out.set_date(date.of(&stored.head).to_vec());
         }
     }
     Some(Flow::Content(body))
@@ -75,7 +75,7 @@ pub fn answer_stored(
 pub fn allow_ranges(caching: &CachePlan, r: &mut Request, head: &ResponseHead) {
     if head.fields.first(Known::AcceptRanges).is_some() || (caching.rfc9111 && head.status == 200) {
         r.out.remove(b"Accept-Ranges");
-        r.out.accept_ranges = None;
-        r.out.ranges_allowed = true;
+        r.out.set_accept_ranges(None);
+        r.out.allow_ranges(true);
     }
 }

@@ -77,9 +77,9 @@ pub async fn begin_session(
         return CacheStart::Ask;
     }
     let purge = any(r, &caching.purge);
-    let unsafe_method = !matches!(r.target.method, Method::Get | Method::Head | Method::Options | Method::Trace);
+    let unsafe_method = !matches!(r.target.method(), Method::Get | Method::Head | Method::Options | Method::Trace);
     let invalidates = caching.rfc9111 && unsafe_method;
-    let cached = caching.caches(r.target.method);
+    let cached = caching.caches(r.target.method());
     if !purge && !cached && !invalidates {
         return CacheStart::Off;
     }
@@ -97,7 +97,7 @@ pub async fn begin_session(
         r.log(Severity::Error, format_args!("the cache key is longer than {} bytes", cache::entry::KEY_MAX));
         return CacheStart::Off;
     }
-    r.accounting.cached = Some(CacheCount { zone: path.metrics.clone(), status: "", sent: 0 });
+    r.accounting.count_cache(CacheCount::new(path.metrics.clone(), ""));
     r.keep(CacheState { key: key.clone(), ..CacheState::default() });
     let main = Hash::of(&key);
     let mut session = Box::new(CacheSession {
@@ -434,7 +434,7 @@ impl CacheSession {
         self.fetch = Some(Fetch::new(&self.path.zone));
         self.asked_ms = self.path.zone.purges.stamp(clock::unix_millis());
         let mut asking = CacheRequest {
-            as_get: r.target.method == Method::Head && self.caching.convert_head,
+            as_get: r.target.method() == Method::Head && self.caching.convert_head,
             ..CacheRequest::default()
         };
         if let Some(expired) = self.expired.as_ref().filter(|_| self.caching.revalidate) {
@@ -641,8 +641,8 @@ impl CacheSession {
         if self.caching.rfc9111 {
             rfc::drop_connection_fields(r, head, buf);
         }
-        r.reply.ignore_conditions = !self.storing;
-        r.reply.etag_alone = self.caching.rfc9111;
+        r.reply.ignore_conditions(!self.storing);
+        r.reply.set_etag_alone(self.caching.rfc9111);
         if self.caching.rfc9111 && self.storing && self.verdict.age > 0 {
             r.out.remove(b"Age");
             r.out.add("Age", self.verdict.age.to_string().into_bytes());

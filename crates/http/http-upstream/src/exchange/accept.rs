@@ -45,7 +45,7 @@ pub fn accept_head(
     note_head(r, target, &begun, &mut active, time);
     let ReceivedHead { head, buf } = &**answer;
     if io.is_cut_short() && !plan.protocol.goes_both_ways() {
-        r.reply.keep_alive = false;
+        r.reply.set_keep_alive(false);
     }
     // If no other server may be tried, the response is passed on and does not count against its server.
     if exchange.may_retry(r, status_bit(head.status), Some(head.status)) {
@@ -102,7 +102,7 @@ fn note_head(
             one.header_time = Some(time);
         }
     }
-    r.accounting.action = Some(upstream_state::OVER);
+    r.accounting.set_action(Some(upstream_state::OVER));
     let trace = trace_id::may_be_known(r).then_some(|| trace_id::known_trace(r));
     active.answered(status, time.as_micros() as u64, trace);
     active.header(time.as_millis() as u64);
@@ -121,13 +121,13 @@ fn keep_if_bodiless(r: &mut Request, mut io: Box<Io>, length: BodyLength, active
 
 /// Connects client and server directly after a 101.
 fn upgrade(conf: &PassConf, r: &mut Request, io: Box<Io>, active: PeerLease) -> Result<Flow, TryFailure> {
-    r.reply.keep_alive = false;
+    r.reply.set_keep_alive(false);
     // An upgrade needs the client's `Upgrade` field, and a subrequest has no connection to offer.
     if r.is_subrequest() || r.header(Known::Upgrade).is_none() {
         return Ok(Flow::Content(ResponseBody::Empty));
     }
     let Some((stream, from_server)) = io.stream.into_stream() else { return Err(TryFailure::InvalidHeader) };
-    r.reply.tunnel = Some(Box::new(UpgradedTunnel {
+    r.reply.set_tunnel(Box::new(UpgradedTunnel {
         stream,
         from_server,
         idle: conf.read_timeout,
@@ -143,7 +143,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: AnsweredHead, acti
     let AnsweredHead { begun: ResponseStart { answer, head_bytes, length, behind }, mut io, started } = answered;
     let ReceivedHead { head, buf } = &*answer;
     let conf = &plan.conf;
-    r.out.content_length = declared_length(r, &answer, length);
+    r.out.set_content_length(declared_length(r, &answer, length));
     let buffering = is_buffered(conf, &answer);
     // Unbuffered responses are not stored, as in nginx.
     let head_text = buf.get(..head_bytes).unwrap_or_default();
@@ -173,17 +173,17 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: AnsweredHead, acti
         // (For protocols without HEAD.) The body is not read, so that the connection cannot be reused.
         return Flow::Content(ResponseBody::Empty);
     }
-    if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate.is_some()) {
+    if !buffering && (r.loc().core.rate_limited || r.reply.limit_rate().is_some()) {
         // As in nginx, `limit_rate` does not apply to unbuffered responses.
-        r.reply.limit_rate = Some(0);
+        r.reply.set_limit_rate(Some(0));
     }
-    if recipe.is_none() && may_be_here && rate == 0 && !r.out.ranges_allowed {
+    if recipe.is_none() && may_be_here && rate == 0 && !r.out.allows_ranges() {
         match at_once(r, &mut io.stream, &trailers) {
             Ok(body) => {
                 if let Some(one) = UpstreamState::last(r) {
                     one.whole_time = Some(time);
                 }
-                r.out.undeclared_length = matches!(length, BodyLength::Chunked | BodyLength::UntilClose);
+                r.out.set_length_undeclared(matches!(length, BodyLength::Chunked | BodyLength::UntilClose));
                 io.stream.finish(&active.group().keepalive);
                 return Flow::Content(if body.is_empty() { ResponseBody::Empty } else { ResponseBody::Bytes(body) });
             }
@@ -195,7 +195,7 @@ fn pass_body(plan: &Arc<PassPlan>, r: &mut Request, answered: AnsweredHead, acti
     let mut body = UpstreamBody::new(io, active, first, conf.read_timeout, started, ahead);
     body.limit_rate(rate, behind as u64);
     if recipe.is_none() && plan.storing.is_none() && !conf.ignore_client_abort {
-        body.watch_client(r.incoming.watch.clone());
+        body.watch_client(r.incoming.watch().cloned());
     }
     if plan.protocol.goes_both_ways() {
         body.send_on();

@@ -74,8 +74,10 @@ impl Trailers {
     pub fn expect(&self, r: &mut Request) {
         if let Trailers::Passed(_) = self {
             // Over HTTP/1 a declared length stays, as in nginx: trailers are lost then, unless `add_trailer` expects some.
-            let is_declared = r.out.content_length.is_some() && r.target.version <= http_types::Version::Http11;
-            r.reply.expect_trailers |= !is_declared;
+            let is_declared = r.out.content_length().is_some() && r.target.version() <= http_types::Version::Http11;
+            if !is_declared {
+                r.reply.expect_trailers();
+            }
         }
     }
     /// Takes the lines of a response that has ended.
@@ -401,7 +403,7 @@ impl BodySource for UpstreamBody {
         {
             return self.failed(r, &words);
         }
-        let most = if r.reply.piece_room == 0 { usize::MAX } else { r.reply.piece_room as usize };
+        let most = if r.reply.piece_room() == 0 { usize::MAX } else { r.reply.piece_room() as usize };
         match self.poll_server(cx, r, most) {
             Got::Bytes(bytes) => {
                 self.flush_due = self.flushes;

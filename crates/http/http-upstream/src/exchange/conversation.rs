@@ -7,7 +7,7 @@ use crate::body_store::{self, BodyStore};
 use crate::target::UpstreamTarget;
 use crate::upstream_state::UpstreamState;
 use bytes::Bytes;
-use http_engine::{BodyReader, Request, RequestBody};
+use http_engine::{BodyReader, Request};
 use http_types::{BodyLength, Version};
 use observe::{Severity, os_error};
 use runtime::budget;
@@ -107,7 +107,7 @@ fn client_failed(r: &mut Request, io: &Io, context: &PeerContext<'_>, status: u1
         );
     } else {
         // For the line about a body that ends early.
-        r.accounting.action = Some("sending request to upstream");
+        r.accounting.set_action(Some("sending request to upstream"));
     }
     TryFailure::Final(status)
 }
@@ -256,11 +256,11 @@ impl Io {
     fn body_ended(&mut self, r: &mut Request) {
         let Some(ended) = self.ended.take() else { return };
         // nginx counts the chunks of HTTP/1.
-        if r.target.version <= Version::Http11 {
+        if r.target.version() <= Version::Http11 {
             body_store::set_length(r, ended.total);
         }
         if let Some(copy) = ended.copy {
-            r.incoming.body_bytes = Some(copy.into());
+            r.incoming.set_body_bytes(Some(copy.into()));
         }
     }
     /// Adds transferred bytes to the try's counts; returns the bytes received.
@@ -319,8 +319,8 @@ pub fn begin_try(
             }
             None => BodyOrigin::Stored(store.clone(), 0),
         },
-        OutgoingState::Streamed(_) => match std::mem::replace(&mut r.incoming.body, RequestBody::Taken) {
-            RequestBody::Unread(reader) => {
+        OutgoingState::Streamed(_) => match r.incoming.take_body() {
+            Some(reader) => {
                 let core = &r.loc().core.conf;
                 BodyOrigin::Client(Box::new(ClientSide {
                     reader,
@@ -331,7 +331,7 @@ pub fn begin_try(
                     copy_max: core.client_body_buffer_size.0,
                 }))
             }
-            _ => return Err(TryFailure::Error),
+            None => return Err(TryFailure::Error),
         },
     };
     // Boxed, because it is moved many times, up to the response body.

@@ -17,7 +17,7 @@ pub fn interim_response(
     buf: &[u8],
     total: u64,
 ) -> Option<Bytes> {
-    if r.is_subrequest() || r.progress.post_action || r.target.version < Version::Http11 {
+    if r.is_subrequest() || r.progress.is_post_action() || r.target.version() < Version::Http11 {
         return None;
     }
     let conditions = r.loc().core.conf.early_hints.clone()?;
@@ -55,9 +55,9 @@ pub fn interim_response(
 
 /// Writes an interim response; also ends when the client disconnects, which the request's own watch detects.
 pub fn poll_write(r: &mut Request, bytes: &mut Bytes, cx: &mut Context<'_>) -> Poll<()> {
-    let Some(watch) = &r.incoming.watch else { return Poll::Ready(()) };
+    let Some(watch) = r.incoming.watch() else { return Poll::Ready(()) };
     let before = bytes.len();
     let polled = watch.poll_interim(cx, bytes);
-    r.accounting.bytes_sent += (before - bytes.len()) as u64;
+    r.accounting.add_sent((before - bytes.len()) as u64, 0);
     polled.map(drop)
 }

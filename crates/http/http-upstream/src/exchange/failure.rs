@@ -200,7 +200,7 @@ pub fn log_attempt(
 
 /// Sets the action and the URL that later log lines of the request name.
 fn set_action(r: &mut Request, target: &UpstreamTarget<'_>) {
-    r.accounting.action = Some(upstream_state::OVER);
+    r.accounting.set_action(Some(upstream_state::OVER));
     if let Some(state) = UpstreamState::of(r) {
         state.uri = target.uri.cloned();
     }

@@ -22,10 +22,11 @@ pub fn pass_headless(r: &mut Request, peer: &Peer, target: &UpstreamTarget<'_>) 
         // With a cache, nginx has none.
         one.status = if is_cached { 0 } else { 200 };
     }
-    r.out.status_line = None;
-    if r.target.version > Version::Http11 {
-        r.out.status = 200;
+    r.out.set_status_line(None);
+    if r.target.version() > Version::Http11 {
+        r.out.set_status(200);
     } else {
-        (r.target.version, r.reply.keep_alive) = (Version::Http09, false);
+        r.target.set_version(Version::Http09);
+        r.reply.set_keep_alive(false);
     }
 }

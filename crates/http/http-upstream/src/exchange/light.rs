@@ -68,7 +68,7 @@ pub fn is_for(r: &Request) -> bool {
     !r.plan().asks_for_fields
         && r.head.method != Method::Head
         && !r.is_subrequest()
-        && !r.progress.post_action
+        && !r.progress.is_post_action()
         && r.trace().is_none()
         && r.loc().transform.is_none()
         && r.loc().late_transform.is_none()
@@ -157,11 +157,11 @@ impl Light {
         };
         let head = HEADS.with_borrow_mut(|heads| {
             let memory = heads.get_mut(plan.own_scope.number() % MEMORIES)?;
-            relay_response(&input, &rules, memory, &mut r.out.lines)
+            relay_response(&input, &rules, memory, r.out.lines_mut())
         });
         let head = head.filter(|head| failure::status_bit(head.status) == 0);
         let Some(head) = head else {
-            r.out.lines.clear();
+            r.out.lines_mut().clear();
             let stream = Serial::resume(self.connection, Vec::new(), 0, input);
             return LightStep::General(conversation::resume_stream(plan, stream, self.honest));
         };
@@ -195,7 +195,7 @@ fn answered(
             one.response_length = (received - head.consumed) as u64;
         }
     }
-    r.accounting.action = Some(upstream_state::OVER);
+    r.accounting.set_action(Some(upstream_state::OVER));
     lease.answered(
         head.status,
         now.micros_since(started),
@@ -208,14 +208,14 @@ fn answered(
 /// Fills `Request::out`, except its lines.
 fn take(r: &mut Request, head: &RelayHead, input: &[u8]) -> ResponseBody {
     let text = r.out.take_text(input.get(..head.consumed).unwrap_or_default());
-    r.out.status = head.status;
-    r.out.status_line = Some(Str::Part(text.clone(), head.status_line));
+    r.out.set_status(head.status);
+    r.out.set_status_line(Some(Str::Part(text.clone(), head.status_line)));
     if !head.content_type.is_empty() {
-        r.out.content_type = Str::Part(text, head.content_type);
+        r.out.set_content_type(Str::Part(text, head.content_type));
     }
-    r.out.content_length = Some(head.length);
+    r.out.set_content_length(Some(head.length));
     // The server has evaluated the conditions.
-    r.reply.ignore_conditions = true;
+    r.reply.ignore_conditions(true);
     match input.get(head.consumed..) {
         Some(body) if !body.is_empty() => ResponseBody::Bytes(Bytes::copy_from_slice(body)),
         _ => ResponseBody::Empty,

@@ -51,11 +51,11 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
     {
         return Some(internal(plan, r, head, buf, target.of(buf)));
     }
-    r.out.status = head.status;
+    r.out.set_status(head.status);
     let text = r.out.take_text(buf.get(..head.text_end()).unwrap_or(buf));
     let part = |span| Str::Part(text.clone(), span);
     // HTTP/2 and HTTP/3 have no reason phrase.
-    r.out.status_line = (!plan.protocol.multiplexes()).then(|| part(head.status_line));
+    r.out.set_status_line((!plan.protocol.multiplexes()).then(|| part(head.status_line)));
     for field in &head.fields.all {
         let (name, value) = (field.name.of(buf), field.value.of(buf));
         if ONCE.has(field.known)
@@ -84,21 +84,21 @@ fn fill(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], is_st
         }
     }
     if plan.protocol.says_server_and_date() {
-        r.out.no_server = r.out.server.bytes().is_empty() && !plan.hidden.has(Known::Server, b"");
-        r.out.no_date = r.out.date.bytes().is_empty() && !plan.hidden.has(Known::Date, b"");
+        r.out.omit_server(r.out.server().is_empty() && !plan.hidden.has(Known::Server, b""));
+        r.out.omit_date(r.out.date().is_empty() && !plan.hidden.has(Known::Date, b""));
     }
     note_unknown_charset(r);
-    r.out.ranges_allowed = conf.force_ranges;
+    r.out.allow_ranges(conf.force_ranges);
     // The server has evaluated the conditions.
-    r.reply.ignore_conditions = true;
+    r.reply.ignore_conditions(true);
     None
 }
 
 /// Logs an `X-Accel-Charset` in a location without charsets, whose filter would do it otherwise.
 fn note_unknown_charset(r: &Request) {
-    let wanted = r.out.wanted_charset.bytes();
+    let wanted = r.out.wanted_charset();
     if !wanted.is_empty()
-        && !r.out.content_type.bytes().is_empty()
+        && !r.out.content_type().is_empty()
         && !r.loc().filters.iter().any(|(order, _)| *order == FilterOrder::Charset)
     {
         let wanted = String::from_utf8_lossy(wanted);
@@ -145,9 +145,9 @@ fn slot(known: Known) -> Option<HeadSlot> {
 fn act(r: &mut Request, known: Known, value: &[u8], ignored: IgnoreHeaders) {
     match known {
         Known::XAccelLimitRate if !ignored.has(IgnoreHeaders::LIMIT_RATE) => {
-            r.reply.limit_rate = std::str::from_utf8(value).ok().and_then(parse_decimal);
+            r.reply.set_limit_rate(std::str::from_utf8(value).ok().and_then(parse_decimal));
         }
-        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.wanted_charset = value.to_vec().into(),
+        Known::XAccelCharset if !ignored.has(IgnoreHeaders::CHARSET) => r.out.set_wanted_charset(value.to_vec()),
         _ => {}
     }
 }
@@ -160,22 +160,22 @@ fn pass(plan: &PassPlan, r: &mut Request, field: &Field, buf: &[u8], text: &Rc<V
     let (own_name, own_value) = (|| part(field.name), || part(field.value));
     match field.known {
         Known::Connection | Known::KeepAlive | Known::TransferEncoding | Known::ContentLength => {}
-        Known::ContentType => r.out.content_type = own_value(),
+        Known::ContentType => r.out.set_content_type(own_value()),
         Known::LastModified => {
-            r.out.last_modified = parse_http_time(value);
-            r.out.last_modified_text = own_value();
+            r.out.set_last_modified(parse_http_time(value));
+            r.out.set_last_modified_text(own_value());
         }
-        Known::Etag => r.out.etag = own_value(),
-        Known::Server => r.out.server = own_value(),
-        Known::Date => r.out.date = own_value(),
-        Known::ContentEncoding if !r.out.content_encoding.bytes().is_empty() => r.out.add(own_name(), own_value()),
-        Known::ContentEncoding => r.out.content_encoding = own_value(),
+        Known::Etag => r.out.set_etag(own_value()),
+        Known::Server => r.out.set_server(own_value()),
+        Known::Date => r.out.set_date(own_value()),
+        Known::ContentEncoding if !r.out.content_encoding().is_empty() => r.out.add(own_name(), own_value()),
+        Known::ContentEncoding => r.out.set_content_encoding(own_value()),
         Known::AcceptRanges if conf.force_ranges => {}
-        Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.accept_ranges = Some(true),
+        Known::AcceptRanges if value.eq_ignore_ascii_case(b"bytes") => r.out.set_accept_ranges(Some(true)),
         Known::Location => {
             // A rewritten URL is made absolute like our own; others are passed unchanged.
             match plan.protocol.redirect(r, value) {
-                Some(new) => r.out.location = new.into(),
+                Some(new) => r.out.set_location(new),
                 None => r.out.add(own_name(), own_value()),
             }
         }
@@ -223,20 +223,20 @@ fn internal(plan: &PassPlan, r: &mut Request, head: &ResponseHead, buf: &[u8], t
         }
     }
     if target.starts_with(b"@") {
-        r.accounting.action = Some("reading response header from upstream");
+        r.accounting.set_action(Some("reading response header from upstream"));
         return Flow::Named(target.to_vec());
     }
     match path::unsafe_uri(target) {
         Ok((path, args)) => {
-            if r.target.method != http_types::Method::Head {
-                r.target.method = http_types::Method::Get;
+            if r.target.method() != http_types::Method::Head {
+                r.target.set_method(http_types::Method::Get);
             }
             Flow::redirect(path, args)
         }
         Err(_) => {
             let shown = String::from_utf8_lossy(target).into_owned();
             say(r, Severity::Error, &format!("unsafe URI \"{shown}\" was detected"));
-            r.out.content_type = Str::default();
+            r.out.set_content_type(Str::default());
             Flow::Status(404)
         }
     }
@@ -260,7 +260,7 @@ pub fn pass_trailers(plan: &PassPlan, r: &mut Request, lines: &[u8]) {
         let clean = !value.iter().any(|c| matches!(c, b'\r' | 0));
         if plain && clean && !plan.hidden.has_name(name) {
             let field = http_engine::response::OutField { name: name.to_vec().into(), value: value.to_vec().into() };
-            r.out.trailers.push(field);
+            r.out.trailers_mut().push(field);
         }
     }
 }

@@ -139,7 +139,7 @@ pub fn dress_response(r: &mut Request, head: &ResponseHead, buf: &[u8]) {
             session.put(r);
         }
         // The server has evaluated the conditions.
-        None => r.reply.ignore_conditions = true,
+        None => r.reply.ignore_conditions(true),
     }
 }
 

@@ -12,7 +12,7 @@ use crate::target::{OriginUri, UpstreamTarget};
 use crate::upstream_state::{Try, UpstreamState, shown_url};
 use base::clock;
 use bytes::Bytes;
-use http_engine::{Flow, Request, RequestBody};
+use http_engine::{Flow, Request};
 use http_types::BodyLength;
 use observe::Severity;
 use std::cell::Cell;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// Passes a request on and returns the response; stops when the client disconnects.
 pub async fn run_exchange(plan: &Arc<PassPlan>, r: &mut Request) -> Flow {
-    let watch = r.incoming.watch.clone().filter(|_| !plan.conf.ignore_client_abort);
+    let watch = r.incoming.watch().cloned().filter(|_| !plan.conf.ignore_client_abort);
     // Responses to be stored are fetched without a client, too.
     let alone = Cell::new(plan.storing.is_some());
     let gone = async {
@@ -53,8 +53,8 @@ pub fn client_gone(r: &mut Request) -> Flow {
             action = "sending request to upstream";
         }
     }
-    r.accounting.action = Some(action);
-    if !r.incoming.watch.as_ref().is_some_and(|watch| watch.is_cut()) {
+    r.accounting.set_action(Some(action));
+    if !r.incoming.watch().is_some_and(|watch| watch.is_cut()) {
         r.log(Severity::Info, format_args!("{CLIENT_LEFT}"));
     }
     Flow::Status(499)
@@ -117,10 +117,10 @@ fn nowhere(r: &Request, no: &NoTarget) -> Flow {
 
 /// Returns the body that is sent for a request that has none.
 pub fn no_body(plan: &PassPlan, r: &mut Request) -> OutgoingState {
-    if !plan.conf.pass_request_body || r.incoming.body_length != Some(BodyLength::Exact(0)) {
+    if !plan.conf.pass_request_body || r.incoming.body_length() != Some(BodyLength::Exact(0)) {
         return OutgoingState::Nothing;
     }
-    r.incoming.body_bytes = Some(Bytes::new());
+    r.incoming.set_body_bytes(Some(Bytes::new()));
     // `Content-Length: 0` is passed unchanged.
     OutgoingState::Text(Vec::new())
 }
@@ -133,19 +133,19 @@ async fn outgoing(plan: &PassPlan, r: &mut Request) -> Result<OutgoingState, u16
     }
     if !conf.pass_request_body {
         // A request without a body gets no empty one, which another location would announce.
-        if !matches!(r.incoming.body, RequestBody::None) {
+        if r.incoming.has_body() {
             let _ = body_store::read_body(r).await?;
         }
         return Ok(OutgoingState::Nothing);
     }
-    let length = r.incoming.body_length.unwrap_or(BodyLength::None);
+    let length = r.incoming.body_length().unwrap_or(BodyLength::None);
     let may_stream = plan.protocol.may_stream(length);
-    if matches!(r.incoming.body, RequestBody::Unread(_)) && !conf.request_buffering && may_stream {
+    if r.incoming.is_body_unread() && !conf.request_buffering && may_stream {
         // A body that came with the head needs no wait, and can be sent again.
         let here = body_store::read_if_here(r).await?;
         return Ok(here.map_or(OutgoingState::Streamed(length), OutgoingState::Stored));
     }
-    if matches!(r.incoming.body, RequestBody::None) && body_store::stored_body(r).is_none() {
+    if !r.incoming.has_body() && body_store::stored_body(r).is_none() {
         return Ok(no_body(plan, r));
     }
     body_store::read_body(r).await.map(OutgoingState::Stored)

@@ -16,7 +16,7 @@ use crate::target::{BoundTarget, UpstreamTarget};
 use crate::upstream_state::{Try, UpstreamState};
 use base::clock::{self, Instant};
 use bytes::Bytes;
-use http_engine::{Exchange, Flow, LocalFuture, Request, RequestBody, exchange};
+use http_engine::{Exchange, Flow, LocalFuture, Request, exchange};
 use http_types::{BodyLength, Method, Version};
 use metrics::process;
 use observe::Severity;
@@ -102,8 +102,8 @@ pub fn is_possible_in_place(plan: &PassPlan) -> bool {
 
 /// Tells whether the request has no body, neither unread nor stored.
 fn is_bodiless(r: &Request) -> bool {
-    matches!(r.incoming.body, RequestBody::None)
-        && matches!(r.incoming.body_length, None | Some(BodyLength::None | BodyLength::Exact(0)))
+    !r.incoming.has_body()
+        && matches!(r.incoming.body_length(), None | Some(BodyLength::None | BodyLength::Exact(0)))
         && body_store::stored_body(r).is_none()
 }
 

@@ -143,8 +143,8 @@ pub async fn start_events(r: &mut Request, shared: Arc<DashboardState>) -> Flow 
     r.out.add("Cache-Control", "no-store");
     // Other servers in between must not buffer.
     r.out.add("X-Accel-Buffering", "no");
-    r.out.status = 200;
-    r.out.content_type = "text/event-stream".into();
+    r.out.set_status(200);
+    r.out.set_content_type("text/event-stream");
     if r.is_head() {
         return Flow::Content(ResponseBody::Empty);
     }

@@ -160,7 +160,7 @@ pub async fn apply_form(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
             if wants_json {
                 return content(r, 200, JSON, json!({ "done": words }).to_string());
             }
-            r.out.location = [home(&shared.location).as_slice(), b"#upstreams"].concat().into();
+            r.out.set_location([home(&shared.location).as_slice(), b"#upstreams"].concat());
             content(r, 303, super::HTML, "")
         }
         Err((status @ (444 | 499), _)) => Flow::Status(status),

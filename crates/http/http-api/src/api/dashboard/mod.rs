@@ -192,10 +192,7 @@ fn content(r: &mut Request, status: u16, media_type: &'static str, body: impl In
     let body = body.into();
     protect(r);
     r.out.add("Cache-Control", "no-store");
-    r.out.status = status;
-    r.out.content_type = media_type.into();
-    r.out.content_length = Some(body.len() as u64);
-    Flow::Content(ResponseBody::Bytes(body))
+    r.respond(status, media_type, body)
 }
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -204,25 +201,25 @@ const JSON: &str = "application/json";
 impl Handler for Dashboard {
     fn run(&self, r: &mut Request) -> Flow {
         let shared = &self.0;
-        let path = r.target.path.get(shared.location.len()..).unwrap_or_default();
+        let path = r.target.path().get(shared.location.len()..).unwrap_or_default();
         if path.is_empty() && !shared.location.ends_with(b"/") {
-            r.out.location = home(&shared.location).into();
+            r.out.set_location(home(&shared.location));
             return Flow::Status(301);
         }
         let Ok(path) = std::str::from_utf8(path).map(str::to_string) else { return Flow::Status(404) };
         let path = if shared.location.ends_with(b"/") { path.as_str() } else { path.strip_prefix('/').unwrap_or("?") };
-        let reads = matches!(r.target.method, Method::Get | Method::Head);
+        let reads = matches!(r.target.method(), Method::Get | Method::Head);
         if let Some(asset) = assets::find_asset(path) {
             return if reads { file(r, asset) } else { Flow::Status(405) };
         }
         if !matches!(path, "" | "data" | "events") {
             return Flow::Status(404);
         }
-        let changes = path.is_empty() && r.target.method == Method::Post && shared.writes;
+        let changes = path.is_empty() && r.target.method() == Method::Post && shared.writes;
         if !reads && !changes {
             return Flow::Status(405);
         }
-        if !shared.names.has(&r.target.host) {
+        if !shared.names.has(r.target.host()) {
             return content(r, 421, "text/plain; charset=utf-8", origin::UNKNOWN_HOST);
         }
         if r.is_rehearsal() {
@@ -258,13 +255,13 @@ fn later(work: impl for<'a> FnOnce(&'a mut Request) -> AnswerJob<'a> + 'static) 
 fn file(r: &mut Request, asset: &'static assets::Asset) -> Flow {
     let accept = r.headers().find(|(name, _)| name.eq_ignore_ascii_case(b"accept-encoding"));
     let (body, coding) = asset.coded(accept.map(|(_, value)| value).unwrap_or_default());
-    let is_versioned = find_arg(&r.target.args, b"v") == Some(assets::VERSION.as_bytes());
+    let is_versioned = find_arg(r.target.args(), b"v") == Some(assets::VERSION.as_bytes());
     protect(r);
     r.out.add("Cache-Control", if is_versioned { "max-age=31536000, immutable" } else { "no-cache" });
     r.out.add("Vary", "Accept-Encoding");
-    r.out.status = 200;
-    r.out.content_type = asset.media_type.into();
-    r.out.content_encoding = coding.into();
-    r.out.content_length = Some(body.len() as u64);
+    r.out.set_status(200);
+    r.out.set_content_type(asset.media_type);
+    r.out.set_content_encoding(coding);
+    r.out.set_content_length(Some(body.len() as u64));
     Flow::Content(ResponseBody::Bytes(body))
 }

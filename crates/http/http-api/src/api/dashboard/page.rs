@@ -122,7 +122,7 @@ pub fn update_json(rendered: &RenderedSections, span: HistorySpan, known: &mut V
 }
 
 pub fn query_span(r: &Request) -> HistorySpan {
-    if find_arg(&r.target.args, b"span") == Some(b"hour") { HistorySpan::Hour } else { HistorySpan::Minutes }
+    if find_arg(r.target.args(), b"span") == Some(b"hour") { HistorySpan::Hour } else { HistorySpan::Minutes }
 }
 
 /// Answers with all sections as JSON, for clients that cannot keep a stream.
@@ -167,7 +167,7 @@ async fn explained(url: &str) -> Result<Value, String> {
 /// `explain=URL` explains a URL.
 pub async fn respond_page(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
     let mut extra = Extra { span: query_span(r), ..Extra::default() };
-    if let Some(value) = find_arg(&r.target.args, b"explain") {
+    if let Some(value) = find_arg(r.target.args(), b"explain") {
         let mut plain = Vec::with_capacity(value.len());
         let value: Vec<u8> = value.iter().map(|c| if *c == b'+' { b' ' } else { *c }).collect();
         http_engine::path::unescape_path(&value, &mut plain);

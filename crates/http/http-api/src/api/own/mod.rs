@@ -243,7 +243,7 @@ pub async fn answer_own(
     own: &OwnAccess,
 ) -> Result<ApiResponse, ApiError> {
     let access = own.config;
-    if !own.names.has(&r.target.host) {
+    if !own.names.has(r.target.host()) {
         let words = "the host is neither an address nor localhost nor a name of this server: add it to \"server_name\"";
         return Err(ApiError::new(421, "UnknownHost", words));
     }

@@ -1,79 +1,7 @@
-//! The response: its head as fields and facts, and the pieces of its body, which the connection pulls.
+//! The head of a response, which handlers and filters fill and the connection writes.
 
-use bytes::Bytes;
-use http_types::Span;
-use std::fs::File;
+use super::Str;
 use std::rc::Rc;
-use std::sync::Arc;
-
-/// Bytes of a field's name or value, with cheap copies where possible.
-#[derive(Clone, Debug)]
-pub enum Str {
-    /// A constant.
-    Static(&'static [u8]),
-    /// A text that is shared by requests, such as one of the plan.
-    Shared(Arc<[u8]>),
-    /// A range of a shared text: see [`OutHead::take_text`].
-    Part(Rc<Vec<u8>>, Span),
-    /// A text of its own.
-    Owned(Vec<u8>),
-}
-
-const _: () = assert!(size_of::<Str>() == size_of::<Vec<u8>>(), "a head has dozens of them");
-
-impl Str {
-    /// Returns the bytes.
-    #[inline]
-    pub fn bytes(&self) -> &[u8] {
-        match self {
-            Str::Static(s) => s,
-            Str::Shared(s) => s,
-            Str::Part(text, span) => span.of(text),
-            Str::Owned(s) => s,
-        }
-    }
-    /// Tells whether there are no bytes.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Str::Static(s) => s.is_empty(),
-            Str::Shared(s) => s.is_empty(),
-            Str::Part(_, span) => span.is_empty(),
-            Str::Owned(s) => s.is_empty(),
-        }
-    }
-    /// See [`crate::line_ends::ends_line`]. Constants and fields of a parsed head contain no line end.
-    #[inline]
-    pub fn ends_line(&self) -> bool {
-        match self {
-            Str::Static(_) | Str::Part(..) => {
-                debug_assert!(!crate::line_ends::ends_line(self.bytes()));
-                false
-            }
-            Str::Shared(s) => crate::line_ends::ends_line(s),
-            Str::Owned(s) => crate::line_ends::ends_line(s),
-        }
-    }
-}
-
-impl Default for Str {
-    fn default() -> Self {
-        Str::Static(b"")
-    }
-}
-
-impl From<Vec<u8>> for Str {
-    fn from(v: Vec<u8>) -> Self {
-        // Not shrunk: short-lived, for one response.
-        Str::Owned(v)
-    }
-}
-
-impl From<&'static str> for Str {
-    fn from(v: &'static str) -> Self {
-        Str::Static(v.as_bytes())
-    }
-}
 
 /// A field of the response.
 #[derive(Clone, Debug)]
@@ -158,55 +86,55 @@ pub fn charset_of(content_type: &[u8]) -> Option<&[u8]> {
 #[derive(Debug, Default)]
 pub struct OutHead {
     /// Status code.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Replaces the standard reason phrase: code and phrase ("200 Fine") of an upstream response.
-    pub status_line: Option<Str>,
+    pub(crate) status_line: Option<Str>,
     /// `Content-Type` without the charset; empty: not sent.
-    pub content_type: Str,
+    pub(crate) content_type: Str,
     /// Appended as `; charset=...`.
-    pub charset: Str,
+    pub(crate) charset: Str,
     /// Charset to convert to, regardless of the location (`X-Accel-Charset`).
-    pub wanted_charset: Str,
+    pub(crate) wanted_charset: Str,
     /// Length of the body in bytes, sent as `Content-Length`; `None`: unknown.
-    pub content_length: Option<u64>,
+    pub(crate) content_length: Option<u64>,
     /// An upstream server did not declare the body's length, so that the client is not told either, even if the body is
     /// in memory.
-    pub undeclared_length: bool,
+    pub(crate) undeclared_length: bool,
     /// `Last-Modified` in seconds since 1970.
-    pub last_modified: Option<i64>,
+    pub(crate) last_modified: Option<i64>,
     /// `Last-Modified` in an upstream server's words, passed unchanged.
-    pub last_modified_text: Str,
+    pub(crate) last_modified_text: Str,
     /// With quotes, and with `W/` if weak.
-    pub etag: Str,
+    pub(crate) etag: Str,
     /// `Location`; a path becomes an absolute URL when the head is written (`absolute_redirect`).
-    pub location: Str,
+    pub(crate) location: Str,
     /// Replace the generated fields unless empty.
-    pub server: Str,
+    pub(crate) server: Str,
     /// `Date` in place of the generated one, unless empty.
-    pub date: Str,
+    pub(crate) date: Str,
     /// Suppress the generated fields.
-    pub no_server: bool,
+    pub(crate) no_server: bool,
     /// Suppresses the generated `Date`.
-    pub no_date: bool,
+    pub(crate) no_date: bool,
     /// Byte ranges may be applied to the body, by the range filter.
-    pub ranges_allowed: bool,
+    pub(crate) ranges_allowed: bool,
     /// Only a single range per response.
-    pub single_range: bool,
+    pub(crate) single_range: bool,
     /// Explicit decision about `Accept-Ranges` (`None`: derived from `ranges_allowed`).
-    pub accept_ranges: Option<bool>,
+    pub(crate) accept_ranges: Option<bool>,
     /// `Content-Encoding` of the body; empty: none.
-    pub content_encoding: Str,
+    pub(crate) content_encoding: Str,
     /// `Expires` comes from `add_header` only: `gzip_proxied` ignores it, as in nginx.
-    pub expires_added: bool,
+    pub(crate) expires_added: bool,
     /// Adds `Vary: Accept-Encoding`.
-    pub vary_encoding: bool,
+    pub(crate) vary_encoding: bool,
     /// Upstream field lines sent unchanged before `fields`, if no filter or variable reads fields
     /// ([`crate::HttpPlan::asks_for_fields`]).
-    pub lines: Vec<u8>,
+    pub(crate) lines: Vec<u8>,
     /// All fields without a member of their own, in the order in which they are sent.
-    pub fields: Vec<OutField>,
+    pub(crate) fields: Vec<OutField>,
     /// Trailers: fields behind the body.
-    pub trailers: Vec<OutField>,
+    pub(crate) trailers: Vec<OutField>,
     places: Places,
     /// Names of slots that an upstream server spells in another case: Go, for example, writes `Etag`.
     spelled: Vec<(HeadSlot, Str)>,
@@ -364,105 +292,3 @@ impl OutHead {
         }
     }
 }
-
-/// An open file with its facts at the time of its lookup.
-#[derive(Debug)]
-pub struct OpenFile {
-    /// Caches share the file among threads.
-    pub file: Arc<File>,
-    /// Size in bytes.
-    pub size: u64,
-    /// Modification time in seconds since 1970.
-    pub modified: i64,
-    /// Number of the file in its file system.
-    pub inode: u64,
-    /// Number of the file system.
-    pub device: u64,
-    /// The whole file, if this thread's cache holds it. Readers use it; the kernel sends long parts from its own cache.
-    pub content: Option<Bytes>,
-}
-
-/// A range of a file.
-#[derive(Clone, Debug)]
-pub struct FilePart {
-    /// The file.
-    pub file: Rc<OpenFile>,
-    /// Offset of the first byte.
-    pub start: u64,
-    /// Number of bytes.
-    pub length: u64,
-}
-
-/// A piece of a body.
-#[derive(Clone, Debug)]
-pub enum Piece {
-    /// Bytes in memory.
-    Bytes(Bytes),
-    /// A range of a file.
-    File(FilePart),
-    /// Flushes the pieces so far; more will come only after a while.
-    Flush,
-}
-
-impl Piece {
-    /// Returns the number of bytes.
-    pub fn len(&self) -> u64 {
-        match self {
-            Piece::Bytes(b) => b.len() as u64,
-            Piece::File(f) => f.length,
-            Piece::Flush => 0,
-        }
-    }
-    /// Tells whether the piece has no bytes ([`Piece::Flush`] has none).
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-const READ_BYTES: u64 = 32 * 1024;
-
-impl FilePart {
-    /// Returns the part's bytes if the thread's cache holds the file; `None` also for a part beyond its end.
-    pub fn cached(&self) -> Option<Bytes> {
-        let (start, length) = (usize::try_from(self.start).ok()?, usize::try_from(self.length).ok()?);
-        let content = self.file.content.as_ref()?;
-        (start.checked_add(length)? <= content.len()).then(|| content.slice(start..start + length))
-    }
-    /// Next bytes of the part; empty at the end. Fails with `UnexpectedEof` on a truncated file.
-    pub fn read(&mut self) -> std::io::Result<Bytes> {
-        use std::os::unix::fs::FileExt;
-        let next = FilePart { length: self.length.min(READ_BYTES), ..self.clone() };
-        let bytes = match next.cached() {
-            Some(bytes) => bytes,
-            None => {
-                let mut buf = vec![0; next.length as usize];
-                self.file.file.read_exact_at(&mut buf, self.start)?;
-                buf.into()
-            }
-        };
-        self.start += bytes.len() as u64;
-        self.length -= bytes.len() as u64;
-        Ok(bytes)
-    }
-}
-
-impl Piece {
-    /// Returns the bytes; reads a file's part from the disk. Fails with `UnexpectedEof` on a truncated file.
-    pub fn into_bytes(self) -> std::io::Result<Bytes> {
-        match self {
-            Piece::Bytes(bytes) => Ok(bytes),
-            Piece::Flush => Ok(Bytes::new()),
-            Piece::File(mut part) => {
-                let mut all = Vec::with_capacity(part.length as usize);
-                while part.length > 0 {
-                    all.extend_from_slice(&part.read()?);
-                }
-                Ok(all.into())
-            }
-        }
-    }
-}
-
-/// A body ended early: the connection is closed, and the client sees a truncated message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BodyError;
