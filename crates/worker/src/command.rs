@@ -114,7 +114,7 @@ pub(crate) fn reload(worker: &Rc<Worker>, serving: ServeLoop, listeners: Vec<Bou
     if let Some(old) = &old {
         http_engine::flush_logs(old);
     }
-    area::log::flush_thread();
+    access_logs::flush_thread();
     if let Err(e) = watch_files(worker) {
         worker.log(Severity::Alert, 0, format_args!("watching files failed {}", observe::os_error(&e)));
     }

@@ -345,7 +345,7 @@ fn flush_logs(worker: &Worker) {
         http_engine::flush_logs(plan);
     }
     if worker.serving().stream.is_some() {
-        area::log::flush_thread();
+        access_logs::flush_thread();
     }
 }
 

@@ -1,11 +1,11 @@
-//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `area::log`.
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_stream_log_module`); see `access_logs`.
 
 use crate::StreamArea;
 use crate::build::{Feature, ServerBuild};
 use crate::plan::Logger;
 use crate::session::StreamSession;
-use area::log::by_path::CacheConf;
-use area::log::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
+use access_logs::by_path::CacheConf;
+use access_logs::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use std::any::Any;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Shared by the areas http, stream and mail beside variables: listeners, inherited levels, access rules, limits and their zones,
-//! key-value pairs, logs, sessions of a thread, first bytes and relayed bytes, the shared store; and an area as the process sees
+//! key-value pairs, sessions of a thread, first bytes and relayed bytes, the shared store; and an area as the process sees
 //! it ([`plan`]).
 
 #![forbid(unsafe_code)]
@@ -16,7 +16,6 @@ pub mod levels;
 pub mod limit_conn;
 pub mod listed;
 pub mod listen;
-pub mod log;
 pub mod plan;
 pub mod proxy_header;
 pub mod real_ip;

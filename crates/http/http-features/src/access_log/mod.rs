@@ -1,7 +1,8 @@
-//! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `area::log`.
+//! access_log, log_format, open_log_file_cache (nginx: `ngx_http_log_module`); see `access_logs`.
 
-use area::log::by_path::CacheConf;
-use area::log::{self, AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
+use access_logs as log;
+use access_logs::by_path::CacheConf;
+use access_logs::{AccessLogs as LogsOf, LogFormat as FormattedFor, LogWriter as WriteOf};
 use conf_schema::{ContextArea, FeatureTable, Problem, ValueKind, directives};
 use http_engine::{BlockPlan, Feature, HttpArea, HttpBuild, Logger, Request};
 use observe::{DefaultAccessLog, LogFiles};

@@ -2,6 +2,9 @@
 //! Lines go to a buffer per thread and file, without locks; buffers are written when full, after their flush time, on
 //! reopening, reload, and at the thread's end. An unwritable log never disturbs a request.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
 pub mod by_path;
 mod format;
 mod line;
