@@ -3,7 +3,7 @@
 use crate::pools::READ_BYTES;
 use crate::worker::Worker;
 use base::clock;
-use http_engine::{BegunHead, ClientConnection, Request, build, counting, path};
+use http_engine::{BegunHead, ClientConnection, Request, counting, path, route};
 use http_types::{BodyLength, Known, Method, Version};
 use metrics::process;
 use net::poller::Key;
@@ -395,7 +395,7 @@ fn choose_server(r: &mut Request) -> Result<(), ()> {
     }
     let plan = r.plan_rc();
     if let Some(listener) = plan.listener_of(r.connection()) {
-        let server = build::server_for(listener, r);
+        let server = route::server_for(listener, r);
         r.select_server(server);
         r.select_location(r.srv().location);
     }

@@ -11,7 +11,7 @@ use crate::core_table::{CoreConf, CoreInput};
 use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
 use crate::own_socket::{Datagrams, OwnSocket};
-use crate::plan::{Core, HttpPlan, LimitExcept, Listener, Location, Server};
+use crate::plan::{Core, HttpPlan, LimitExcept, Location, Server};
 use crate::request::Request;
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, PrefixRule, Root, ServerName, ServerTokens, Types};
@@ -635,20 +635,6 @@ impl HttpBuilder<'_> {
         }
         answering.passing
     }
-}
-
-/// Returns the index of the server that a listener selects by the request's host: its default server if no name fits.
-/// If a regular expression fails, sets `target.undecided`, and [`crate::engine::start_phases`] responds with 500.
-pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
-    if listener.names.is_empty() {
-        return listener.default_server;
-    }
-    let host = std::mem::take(&mut r.target.host);
-    let found = listener.names.find(&host, r);
-    r.target.host = host;
-    // After a failed match of a regular expression the request ends with 500 instead of another server's response.
-    r.target.undecided = found.is_err();
-    found.ok().flatten().unwrap_or(listener.default_server)
 }
 
 /// Orders of a location's content chain.

@@ -8,9 +8,9 @@ use crate::path::{CanonicalPath, FilePath};
 use crate::plan::Location;
 use crate::request::{Request, RequestBody, URI_CHANGES_MAX};
 use crate::route::{self, Route};
-use crate::special;
 use crate::trace::StepKind;
 use crate::values::Satisfy;
+use crate::{browsers, file_paths, special};
 use http_types::{BodyLength, Method, Version};
 use observe::Severity;
 
@@ -297,7 +297,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
         return flow;
     }
     let opened =
-        if phase == Phase::Content { special::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
+        if phase == Phase::Content { file_paths::mapped_path(r).unwrap_or_default() } else { FilePath::default() };
     r.note(kind, location.at, |r| match (phase, silent) {
         (Phase::Content, _) => shown(order, &flow, &opened),
         (Phase::Precontent, true) if r.target.path != before => {
@@ -311,7 +311,7 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
 
 fn unhandled(r: &mut Request) -> Flow {
     if r.target.path.ends_with(b"/") {
-        let path = match special::mapped_path(r) {
+        let path = match file_paths::mapped_path(r) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
@@ -400,7 +400,7 @@ pub fn enter_location(r: &mut Request) {
     let connection = r.connection();
     r.reply.keep_alive = conf.keepalive_timeout.millis != 0
         && connection.has_requests_left(conf.keepalive_requests.0, conf.keepalive_time.0, base::clock::now())
-        && !special::keepalive_disabled(r);
+        && !browsers::keepalive_disabled(r);
 }
 
 fn post_rewrite(r: &mut Request) -> Flow {
@@ -623,7 +623,7 @@ pub async fn post_action(mut r: Box<Request>) -> Box<Request> {
             r.incoming.body = RequestBody::None;
         }
         let flow = match target.0.starts_with(b"/") {
-            true => match special::canonical_path(&r, target.0) {
+            true => match file_paths::canonical_path(&r, target.0) {
                 Ok(path) => Flow::redirect(path, Vec::new()),
                 Err(_) => return r,
             },

@@ -1,8 +1,8 @@
-//! Selects the location by the canonical path, with nginx's precedence.
+//! Selects the server by the host, and the location by the canonical path, with nginx's precedence.
 
 use crate::area::HttpTemplate;
 use crate::path::CanonicalPath;
-use crate::plan::{HttpPlan, Server};
+use crate::plan::{HttpPlan, Listener, Server};
 use crate::request::Request;
 use crate::route_match::RouteMatches;
 use crate::trace::StepKind;
@@ -167,4 +167,18 @@ fn within(
         }
     }
     Ok(best.map(|(route, _)| (route, false)))
+}
+
+/// Returns the index of the server that a listener selects by the request's host: its default server if no name fits.
+/// If a regular expression fails, sets `target.undecided`, and [`crate::engine::start_phases`] responds with 500.
+pub fn server_for(listener: &Listener, r: &mut Request) -> usize {
+    if listener.names.is_empty() {
+        return listener.default_server;
+    }
+    let host = std::mem::take(&mut r.target.host);
+    let found = listener.names.find(&host, r);
+    r.target.host = host;
+    // After a failed match of a regular expression the request ends with 500 instead of another server's response.
+    r.target.undecided = found.is_err();
+    found.ok().flatten().unwrap_or(listener.default_server)
 }

@@ -1,10 +1,10 @@
 //! The core module's variables (nginx: `ngx_http_variables.c`), one row each.
 
 use crate::area::Builtin;
+use crate::file_paths;
 use crate::head_out::write_number;
 use crate::path;
 use crate::request::{Request, RequestBody};
-use crate::special;
 use crate::values::NGINX_VERSION;
 use http_types::{BodyLength, Known, Method, Version};
 use net::Address;
@@ -466,7 +466,7 @@ fn request_completion(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn request_filename(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    special::mapped_path(r).is_ok_and(|path| put(out, &path))
+    file_paths::mapped_path(r).is_ok_and(|path| put(out, &path))
 }
 
 fn request_id(r: &mut Request, out: &mut Vec<u8>) -> bool {

@@ -3,7 +3,7 @@
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
-use http_engine::{Flow, Request, special};
+use http_engine::{Flow, Request, file_paths};
 use http_types::Method;
 use observe::{Severity, os_error};
 use std::rc::Rc;
@@ -16,8 +16,8 @@ pub fn wanted_file(r: &mut Request) -> Result<(FilePath, Rc<FileEntry>), Flow> {
     if r.target.path().ends_with(b"/") {
         return Err(Flow::Declined);
     }
-    let path = special::mapped_path(r).map_err(Flow::Status)?;
-    match special::look_up(r, &path) {
+    let path = file_paths::mapped_path(r).map_err(Flow::Status)?;
+    match file_paths::look_up(r, &path) {
         Ok(found) if found.kind == FileKind::File => Ok((path, found)),
         Ok(_) => Err(Flow::Declined),
         Err(e) => Err(open_failed(r, &path, &e)),

@@ -74,7 +74,7 @@ impl GzipOk {
         }
         if let (Some(GzipDisabled(agents)), Some(agent)) = (&self.disable, r.header(Known::UserAgent)) {
             let matched = agents.iter().any(|rule| match &**rule {
-                Agent::Msie6 => http_engine::special::is_msie6(r),
+                Agent::Msie6 => http_engine::browsers::is_msie6(r),
                 Agent::Matches(pattern) => pattern.is_match(agent).unwrap_or_else(|MatchFailed(words)| {
                     r.log(Severity::Error, format_args!("{words}"));
                     true

@@ -4,7 +4,7 @@ use super::compress::{self, Coding};
 use super::gzip_ok::GzipOk;
 use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
-use http_engine::{Flow, Handler, Request, Str, special};
+use http_engine::{Flow, Handler, Request, Str, file_paths};
 use http_types::{Known, Method};
 use observe::{Severity, os_error};
 
@@ -35,11 +35,11 @@ impl Handler for StaticCoded {
         if !accepted && !vary {
             return Flow::Declined;
         }
-        let path = match special::mapped_path(r) {
+        let path = match file_paths::mapped_path(r) {
             Ok(path) => path.with_extension(self.coding.extension()),
             Err(status) => return Flow::Status(status),
         };
-        let found = match special::look_up(r, &path) {
+        let found = match file_paths::look_up(r, &path) {
             Ok(found) => found,
             Err(e) => {
                 unopened(r, &path, &e);

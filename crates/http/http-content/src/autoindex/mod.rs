@@ -96,7 +96,7 @@ impl Handler for IndexSettings {
         if !r.target.path().ends_with(b"/") || !matches!(r.target.method(), Method::Get | Method::Head) {
             return Flow::Declined;
         }
-        let path = match http_engine::special::mapped_path(r) {
+        let path = match http_engine::file_paths::mapped_path(r) {
             Ok(path) => path.without_slash(),
             Err(status) => return Flow::Status(status),
         };

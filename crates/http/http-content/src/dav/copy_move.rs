@@ -5,7 +5,7 @@ use super::{DavPlan, Depth, depth, has_body, later, refuse};
 use http_engine::path::bytes_path;
 use http_engine::path::{CanonicalPath, unsafe_uri};
 use http_engine::values::Alias;
-use http_engine::{Flow, Request, special};
+use http_engine::{Flow, Request, file_paths};
 use http_types::{Known, Method};
 use observe::Severity;
 use std::os::unix::fs::MetadataExt;
@@ -134,9 +134,9 @@ fn prepare(plan: &DavPlan, r: &mut Request) -> Result<CopyJob, Flow> {
             return Err(refuse(r, 400, format_args!("client sent invalid \"Overwrite\" header: \"{other}\"")));
         }
     };
-    let source = special::mapped_path(r).map_err(Flow::Status)?;
-    let target = special::map_file(r, &to, Vec::new()).map_err(Flow::Status)?;
-    if !special::guard_admits(r, &source) || !special::guard_admits(r, &target) {
+    let source = file_paths::mapped_path(r).map_err(Flow::Status)?;
+    let target = file_paths::map_file(r, &to, Vec::new()).map_err(Flow::Status)?;
+    if !file_paths::guard_admits(r, &source) || !file_paths::guard_admits(r, &target) {
         return Err(Flow::Status(403));
     }
     if http_engine::is_denied_elsewhere(r, &to, &target) {

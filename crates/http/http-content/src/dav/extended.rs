@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_engine::engine::method_bit;
 use http_engine::path::bytes_path;
 use http_engine::path::{CanonicalPath, unsafe_uri};
-use http_engine::{Flow, Handler, LocalFuture, Request, ResponseBody, files as cached, special};
+use http_engine::{Flow, Handler, LocalFuture, Request, ResponseBody, file_paths, files as cached};
 use http_types::{Known, Method};
 use http_upstream::body_store;
 use observe::{Severity, os_error};
@@ -44,7 +44,7 @@ fn judge(locks: &Locks, r: &mut Request) -> Result<(), u16> {
     let path = r.target.path().clone();
     let allowed = match r.target.method() {
         Method::Put | Method::Mkcol => {
-            let there = special::mapped_path(r).is_ok_and(|file| bytes_path(&file).exists());
+            let there = file_paths::mapped_path(r).is_ok_and(|file| bytes_path(&file).exists());
             locks.allow(&path, &tokens, !there, false, now)
         }
         Method::Delete | Method::Move => locks.allow(&path, &tokens, true, true, now),
@@ -109,8 +109,8 @@ fn holds(locks: &Locks, r: &mut Request, list: &IfList, now: i64) -> bool {
 }
 
 fn has_etag(r: &mut Request, path: &CanonicalPath, etag: &[u8]) -> bool {
-    let Ok(file) = special::map_file(r, path, Vec::new()) else { return false };
-    special::look_up(r, &file).is_ok_and(|found| found.kind == cached::FileKind::File && *found.etag == *etag)
+    let Ok(file) = file_paths::map_file(r, path, Vec::new()) else { return false };
+    file_paths::look_up(r, &file).is_ok_and(|found| found.kind == cached::FileKind::File && *found.etag == *etag)
 }
 
 pub fn options(plan: &DavPlan, r: &mut Request) -> Flow {
@@ -173,7 +173,7 @@ async fn list(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
         Some(Depth::Infinity) => return Err(403),
         Some(depth) => depth == Depth::One,
     };
-    let path = special::mapped_path(r)?;
+    let path = file_paths::mapped_path(r)?;
     let path = bytes_path(&path);
     let Ok(found) = std::fs::metadata(path) else { return Err(404) };
     let inside = match inside && found.is_dir() {
@@ -202,7 +202,7 @@ async fn patch(r: &mut Request) -> Result<Flow, u16> {
         r.log(Severity::Error, format_args!("client sent invalid PROPPATCH body"));
         return Err(400);
     };
-    let path = special::mapped_path(r)?;
+    let path = file_paths::mapped_path(r)?;
     if !bytes_path(&path).exists() {
         return Err(404);
     }
@@ -256,7 +256,7 @@ async fn take(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
         r.log(Severity::Error, format_args!("client sent invalid LOCK body"));
         return Err(400);
     };
-    let path = special::mapped_path(r)?;
+    let path = file_paths::mapped_path(r)?;
     let there = bytes_path(&path).exists();
     let uri = r.target.path().clone();
     if !there && !locks.allow(&uri, &tokens, true, false, now) {

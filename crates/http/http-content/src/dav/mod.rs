@@ -330,7 +330,7 @@ fn delete(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
         }
     }
     let asked = depth(r, Depth::Infinity);
-    let Ok(path) = http_engine::special::mapped_path(r) else { return Flow::Status(500) };
+    let Ok(path) = http_engine::file_paths::mapped_path(r) else { return Flow::Status(500) };
     let (plan, uri) = (plan.clone(), r.target.path().clone());
     later(
         move |work| {
@@ -366,7 +366,7 @@ fn mkcol(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
     if !r.target.path().ends_with(b"/") {
         return refuse(r, 409, format_args!("MKCOL can create a collection only"));
     }
-    let Ok(path) = http_engine::special::mapped_path(r) else { return Flow::Status(500) };
+    let Ok(path) = http_engine::file_paths::mapped_path(r) else { return Flow::Status(500) };
     let mode = plan.folder_access();
     later(
         move |work| {

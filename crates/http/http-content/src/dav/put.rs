@@ -3,7 +3,7 @@
 use super::files::{self, RenameJob};
 use super::{DavPlan, refuse, set_location};
 use http_engine::path::bytes_path;
-use http_engine::{Flow, Request, ResponseBody, special};
+use http_engine::{Flow, Request, ResponseBody, file_paths};
 use http_types::Known;
 use http_upstream::body_store::{self, SpooledBody};
 use observe::Severity;
@@ -31,7 +31,7 @@ pub fn put(plan: &Arc<DavPlan>, r: &mut Request) -> Flow {
 
 async fn store(plan: &DavPlan, r: &mut Request) -> Result<Flow, u16> {
     let spooled = body_store::spool_body(r).await?;
-    let path = special::mapped_path(r)?;
+    let path = file_paths::mapped_path(r)?;
     let how = RenameJob {
         mode: Some(plan.access),
         modified: r.header(Known::Date).and_then(parse_http_time),

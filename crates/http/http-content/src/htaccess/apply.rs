@@ -14,7 +14,7 @@ use htaccess::settings::{ErrorDocument, LinkRule};
 use http_engine::files::FileKind;
 use http_engine::path::{FilePath, is_ht_name};
 use http_engine::request::FolderPage;
-use http_engine::{Flow, Request, special};
+use http_engine::{Flow, Request, file_paths};
 use http_types::Method;
 use observe::Severity;
 use std::rc::Rc;
@@ -427,7 +427,7 @@ fn answer(r: &mut Request, status: u16, location: Vec<u8>) -> Flow {
 
 /// Restarts with a path of a .htaccess file. Its author is not the operator: `internal` locations do not answer.
 fn elsewhere(r: &Request, path: Vec<u8>, args: Vec<u8>) -> Flow {
-    match special::canonical_path(r, path) {
+    match file_paths::canonical_path(r, path) {
         Ok(path) => Flow::Redirect { path, args, internal: false },
         Err(status) => Flow::Status(status),
     }
@@ -441,12 +441,12 @@ fn index(own: &ApplyHtaccess, r: &mut Request, settings: &Settings) -> Flow {
         if name.starts_with('/') {
             return elsewhere(r, name.clone().into_bytes(), r.target.args().to_vec());
         }
-        let path = match special::canonical_path(r, [r.target.path(), name.as_bytes()].concat()) {
+        let path = match file_paths::canonical_path(r, [r.target.path(), name.as_bytes()].concat()) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
-        let Ok(file) = special::map_file(r, &path, Vec::new()) else { continue };
-        let exists = special::file_kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
+        let Ok(file) = file_paths::map_file(r, &path, Vec::new()) else { continue };
+        let exists = file_paths::file_kind(r, &file).is_ok_and(|kind| kind != FileKind::Folder);
         // As in Apache, a later name is tried, and the refusal counts if there is none, even that of a missing file. One that asks
         // for a password says so if it is the last one.
         if exists && (names.last() == Some(name) || own.grants(r, &file)) {

@@ -5,7 +5,7 @@ use htaccess::File;
 use htaccess::reader;
 use http_engine::files::{FileEntry, FileKind};
 use http_engine::path::FilePath;
-use http_engine::{Request, special};
+use http_engine::{Request, file_paths};
 use observe::{Severity, os_error};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ thread_local! {
 
 pub fn read_files(r: &mut Request, folder: &FilePath) -> FileAnswer {
     let Ok(path) = folder.inside(b".htaccess") else { return FileAnswer::None };
-    let found = match special::folder_file(r, &path) {
+    let found = match file_paths::folder_file(r, &path) {
         Ok(found) if found.kind == FileKind::File => found,
         Ok(_) => return FileAnswer::None,
         Err(e) => match e.raw_os_error() {

@@ -5,7 +5,7 @@ use htaccess::rewrite::{ENV_BYTES_MAX, PathKind, RuleEnvironment};
 use htaccess::settings::{Attribute, EnvCondition, EnvRule};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
-use http_engine::{Request, special};
+use http_engine::{Request, file_paths};
 use net::Address;
 use observe::Severity;
 use std::net::IpAddr;
@@ -258,7 +258,7 @@ impl RuleEnvironment for RewriteMachine<'_> {
             return PathKind::default();
         }
         let bare = path.strip_suffix(b"/").filter(|bare| !bare.is_empty()).unwrap_or(path);
-        let Ok((kind, size)) = special::probe_path(self.r, bare) else { return PathKind::default() };
+        let Ok((kind, size)) = file_paths::probe_path(self.r, bare) else { return PathKind::default() };
         // A file has no final slash.
         let is_file = kind == FileKind::File && !path.ends_with(b"/");
         let named = std::path::Path::new(std::ffi::OsStr::from_bytes(bare));

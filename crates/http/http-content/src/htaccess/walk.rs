@@ -3,7 +3,7 @@
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
 use http_engine::values::Alias;
-use http_engine::{Request, special};
+use http_engine::{Request, file_paths};
 
 /// On a path.
 const FOLDERS_MAX: usize = 128;
@@ -25,7 +25,7 @@ impl FolderWalk {
     /// Walks to the file of the request's path; `None`: the location has no directory of files. Fails on a path that is too
     /// deep.
     pub fn of(r: &mut Request) -> Result<Option<FolderWalk>, String> {
-        match special::mapped_path(r) {
+        match file_paths::mapped_path(r) {
             Ok(file) => FolderWalk::to(r, &file),
             Err(_) => Ok(None),
         }
@@ -84,7 +84,7 @@ impl FolderWalk {
         let mut names = rest.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
         while let Some(name) = names.next() {
             let Ok(next) = self.filename.inside(name) else { return Err("a path has dot segments".into()) };
-            match special::folder_file(r, &next) {
+            match file_paths::folder_file(r, &next) {
                 Ok(found) if found.kind == FileKind::Folder => {
                     if self.folders.len() >= FOLDERS_MAX {
                         return Err(format!("a path leads through more than {FOLDERS_MAX} folders"));
@@ -136,5 +136,5 @@ impl FolderWalk {
 }
 
 fn is_folder(r: &mut Request, path: &FilePath) -> bool {
-    special::folder_file(r, path).is_ok_and(|found| found.kind == FileKind::Folder)
+    file_paths::folder_file(r, path).is_ok_and(|found| found.kind == FileKind::Folder)
 }

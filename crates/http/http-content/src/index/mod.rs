@@ -4,7 +4,7 @@ use crate::shared::NamedIndex;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::files::FileKind;
 use http_engine::path::FilePath;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, file_paths, special};
 use http_types::Method;
 use observe::{Severity, os_error};
 use std::any::Any;
@@ -66,7 +66,7 @@ impl Handler for IndexLook {
         if r.ext::<NamedIndex>().is_some_and(|named| named.folder == r.target.path()[..]) {
             return Flow::Declined;
         }
-        let folder = match http_engine::special::mapped_path(r) {
+        let folder = match http_engine::file_paths::mapped_path(r) {
             Ok(folder) => folder,
             Err(status) => return Flow::Status(status),
         };
@@ -90,7 +90,7 @@ impl Handler for IndexLook {
                 );
                 return Flow::Status(400);
             };
-            match special::file_kind(r, &file) {
+            match file_paths::file_kind(r, &file) {
                 // Even a directory, to whose name the next round adds a slash. An empty name is the directory
                 // itself, which ends as a redirection cycle.
                 Ok(_) => {
@@ -124,7 +124,7 @@ impl Handler for IndexLook {
 
 /// Answers for an `alias` without a final slash that names no directory (nginx: `ngx_http_index_test_dir`).
 fn unlisted(r: &mut Request, folder: &FilePath, index: &[u8]) -> Option<Flow> {
-    match special::look_up(r, folder) {
+    match file_paths::look_up(r, folder) {
         Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(folder);
@@ -143,7 +143,7 @@ fn unlisted(r: &mut Request, folder: &FilePath, index: &[u8]) -> Option<Flow> {
 fn missing_folder(r: &mut Request, folder: &FilePath, file: &[u8]) -> Option<Flow> {
     let bare = folder.without_slash();
     let path = if bare.is_empty() { folder } else { &bare };
-    match special::look_up(r, path) {
+    match file_paths::look_up(r, path) {
         Ok(found) if found.kind == FileKind::Folder => None,
         Ok(_) => {
             let shown = String::from_utf8_lossy(path);

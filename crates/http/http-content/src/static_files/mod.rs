@@ -4,7 +4,7 @@ use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::file_io::{self, Aio};
 use http_engine::files::{self, FileKind};
 use http_engine::path::FilePath;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Str, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, Request, Str, file_paths};
 use http_types::Method;
 use http_upstream::opening;
 use net::pool::Pool;
@@ -41,7 +41,7 @@ impl Handler for StaticHandler {
             return Flow::Declined;
         }
         let buf = r.take_scratch();
-        let path = match special::map_path(r, buf) {
+        let path = match file_paths::map_path(r, buf) {
             Ok(path) => path,
             Err(status) => return Flow::Status(status),
         };
@@ -80,7 +80,7 @@ fn warm(pool: Arc<Pool>, path: FilePath) -> Flow {
 }
 
 fn answer(r: &mut Request, path: &FilePath) -> Flow {
-    let found = match special::look_up(r, path) {
+    let found = match file_paths::look_up(r, path) {
         Ok(found) => found,
         Err(e) => return opening::open_failed(r, path, &e),
     };

@@ -6,7 +6,7 @@ use http_engine::core_table::SymlinkMode;
 use http_engine::files::FileKind;
 use http_engine::path::{CanonicalPath, FilePath};
 use http_engine::values::Alias;
-use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, special};
+use http_engine::{BlockPlan, Feature, Flow, Handler, HandlerOrder, HttpTemplate, Request, file_paths, special};
 use observe::{Severity, os_error};
 use std::any::Any;
 use std::sync::Arc;
@@ -107,7 +107,7 @@ impl Handler for Candidates {
             return Flow::Status(500);
         };
         let root = &location.core.root;
-        if let Err(status) = special::mapped_path(r) {
+        if let Err(status) = file_paths::mapped_path(r) {
             return Flow::Status(status);
         }
         for (name, folder) in self.files.iter() {
@@ -123,7 +123,7 @@ impl Handler for Candidates {
                 Alias::Prefix(_) | Alias::Whole => FilePath::aliased(path, &below, 0),
             });
             let Ok(path) = made else { continue };
-            match special::file_kind(r, &path) {
+            match file_paths::file_kind(r, &path) {
                 Ok(kind) if (kind == FileKind::Folder) == *folder => {}
                 Ok(_) => continue,
                 Err(e) => {
@@ -132,7 +132,7 @@ impl Handler for Candidates {
                 }
             }
             // A location without a handler of its own asks again when it opens the file.
-            if !*folder && location.content.is_some() && !special::guard_admits(r, &path) {
+            if !*folder && location.content.is_some() && !file_paths::guard_admits(r, &path) {
                 return Flow::Status(403);
             }
             let uri = match root.alias {
@@ -145,7 +145,7 @@ impl Handler for Candidates {
                 }
             };
             // As in nginx, servers get the client's URI.
-            r.target.set_path(match special::canonical_path(r, uri) {
+            r.target.set_path(match file_paths::canonical_path(r, uri) {
                 Ok(path) => path,
                 Err(status) => return Flow::Status(status),
             });

@@ -5,7 +5,7 @@ use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, 
 use http_engine::media_types::MediaTypes;
 use http_engine::subrequest::{self, BodyStream};
 use http_engine::{
-    BlockPlan, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, ResponseBody, special,
+    BlockPlan, BodyError, BodySource, Feature, Filter, FilterOrder, Piece, Request, ResponseBody, file_paths,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ enum At {
 
 fn begin(r: &mut Request, said: &Option<Text>) -> Result<Option<BodyStream>, BodyError> {
     let Some(uri) = uri(said) else { return Ok(None) };
-    let uri = special::canonical_path(r, uri.to_vec()).map_err(|_| BodyError)?;
+    let uri = file_paths::canonical_path(r, uri.to_vec()).map_err(|_| BodyError)?;
     let child = r.subrequest(uri, Vec::new()).map_err(|_| BodyError)?;
     Ok(Some(subrequest::start_stream(child)))
 }

@@ -3,7 +3,7 @@
 use conf_schema::value::{Latest, Text};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
 use http_engine::variable::Builtin;
-use http_engine::{BlockPlan, Feature, Request, special};
+use http_engine::{BlockPlan, Feature, Request, browsers};
 use http_types::Known;
 use memchr::memmem;
 use std::any::Any;
@@ -211,7 +211,7 @@ fn ancient_browser(r: &mut Request, out: &mut Vec<u8>) -> bool {
 }
 
 fn msie(r: &mut Request, out: &mut Vec<u8>) -> bool {
-    if special::is_msie(r) {
+    if browsers::is_msie(r) {
         out.push(b'1');
     }
     true

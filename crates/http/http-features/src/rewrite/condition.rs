@@ -7,7 +7,7 @@ use http_engine::path::bytes_path;
 use http_engine::regex::{HttpPattern, MatchFailed};
 use http_engine::template::HttpTemplate;
 use http_engine::variable::{HttpVariables, VarId, directive_place};
-use http_engine::{Request, special};
+use http_engine::{Request, file_paths};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
@@ -130,7 +130,7 @@ impl Condition {
                 let path = path.eval(r);
                 let mut found = std::fs::metadata(bytes_path(&path));
                 if r.loc().core.conf.disable_symlinks.mode != SymlinkMode::Allowed
-                    && let Err(e) = special::probe_path(r, &path)
+                    && let Err(e) = file_paths::probe_path(r, &path)
                 {
                     found = Err(e);
                 }

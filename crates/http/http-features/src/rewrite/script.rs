@@ -10,7 +10,7 @@ use http_engine::regex::HttpPattern;
 use http_engine::template::{HttpTemplate, Part};
 use http_engine::trace::StepKind;
 use http_engine::variable::{HttpVariables, VarId};
-use http_engine::{Flow, Handler, Request, ResponseBody, path, special};
+use http_engine::{Flow, Handler, Request, ResponseBody, file_paths, path};
 use observe::Severity;
 use std::sync::Arc;
 
@@ -316,7 +316,7 @@ impl Script {
             r.log(Severity::Error, format_args!("the rewritten URI has a zero length"));
             return Some(Flow::Status(500));
         }
-        r.target.set_path(match special::canonical_path(r, path) {
+        r.target.set_path(match file_paths::canonical_path(r, path) {
             Ok(path) => path,
             Err(status) => return Some(Flow::Status(status)),
         });

@@ -8,7 +8,7 @@ use crate::target::{self, OriginUri};
 use bytes::Bytes;
 use cache::freshness::IgnoredFields;
 use http_engine::path::FilePath;
-use http_engine::{Flow, Request, special};
+use http_engine::{Flow, Request, file_paths};
 use http_types::{Known, ResponseHead};
 use observe::Severity;
 use observe::clock::parse_http_time;
@@ -155,7 +155,7 @@ pub fn store_target(plan: &PassPlan, r: &mut Request, head: &ResponseHead, raw: 
     }
     let path = match &storing.to {
         StoreTo::Off => return None,
-        StoreTo::Mapped => special::mapped_path(r).ok()?,
+        StoreTo::Mapped => file_paths::mapped_path(r).ok()?,
         StoreTo::Path(path) => {
             let text = path.eval(r);
             match FilePath::configured(path, text) {
