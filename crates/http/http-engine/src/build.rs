@@ -12,7 +12,6 @@ use crate::engine::sort_filters;
 use crate::order::{HandlerOrder, Phase, PlanOrder};
 use crate::own_socket::{Datagrams, OwnSocket};
 use crate::plan::{Core, HttpPlan, LimitExcept, Location, Server};
-use crate::request::Request;
 use crate::tree::Tree;
 use crate::values::{Alias, LocationKind, PrefixRule, Root, ServerName, ServerTokens, Types};
 use area::levels::{self, BlockLevel, InnerLevels};
