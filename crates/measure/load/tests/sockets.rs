@@ -101,6 +101,7 @@ fn job(server: &Server, connections: usize, requests: u64) -> Job {
         address: server.address,
         tls: None,
         unix: None,
+        proxy: None,
         sources: Vec::new(),
     };
     Job { budget: Some(requests), ..Job::closed(target, connections, 60.0) }
@@ -413,7 +414,7 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = lost.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/3","number":"00","threads":1}}"#).unwrap();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/4","number":"00","threads":1}}"#).unwrap();
         assert!(lines.next().unwrap().unwrap().contains("proof"));
         writeln!(stream, r#""Ready""#).unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);

@@ -40,7 +40,7 @@ at a rate took longer than their schedule;
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate bench", about = "Generates HTTP load and measures the server", after_help = EXAMPLES)]
 pub struct Options {
-    /// URL to request. Several URLs are picked at random with equal weights.
+    /// URL to request. Several URLs, also of several servers, are picked at random with equal weights.
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
@@ -77,6 +77,9 @@ pub struct Options {
     /// Requests per connection before it is closed; 0 means no limit [default: 0; with --conn-rate 1].
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Load")]
     pub calls: Option<usize>,
+    /// Connections to each server of an open loop, instead of -c for all servers together.
+    #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "connections", help_heading = "Load")]
+    pub connections_per_host: Option<usize>,
     /// Open a new connection for every request.
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
     pub no_keepalive: bool,
@@ -149,7 +152,17 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
         "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub session: Option<PathBuf>,
-    /// File with one path per line, optionally preceded by a weight.
+    /// Follow up to N redirects of each request; its latency includes them.
+    #[arg(long, value_name = "N", value_parser = redirects, help_heading = "Request")]
+    pub follow: Option<u32>,
+    /// Keep cookies for each user (in an open loop for each connection), until the end of its session.
+    #[arg(long, help_heading = "Request")]
+    pub cookies: bool,
+    /// Rows of data, CSV with a line of names or JSON lines, for ${column} in URLs, headers and bodies: in order (the default), at
+    /// `random`, or each row `once`, which ends the run. A session keeps its row.
+    #[arg(long, value_name = "FILE[:ORDER]", help_heading = "Request")]
+    pub data: Option<String>,
+    /// File with one path or URL per line, optionally preceded by a weight.
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Request")]
     pub paths: Option<PathBuf>,
     /// Replay an access log with its original timing.
@@ -190,6 +203,12 @@ pub struct Options {
     /// CA certificates (PEM) to verify the server's certificate; without this option it is not verified.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub cacert: Option<PathBuf>,
+    /// Client certificate, with its chain (PEM).
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
+    pub cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
+    pub key: Option<PathBuf>,
     /// Resume TLS sessions on later connections. By default every handshake is full.
     #[arg(long, help_heading = "TLS")]
     pub resume: bool,
@@ -215,6 +234,9 @@ pub struct Options {
     /// Connect to this address instead of the URL's.
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address, help_heading = "Client")]
     pub connect_to: Option<SocketAddr>,
+    /// Send requests through this HTTP proxy, `http://[USER:PASSWORD@]HOST:PORT`; https:// URLs by CONNECT.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["connect_to", "unix", "http3"], help_heading = "Client")]
+    pub proxy: Option<String>,
     /// Connect to this unix socket; the URL still sets the host and the path.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"], help_heading = "Client")]
     pub unix: Option<PathBuf>,
@@ -307,6 +329,11 @@ pub fn parse_plain(text: &str) -> Result<f64, String> {
     parse_count(text)
         .filter(|v| *v > 0.0)
         .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
+}
+
+/// Number of redirects to follow.
+fn redirects(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|n| (1..=100).contains(n)).ok_or_else(|| format!("`{text}` is not a number from 1 to 100"))
 }
 
 /// Rate of a schedule.

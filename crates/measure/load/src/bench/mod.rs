@@ -2,9 +2,11 @@
 
 pub mod cli;
 pub mod compare;
+pub mod data;
 pub mod execute;
 pub mod find;
 pub mod gate;
+pub mod import;
 pub mod live;
 pub mod plan;
 pub mod presets;
@@ -36,6 +38,9 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let first = args.first().and_then(|a| a.to_str()).unwrap_or("");
     if first == "worker" {
         return worker::main(args[1..].to_vec());
+    }
+    if first == "import" {
+        return import::main(args[1..].to_vec());
     }
     if first == "compare" {
         return compare::main(args[1..].to_vec());
@@ -267,6 +272,8 @@ fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i
         }
         _ if overloaded || any(&|v| v.failed && v.word == "error-bound") => FAILED,
         Some(gate::GateResult::Undecided) => INVALID,
+        // A page of redirects says nothing about the page behind them.
+        _ if any(&|v| v.word == "redirected") => INVALID,
         // A shortage of this machine says nothing about the server.
         _ if any(&|v| v.failed && v.word != "overloaded" || v.word == "port-bound") => INVALID,
         Some(_) if any(&|v| !v.usable) => INVALID,

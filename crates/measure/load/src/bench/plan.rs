@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use super::cli::{Options, parse_time};
+use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
 use super::remote_write::SeriesCollector;
 use super::{replay, requests, watcher};
 use figures::units::format_counted;
 
+use crate::engine::feed::RowOrder;
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
 use crate::engine::run::prepare_requests;
@@ -67,6 +69,7 @@ impl Plan {
     pub fn new(o: &Options) -> Result<Plan, String> {
         let (target, urls) = requests::request_target(o)?;
         let mut list = requests::build_requests(o, &urls)?;
+        let data = o.data.as_deref().map(DataFile::read).transpose()?;
         let requirements: Vec<Requirement> =
             o.require.iter().map(|r| gate::parse_requirement(r)).collect::<Result<_, _>>()?;
         let find = match &o.find {
@@ -115,6 +118,7 @@ impl Plan {
             list = log.requests;
             model = Model::Replay { at: log.at };
         }
+        let servers = requests::assign_servers(o, &target, &mut list)?;
         if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
             return Err("the load and its duration must be positive".into());
         }
@@ -124,6 +128,8 @@ impl Plan {
         let steps = if o.session.is_some() { list.len() } else { 1 };
         let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
         let server = match (o.pid.as_slice(), is_local(&target.address)) {
+            // A proxy, or one of several servers, is not the server.
+            ([], true) if target.proxy.is_some() || !servers.is_empty() => None,
             ([], true) => Some(ProcessGroup::by_port(target.address.port())),
             ([], false) => None,
             (pids, _) => Some(ProcessGroup::by_pids(pids)),
@@ -147,11 +153,19 @@ impl Plan {
         });
         let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
         let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
+        let mut headers: Vec<String> = o.headers.iter().cloned().chain(priority).collect();
+        let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
+        let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
         let base = Job {
+            follow: o.follow.unwrap_or(0),
+            cookies: o.cookies,
+            data,
+            servers,
+            connections_each: o.connections_per_host.unwrap_or(0),
             requests: list,
             session: o.session.is_some(),
-            headers: o.headers.iter().cloned().chain(priority).collect(),
-            connections_max: o.connections.or(o.users).unwrap_or(default_connections),
+            headers,
+            connections_max: o.connections.or(o.users).or(o.connections_per_host).unwrap_or(default_connections),
             calls: calls as u32,
             pipeline: if http2.is_some() || http3.is_some() { streams } else { o.pipeline.max(1) },
             http2,
@@ -159,7 +173,7 @@ impl Plan {
             warmup: match (o.ramp, o.warmup) {
                 (Some(_), _) => 0.0,
                 (None, Some(warmup)) => warmup,
-                (None, None) if o.requests.is_some() => 0.0,
+                (None, None) if o.requests.is_some() || once => 0.0,
                 (None, None) => 0.5,
             },
             timeout: o.timeout,
@@ -337,6 +351,25 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     {
         return words(option, "is above the number of requests per connection (--calls, --no-keepalive)");
     }
+    if base.target.proxy.is_some() && base.http2.is_some() && base.target.tls.is_none() {
+        return words("--proxy", "forwards HTTP/1.1 in cleartext: --http2 through a proxy needs an https:// URL");
+    }
+    if o.connections_per_host.is_some() && !base.model.is_pooled() {
+        return words(
+            "--connections-per-host",
+            "applies to open loops (-r): a user of a closed loop has one connection",
+        );
+    }
+    let is_once = base.data.as_ref().is_some_and(|data| data.order == RowOrder::Once);
+    if is_once && !base.servers.is_empty() {
+        return words("--data FILE:once", "is for one server: with several, each takes the rows at its own pace");
+    }
+    if is_once && o.warmup.is_some_and(|warmup| warmup > 0.0) {
+        return words("--data FILE:once", "has no --warmup, which would use rows up unmeasured");
+    }
+    if !o.workers.is_empty() && o.cert.is_some() {
+        return words("--cert and --key", "are for this machine: the link to --workers is not encrypted");
+    }
     if open && o.pipeline > 1 {
         return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");
     }
@@ -349,8 +382,10 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     if !open && o.arrivals.is_some() {
         return words("--arrivals", "applies to open loops only (-r, --conn-rate)");
     }
-    if base.target.tls.is_none() && (o.cacert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty()) {
-        return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
+    if base.target.tls.is_none()
+        && (o.cacert.is_some() || o.cert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty())
+    {
+        return words("--cacert, --cert, --resume, --tls and --ciphers", "need a URL that begins with https://");
     }
     check_cpus("--pin", &o.pin)?;
     if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
@@ -464,8 +499,13 @@ mod tests {
         assert!(matches!(p.base.model, Model::Open { .. }) && p.values == [200.0]);
         assert_ne!(p.job(1.0, 0).seed, p.job(1.0, 1).seed);
         assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
-        let two = plan("http://127.0.0.1:1/ http://127.0.0.1:2/").unwrap_err();
-        assert!(two.contains("127.0.0.1:2") && two.contains("127.0.0.1:1"), "{two}");
+        let two = plan("http://127.0.0.1:1/a http://127.0.0.1:2/b http://127.0.0.1:1/c").unwrap().base;
+        assert_eq!((two.servers.len(), two.servers[0].port), (1, 2));
+        let paths: Vec<_> = two.requests.iter().map(|r| (r.path.as_str(), r.server)).collect();
+        assert_eq!(paths, [("/a", 0), ("/b", 1), ("/c", 0)]);
+        let behind = plan("http://h/ --proxy http://u:p@127.0.0.1:3128").unwrap().base.target;
+        assert_eq!((behind.address.port(), behind.origin().as_str()), (3128, "http://h"));
+        assert_eq!(behind.proxy.unwrap().authorization.as_deref(), Some("Basic dTpw"));
         let h2 = plan("http://127.0.0.1:1/ --http2 -c 3 -m 8 --stream-window 1M --priority u=1,i").unwrap();
         assert_eq!((h2.base.pipeline, h2.base.headers.as_slice()), (8, &["Priority: u=1,i".to_string()][..]));
         assert_eq!(h2.base.http2.map(|own| own.stream_window), Some(1_000_000));
@@ -497,6 +537,11 @@ mod tests {
             ("--http2 -m 4 --conn-rate 10", "--streams"),
             ("--http2 -m 4 --think 1s", "--streams"),
             ("--calls 2 --pipeline 3", "--calls"),
+            ("--proxy socks5://h:1", "socks5"),
+            ("--proxy http://127.0.0.1:1 --http2", "https://"),
+            ("--connections-per-host 6", "open loops"),
+            ("--cert a --key b", "a"),
+            ("--data /dev/null", "no row"),
             ("--no-keepalive --http2 -m 4", "--no-keepalive"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();

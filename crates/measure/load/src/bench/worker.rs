@@ -44,7 +44,7 @@ enum WorkerReply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/3";
+const PROTOCOL: &str = "tidegate-bench/4";
 
 /// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.

@@ -91,7 +91,14 @@ fn one(report: &Report, point: &Point, out: &mut String) {
             format_counted(r.again, "request", "requests")
         );
     }
+    if r.redirects > 0 {
+        let followed = format_counted(r.redirects, "redirect", "redirects");
+        let _ = writeln!(out, "  follow  {followed}, whose time is part of the latency");
+    }
     let _ = writeln!(out, "  sum     {}", r.account());
+    if r.data_used_up {
+        let _ = writeln!(out, "  data    used up: the load ended with the last row");
+    }
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
