@@ -28,6 +28,9 @@ Gates:
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%
 Saved runs side by side:
   tidegate bench compare before.json after.json --html both.html
+  tidegate bench compare before.json after.json --by 5%       with an exit status
+Sessions from recordings, descriptions and collections:
+  tidegate bench import shop.har -o shop.toml                 also OpenAPI 3 and Postman
 More than one load machine:
   tidegate bench worker --help
 
@@ -190,7 +193,7 @@ pub struct Options {
     #[arg(long, value_name = "HASH", help_heading = "Expectation")]
     pub expect_hash: Option<String>,
     /// Send one request, print status, length and hash of the response, and exit.
-    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "metrics", "spectrum", "require", "abort_on", "baseline"],
+    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "spectrum", "require", "abort_on", "baseline"],
         help_heading = "Expectation")]
     pub show: bool,
     /// Request timeout.
@@ -272,6 +275,24 @@ pub struct Options {
     /// node exporter's textfile collector); Prometheus' remote write for a URL; otherwise one appended line of JSON per interval.
     #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
+    /// Send metrics at every interval to InfluxDB: http://HOST:8086/?db=NAME (version 1) or ?org=NAME&bucket=NAME (version 2).
+    #[arg(long, value_name = "URL", help_heading = "Output")]
+    pub influx: Option<String>,
+    /// File with the token of InfluxDB 2.
+    #[arg(long, value_name = "FILE", requires = "influx", help_heading = "Output")]
+    pub influx_token: Option<PathBuf>,
+    /// Send metrics at every interval by OTLP over HTTP, to http://HOST:4318 (path /v1/metrics unless another is given).
+    #[arg(long, value_name = "URL", help_heading = "Output")]
+    pub otlp: Option<String>,
+    /// Write gates and verdicts as JUnit's XML. `-` is the standard output.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub junit: Option<PathBuf>,
+    /// Write a short summary in Markdown, for a pull request. `-` is the standard output.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub markdown: Option<PathBuf>,
+    /// Print annotations for a build: `github` (workflow commands of GitHub Actions).
+    #[arg(long, value_name = "KIND", value_parser = ["github"], help_heading = "Output")]
+    pub annotations: Option<String>,
     /// Print complete latency distributions after the summary, from the schedule and from the send (uncorrected), as HdrHistogram's tools do.
     #[arg(long, help_heading = "Output")]
     pub spectrum: bool,
@@ -294,6 +315,9 @@ pub struct Options {
     /// Stop when this rule holds for the results so far, after at least a hundred requests: `errors>10%`, `p99>1s`.
     #[arg(long, value_name = "RULE", conflicts_with = "workers", help_heading = "Gate")]
     pub abort_on: Vec<String>,
+    /// Write the result as a baseline for --baseline and `bench compare`: the report of --json without time series.
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub save_baseline: Option<PathBuf>,
     /// Report (JSON) to compare with.
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
@@ -405,7 +429,8 @@ pub fn positive_time(text: &str) -> Result<f64, String> {
     parse_time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// Parses a share such as `2%`.
+pub fn share(text: &str) -> Result<f64, String> {
     parse_share(text).ok_or_else(|| format!("`{text}` is not a share such as 2%"))
 }
 

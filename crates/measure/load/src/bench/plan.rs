@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::cli::{Options, parse_time};
 use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
-use super::remote_write::SeriesCollector;
+use super::remote_write::{SeriesCollector, SeriesFormat};
 use super::{replay, requests, watcher};
 use figures::units::format_counted;
 
@@ -36,7 +36,7 @@ pub struct Plan {
     /// Conditions that end a run early, and the file for interval metrics.
     pub abort_on: Vec<(String, GateCondition)>,
     pub metrics: Option<PathBuf>,
-    pub collector: Option<SeriesCollector>,
+    pub collectors: Vec<SeriesCollector>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
@@ -202,10 +202,7 @@ impl Plan {
             requirements,
             abort_on: watcher::abort_on(&o.abort_on)?,
             metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
-            collector: match &o.metrics {
-                Some(url) if watcher::is_url(url) => Some(SeriesCollector::new(&url.to_string_lossy())?),
-                _ => None,
-            },
+            collectors: collectors(o)?,
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
             url: o.urls.join(" "),
             quantity,
@@ -310,6 +307,22 @@ impl Plan {
     pub fn with_duration(&self, seconds: f64) -> Plan {
         Plan { duration: seconds, ..self.clone() }
     }
+}
+
+/// Collectors of metrics during the run.
+fn collectors(o: &Options) -> Result<Vec<SeriesCollector>, String> {
+    let metrics = o.metrics.as_ref().filter(|path| watcher::is_url(path)).map(|path| path.to_string_lossy());
+    let token = o.influx_token.as_deref().map(requests::read_text).transpose()?;
+    let token = token.map(|token| token.trim().to_string());
+    if token.as_ref().is_some_and(|token| token.is_empty() || token.contains(char::is_control)) {
+        return Err("--influx-token: the file has no token on its one line".into());
+    }
+    let all = [
+        metrics.map(|url| (url.into_owned(), SeriesFormat::RemoteWrite)),
+        o.influx.clone().map(|url| (url, SeriesFormat::Influx { token })),
+        o.otlp.clone().map(|url| (url, SeriesFormat::Otlp)),
+    ];
+    all.into_iter().flatten().map(|(url, format)| SeriesCollector::new(&url, format)).collect()
 }
 
 /// Refuses options without effect and impossible combinations.

@@ -193,6 +193,7 @@ impl WireOutcome {
             refused: self.refused.clone(),
             redirect_error: self.redirect_error.clone(),
             used_up: self.used_up,
+            machines: Vec::new(),
         })
     }
 }
@@ -215,6 +216,7 @@ mod tests {
         let outcome = RunOutcome {
             redirect_error: Some("why".into()),
             used_up: 2,
+            machines: Vec::new(),
             waited: vec![0.25],
             interval: 0.5,
             timeline: Timeline(vec![Coarse::default()]),

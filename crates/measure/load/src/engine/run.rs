@@ -6,6 +6,8 @@ use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::epoll::Epoll;
 use super::job::Job;
 use super::ports::Ports;
@@ -73,6 +75,40 @@ pub struct RunOutcome {
     pub redirect_error: Option<String>,
     /// Threads whose rows of data were used up.
     pub used_up: u64,
+    /// Parts of several machines, in their order; empty for this one.
+    pub machines: Vec<MachinePart>,
+}
+
+/// One machine's part of a run of several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachinePart {
+    pub name: String,
+    /// Answers per second, and the latency from the schedule in seconds.
+    pub rps: f64,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    /// Due requests, and those without a right answer.
+    pub due: u64,
+    pub failed: u64,
+    /// Greatest busy share of a client thread.
+    pub busy: f64,
+}
+
+impl MachinePart {
+    /// Part of a machine whose outcome is complete.
+    pub fn new(name: &str, outcome: &RunOutcome) -> MachinePart {
+        let latency = &outcome.total.corrected;
+        let quantile = |q: f64| (latency.count() > 0).then(|| latency.quantile(q));
+        MachinePart {
+            name: name.into(),
+            rps: outcome.rps(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            due: outcome.total.due,
+            failed: outcome.total.failures.total(),
+            busy: outcome.busy.iter().copied().fold(0.0, f64::max),
+        }
+    }
 }
 
 impl RunOutcome {
@@ -111,6 +147,7 @@ impl RunOutcome {
         self.refused = self.refused.take().or(other.refused);
         self.redirect_error = self.redirect_error.take().or(other.redirect_error);
         self.used_up += other.used_up;
+        self.machines.extend(other.machines);
     }
 }
 

@@ -91,6 +91,7 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         redirects: t.redirects,
         redirect_error: outcome.redirect_error.clone(),
         data_used_up: outcome.used_up > 0,
+        machines: outcome.machines.clone(),
         latency: latency_times(&t.corrected),
         service: if open_loop { latency_times(t.raw()) } else { None },
         lag: if open_loop { latency_times(&t.lag) } else { None },

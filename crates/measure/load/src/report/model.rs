@@ -7,6 +7,7 @@ use figures::stats::Interval;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::failure::LoadFailure;
+use crate::engine::run::MachinePart;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::ObservedMachine;
 
@@ -117,6 +118,9 @@ pub struct Round {
     /// The rows of data were used up before the end.
     #[serde(default)]
     pub data_used_up: bool,
+    /// Parts of the load machines (`--workers`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachinePart>,
     /// Times from the schedule to the last byte; in an open loop, the wait of a user.
     pub latency: Option<Times>,
     /// Times from the send to the last byte.
