@@ -201,3 +201,76 @@ fn servers_share_a_run_by_weight() {
     assert!(second.lock().unwrap().iter().all(|head| head.contains(&host)));
     assert_eq!(outcome.kinds.0.iter().map(|kind| kind.latency.count).collect::<Vec<_>>(), [30, 10]);
 }
+
+/// Answers upgrades as RFC 6455 wants, then returns every message; `status` is that of the upgrade.
+fn echo(heads: &Heads, status: &'static str) -> SocketAddr {
+    let heads = heads.clone();
+    listen(move |mut stream| {
+        let Some(head) = read_head(&mut stream) else { return };
+        heads.lock().unwrap().push(head);
+        // The accept value of the generator's key.
+        let accept = "AAHq4EcIAVITZGuWk0lzulExa/M=";
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+        );
+        if stream.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+        let mut start = [0; 6];
+        while stream.read_exact(&mut start).is_ok() && start[0] != 0x88 {
+            let length = usize::from(start[1] & 0x7f);
+            let mut payload = vec![0; length];
+            if stream.read_exact(&mut payload).is_err() {
+                return;
+            }
+            let plain: Vec<u8> = payload.iter().zip(start[2..].iter().cycle()).map(|(b, m)| b ^ m).collect();
+            if stream.write_all(&[&[start[0], length as u8][..], &plain].concat()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn messages_are_answered_over_websocket_in_every_load_model() {
+    use load::engine::job::{Model, Think};
+    use load::engine::profile::{Arrivals, Profile};
+    use load::engine::request::Expect;
+    let heads = Heads::default();
+    let server = echo(&heads, "101 Switching Protocols");
+    let mut job = job(target("127.0.0.1", server.port(), server), 40);
+    job.websocket = true;
+    job.requests = vec![RequestSpec {
+        body: "n={{seq}}".into(),
+        expect: Expect { contains: Some("n=".into()), ..Expect::default() },
+        ..RequestSpec::get("/echo")
+    }];
+    let outcome = go(&job);
+    assert_eq!((outcome.total.in_time, outcome.total.failures.total()), (40, 0), "{:?}", outcome.tls_error);
+    assert_eq!((outcome.total.corrected.count(), outcome.total.statuses.sorted().len()), (40, 0));
+    assert!(heads.lock().unwrap().len() == 2 && heads.lock().unwrap()[0].starts_with("GET /echo HTTP/1.1\r\n"));
+    job.model = Model::Open { arrivals: Arrivals::Fixed };
+    job.profile = Profile::constant(400.0, 60.0);
+    let outcome = go(&job);
+    assert_eq!((outcome.total.in_time, outcome.total.failures.total()), (40, 0));
+    job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
+    job.profile = Profile::constant(100.0, 0.1);
+    (job.calls, job.budget) = (3, None);
+    let outcome = go(&job);
+    assert!(outcome.total.due > 0 && outcome.total.due.is_multiple_of(3));
+    assert_eq!((outcome.total.in_time, outcome.total.failures.total()), (outcome.total.due, 0));
+    job.requests[0].expect.contains = Some("other".into());
+    let outcome = go(&job);
+    assert_eq!(outcome.total.failures.of(LoadFailure::Body), outcome.total.due);
+}
+
+#[test]
+fn an_upgrade_that_is_refused_is_told() {
+    let server = echo(&Heads::default(), "403 Forbidden");
+    let mut job = job(target("127.0.0.1", server.port(), server), 4);
+    job.websocket = true;
+    let outcome = go(&job);
+    assert_eq!(outcome.total.failures.of(LoadFailure::Upgrade), 4);
+    let why = outcome.tls_error.unwrap();
+    assert!(why.contains("`HTTP/1.1 403 Forbidden`"), "{why}");
+}

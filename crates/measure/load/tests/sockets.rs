@@ -476,6 +476,11 @@ fn workers_share_a_load_and_refuse_strangers() {
     let outcome = worker::coordinate_workers(&names, "sixteen letters!", &job, &RunControl::default()).unwrap();
     assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
     assert_eq!(outcome.busy.len(), 2);
+    let parts: Vec<&str> = outcome.machines.iter().map(|machine| machine.name.as_str()).collect();
+    names.sort();
+    assert_eq!(parts, names);
+    let total: u64 = outcome.machines.iter().map(|machine| machine.due).sum();
+    assert!(total == 501 && outcome.machines.iter().all(|machine| machine.p99.is_some() && machine.due >= 200));
     for thread in threads {
         thread.join().unwrap().unwrap();
     }

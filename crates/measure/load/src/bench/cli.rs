@@ -20,6 +20,8 @@ Loads:
   tidegate bench URL --replay access.log --speed 2            replay an access log at twice its speed
 Flags of other tools:
   tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
+WebSocket (each request is a message, the server's next message its answer):
+  tidegate bench ws://127.0.0.1:8080/echo -b 'n={{seq}}' -r 5k
 HTTP/2 and HTTP/3:
   tidegate bench https://127.0.0.1:8443/ --http2 -c 10 -m 32  10 connections with 32 concurrent streams each
   tidegate bench https://127.0.0.1:8443/ --http3 --conn-rate 500 --resume --early-data   resumed QUIC connections with 0-RTT requests
@@ -193,7 +195,7 @@ pub struct Options {
     #[arg(long, value_name = "HASH", help_heading = "Expectation")]
     pub expect_hash: Option<String>,
     /// Send one request, print status, length and hash of the response, and exit.
-    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "spectrum", "require", "abort_on", "baseline"],
+    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "follow", "cookies", "data", "proxy", "spectrum", "require", "abort_on", "baseline"],
         help_heading = "Expectation")]
     pub show: bool,
     /// Request timeout.
@@ -322,7 +324,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
     /// Tolerated degradation from the baseline.
-    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "baseline", value_parser = share, help_heading = "Gate")]
+    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "baseline", value_parser = parse_degradation, help_heading = "Gate")]
     pub by: f64,
 }
 
@@ -430,7 +432,7 @@ pub fn positive_time(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a share such as `2%`.
-pub fn share(text: &str) -> Result<f64, String> {
+pub fn parse_degradation(text: &str) -> Result<f64, String> {
     parse_share(text).ok_or_else(|| format!("`{text}` is not a share such as 2%"))
 }
 

@@ -9,7 +9,7 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::table::TextTable;
 use figures::units::{Unit, format_seconds};
 
-use super::cli::share;
+use super::cli::parse_degradation;
 use super::gate::{self, GateResult};
 use super::{INVALID, OK, USAGE, WORSE, exports, read_report};
 use crate::report::answer::many;
@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     names: Vec<String>,
     /// Judge the second of two runs against the first, with this tolerated degradation: exit status 0 no worse, 1 worse, 3 undecided.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_degradation)]
     by: Option<f64>,
     /// Write the judgement as JUnit's XML.
     #[arg(long, value_name = "FILE", requires = "by")]

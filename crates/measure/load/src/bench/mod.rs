@@ -24,6 +24,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use crate::engine::job::Job;
 use crate::report::model::{RateVerdict, Report};
 
 pub const OK: i32 = 0;
@@ -109,7 +110,9 @@ fn show(plan: &plan::Plan) -> i32 {
     let job = plan.base();
     let mut status = OK;
     for request in &job.requests {
-        match crate::lab::probe::probe_once(job, request) {
+        let server = request.server.checked_sub(1).and_then(|number| job.servers.get(number));
+        let job = server.map_or_else(|| job.clone(), |target| Job { target: target.clone(), ..job.clone() });
+        match crate::lab::probe::probe_once(&job, request) {
             Ok(seen) => base::outln!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
                 request.method,

@@ -1,6 +1,6 @@
 //! Metrics of a run over OTLP 1.x, HTTP with protobuf (`ExportMetricsServiceRequest`).
 
-use super::remote_write::{SeriesSample, field};
+use super::remote_write::{SeriesSample, push_field};
 
 /// AGGREGATION_TEMPORALITY_CUMULATIVE.
 const CUMULATIVE: u8 = 2;
@@ -10,9 +10,9 @@ const CUMULATIVE: u8 = 2;
 pub fn metrics_request(samples: &[SeriesSample], start: i64, at: i64) -> Vec<u8> {
     let mut scope = Vec::new();
     let mut part = Vec::new();
-    field(1, b"tidegate-bench", &mut part);
-    field(2, env!("CARGO_PKG_VERSION").as_bytes(), &mut part);
-    field(1, &part, &mut scope);
+    push_field(1, b"tidegate-bench", &mut part);
+    push_field(2, env!("CARGO_PKG_VERSION").as_bytes(), &mut part);
+    push_field(1, &part, &mut scope);
     let name = |sample: &SeriesSample| {
         let found = sample.labels.iter().find(|(name, _)| name == "__name__");
         found.map_or("", |(_, name)| name).to_string()
@@ -22,25 +22,25 @@ pub fn metrics_request(samples: &[SeriesSample], start: i64, at: i64) -> Vec<u8>
         let name = group.first().map(name).unwrap_or_default();
         let mut points = Vec::new();
         for sample in group.iter().filter(|sample| sample.value.is_finite()) {
-            field(1, &data_point(sample, start, at), &mut points);
+            push_field(1, &data_point(sample, start, at), &mut points);
         }
         let is_sum = name.ends_with("_total");
         if is_sum {
             points.extend([2 << 3, CUMULATIVE, 3 << 3, 1]);
         }
         let mut metric = Vec::new();
-        field(1, name.as_bytes(), &mut metric);
+        push_field(1, name.as_bytes(), &mut metric);
         if name.ends_with("_seconds") {
-            field(3, b"s", &mut metric);
+            push_field(3, b"s", &mut metric);
         }
-        field(if is_sum { 7 } else { 5 }, &points, &mut metric);
-        field(2, &metric, &mut scope);
+        push_field(if is_sum { 7 } else { 5 }, &points, &mut metric);
+        push_field(2, &metric, &mut scope);
     }
     let (mut resource, mut all, mut out) = (Vec::new(), Vec::new(), Vec::new());
-    field(1, &attribute("service.name", "tidegate-bench"), &mut resource);
-    field(1, &resource, &mut all);
-    field(2, &scope, &mut all);
-    field(1, &all, &mut out);
+    push_field(1, &attribute("service.name", "tidegate-bench"), &mut resource);
+    push_field(1, &resource, &mut all);
+    push_field(2, &scope, &mut all);
+    push_field(1, &all, &mut out);
     out
 }
 
@@ -54,7 +54,7 @@ fn data_point(sample: &SeriesSample, start: i64, at: i64) -> Vec<u8> {
     point.push(4 << 3 | 1);
     point.extend_from_slice(&sample.value.to_le_bytes());
     for (name, value) in sample.labels.iter().filter(|(name, _)| name != "__name__" && name != "job") {
-        field(7, &attribute(name, value), &mut point);
+        push_field(7, &attribute(name, value), &mut point);
     }
     point
 }
@@ -62,9 +62,9 @@ fn data_point(sample: &SeriesSample, start: i64, at: i64) -> Vec<u8> {
 /// `KeyValue` with a text.
 fn attribute(name: &str, value: &str) -> Vec<u8> {
     let (mut text, mut out) = (Vec::new(), Vec::new());
-    field(1, value.as_bytes(), &mut text);
-    field(1, name.as_bytes(), &mut out);
-    field(2, &text, &mut out);
+    push_field(1, value.as_bytes(), &mut text);
+    push_field(1, name.as_bytes(), &mut out);
+    push_field(2, &text, &mut out);
     out
 }
 

@@ -12,6 +12,7 @@ use figures::units::format_counted;
 use crate::engine::feed::RowOrder;
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
+use crate::engine::request::RequestSpec;
 use crate::engine::run::prepare_requests;
 use crate::engine::tls;
 use crate::observe::machine::check_cpus;
@@ -69,6 +70,7 @@ impl Plan {
     pub fn new(o: &Options) -> Result<Plan, String> {
         let (target, urls) = requests::request_target(o)?;
         let mut list = requests::build_requests(o, &urls)?;
+        let websocket = requests::are_websockets(o)?;
         let data = o.data.as_deref().map(DataFile::read).transpose()?;
         let requirements: Vec<Requirement> =
             o.require.iter().map(|r| gate::parse_requirement(r)).collect::<Result<_, _>>()?;
@@ -157,6 +159,7 @@ impl Plan {
         let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
         let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
         let base = Job {
+            websocket,
             follow: o.follow.unwrap_or(0),
             cookies: o.cookies,
             data,
@@ -291,6 +294,7 @@ impl Plan {
             _ => format!("{} per point", seconds(self.duration)),
         };
         let protocol = match (&j.http2, &j.http3) {
+            _ if j.websocket => ", WebSocket",
             (_, Some(_)) => ", HTTP/3",
             (Some(_), _) => ", HTTP/2",
             (None, None) => "",
@@ -382,6 +386,37 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     }
     if !o.workers.is_empty() && o.cert.is_some() {
         return words("--cert and --key", "are for this machine: the link to --workers is not encrypted");
+    }
+    if base.websocket {
+        let wrong = [
+            ("--http2 and --http3", o.http2 || o.http3),
+            ("--follow", o.follow.is_some()),
+            ("--cookies", o.cookies),
+            ("--replay", o.replay.is_some()),
+            ("--method", o.method != "GET"),
+            ("--expect-status", !o.expect_status.is_empty()),
+            ("--show", o.show),
+            ("--proxy with ws://", base.target.proxy.is_some() && base.target.tls.is_none()),
+        ];
+        if let Some((option, _)) = wrong.iter().find(|(_, given)| *given) {
+            return words(option, "is for requests over HTTP, not for messages over WebSocket");
+        }
+        let first = &base.requests[0];
+        let reads =
+            |r: &RequestSpec| r.extract.values().any(|from| !from.starts_with("json:") && !from.starts_with("regex:"));
+        if let Some(other) = base.requests.iter().find(|r| r.path != first.path || reads(r)) {
+            let why = format!(
+                "of {} has another path, or extracts from a head: a connection is upgraded once, for {}",
+                other.path, first.path
+            );
+            return words("a message", &why);
+        }
+        if first.path.contains("{{") || base.headers.iter().chain(&first.headers).any(|line| line.contains("{{")) {
+            return words(
+                "a template",
+                "belongs into the body of a message: path and headers are those of the upgrade",
+            );
+        }
     }
     if open && o.pipeline > 1 {
         return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");

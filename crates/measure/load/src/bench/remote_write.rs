@@ -218,7 +218,7 @@ impl Sender {
 }
 
 /// Appends a protobuf varint.
-pub fn varint(mut value: u64, out: &mut Vec<u8>) {
+pub fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -227,9 +227,9 @@ pub fn varint(mut value: u64, out: &mut Vec<u8>) {
 }
 
 /// Appends a length-delimited protobuf field (wire type 2) with a number below 16.
-pub fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+pub fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(number << 3 | 2);
-    varint(bytes.len() as u64, out);
+    push_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
@@ -244,17 +244,17 @@ fn write_request(samples: &[SeriesSample], at: i64) -> Vec<u8> {
         let (mut series, mut part) = (Vec::new(), Vec::new());
         for (name, value) in labels {
             part.clear();
-            field(1, name.as_bytes(), &mut part);
-            field(2, value.as_bytes(), &mut part);
-            field(1, &part, &mut series);
+            push_field(1, name.as_bytes(), &mut part);
+            push_field(2, value.as_bytes(), &mut part);
+            push_field(1, &part, &mut series);
         }
         part.clear();
         part.push(1 << 3 | 1);
         part.extend_from_slice(&sample.value.to_le_bytes());
         part.push(2 << 3);
-        varint(at as u64, &mut part);
-        field(2, &part, &mut series);
-        field(1, &series, &mut out);
+        push_varint(at as u64, &mut part);
+        push_field(2, &part, &mut series);
+        push_field(1, &series, &mut out);
     }
     out
 }
@@ -262,7 +262,7 @@ fn write_request(samples: &[SeriesSample], at: i64) -> Vec<u8> {
 /// Snappy's block format with literals only, in pieces of up to 65,536 bytes.
 fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 16);
-    varint(bytes.len() as u64, &mut out);
+    push_varint(bytes.len() as u64, &mut out);
     for piece in bytes.chunks(1 << 16) {
         // Tag 61: a two-byte length minus one follows.
         out.push(61 << 2);

@@ -29,7 +29,9 @@ impl RequestUrl {
         let (tls, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http or https"))),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => (true, rest),
+            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http, https, ws or wss"))),
             None => (false, text),
         };
         let cut = rest.find(['/', '?', '#', '{']).unwrap_or(rest.len());
@@ -72,13 +74,27 @@ pub fn request_target(options: &Options) -> Result<(Target, Vec<RequestUrl>), St
     Ok((target, urls))
 }
 
+/// Tells whether the URLs are those of WebSockets. Fails if only some are.
+pub fn are_websockets(options: &Options) -> Result<bool, String> {
+    let is_socket = |url: &String| {
+        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+        url.contains("://") && (scheme == "ws" || scheme == "wss")
+    };
+    match options.urls.iter().filter(|url| is_socket(url)).count() {
+        0 => Ok(false),
+        all if all == options.urls.len() => Ok(true),
+        _ => Err("a run has either WebSockets (ws://, wss://) or requests over HTTP".into()),
+    }
+}
+
 /// Gives each request the number of its server, and returns the targets beside the first. A request whose path is a
 /// whole URL may name another server than the command line.
 pub fn assign_servers(options: &Options, first: &Target, list: &mut [RequestSpec]) -> Result<Vec<Target>, String> {
     let mut targets = vec![first.clone()];
     for request in list {
         let lower = request.path.get(..8).unwrap_or(&request.path).to_ascii_lowercase();
-        if !lower.starts_with("http://") && lower != "https://" {
+        let schemes = ["http://", "https://", "ws://", "wss://"];
+        if !schemes.iter().any(|scheme| lower.starts_with(scheme)) {
             continue;
         }
         let url = RequestUrl::parse(&request.path)?;

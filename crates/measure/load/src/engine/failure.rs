@@ -17,6 +17,8 @@ pub enum LoadFailure {
     Tls,
     /// The proxy did not connect to the server.
     Proxy,
+    /// The server did not upgrade the connection.
+    Upgrade,
     Reset,
     ClosedEarly,
     /// Closed within the response.
@@ -40,7 +42,7 @@ pub enum LoadFailure {
 
 impl LoadFailure {
     /// In the order of reports.
-    pub const ALL: [LoadFailure; 20] = [
+    pub const ALL: [LoadFailure; 21] = [
         LoadFailure::ConnectRefused,
         LoadFailure::ConnectTimeout,
         LoadFailure::Connect,
@@ -48,6 +50,7 @@ impl LoadFailure {
         LoadFailure::DescriptorsExhausted,
         LoadFailure::Tls,
         LoadFailure::Proxy,
+        LoadFailure::Upgrade,
         LoadFailure::Reset,
         LoadFailure::ClosedEarly,
         LoadFailure::Truncated,
@@ -72,6 +75,7 @@ impl LoadFailure {
             LoadFailure::DescriptorsExhausted => "no descriptor left",
             LoadFailure::Tls => "TLS",
             LoadFailure::Proxy => "proxy",
+            LoadFailure::Upgrade => "upgrade",
             LoadFailure::Reset => "reset",
             LoadFailure::ClosedEarly => "closed before the response",
             LoadFailure::Truncated => "closed within the response",
@@ -129,11 +133,11 @@ mod tests {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
-        assert_eq!(f.total(), (1..=20).sum::<u64>());
-        assert_eq!(f.of(LoadFailure::Unsent), 20);
+        assert_eq!(f.total(), (1..=21).sum::<u64>());
+        assert_eq!(f.of(LoadFailure::Unsent), 21);
         let mut g = f;
         g.merge(&f);
         assert_eq!(g.of(LoadFailure::Tls), 12);
-        assert_eq!(f.seen().count(), 20);
+        assert_eq!(f.seen().count(), 21);
     }
 }

@@ -44,6 +44,9 @@ pub struct Job {
     /// Seconds per interval of the time series.
     pub interval: f64,
     pub share: (usize, usize),
+    /// Requests are messages over WebSocket.
+    #[serde(default)]
+    pub websocket: bool,
     /// Redirects that are followed for each request; 0: an answer that redirects is the answer.
     #[serde(default)]
     pub follow: u32,
@@ -221,6 +224,7 @@ impl Job {
             spin: false,
             interval: 1.0,
             share: (0, 1),
+            websocket: false,
             follow: 0,
             cookies: false,
             data: None,

@@ -210,6 +210,27 @@ impl PreparedRequest {
         Ok(prepared)
     }
 
+    /// Appends the body alone, as a message.
+    pub fn write_body(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) {
+        self.body.fill(sequence, variables, rng, out);
+    }
+
+    /// Appends the request that upgrades a connection to WebSocket (RFC 6455, 4.1), with this request's target and
+    /// headers.
+    pub fn write_upgrade(&self, key: &str, out: &mut Vec<u8>) {
+        let mut upgrade = self.clone();
+        (upgrade.method, upgrade.method_name) = (Method::Get, b"GET".to_vec());
+        upgrade.body = RequestTemplate::verbatim(b"");
+        let own = ["upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "content-length"];
+        upgrade.headers.retain(|(name, _)| !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
+        let fields = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Key", key)];
+        for (name, value) in fields.into_iter().chain([("Sec-WebSocket-Version", "13")]) {
+            upgrade.headers.push((name.as_bytes().to_vec(), RequestTemplate::verbatim(value.as_bytes())));
+        }
+        // Its parts were checked with the request.
+        let _ = upgrade.write(0, &SessionVariables::default(), &mut Rng::new(0), out);
+    }
+
     /// Tells whether target, headers and body have no template.
     pub fn is_fixed(&self) -> bool {
         self.target.constant().is_some()

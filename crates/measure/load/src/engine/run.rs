@@ -20,6 +20,7 @@ use crate::protocol::ClientProtocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 use crate::protocol::h3::H3;
+use crate::protocol::ws::Ws;
 
 /// Start and stop signals between the caller and a run.
 #[derive(Clone, Debug, Default)]
@@ -201,6 +202,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         let body = move || match (&place.job.http2, &place.job.http3) {
             (_, Some(_)) => place.run::<H3>(),
             (Some(_), _) => place.run::<H2>(),
+            (None, None) if place.job.websocket => place.run::<Ws>(),
             (None, None) => place.run::<H1>(),
         };
         let handle = thread::Builder::new().name(format!("load-{thread}")).spawn(body);

@@ -183,7 +183,11 @@ impl Round {
 
     pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
         self.failures.iter().map(|(class, n)| match (&self.tls_error, &self.refused) {
-            (Some(why), _) if class == LoadFailure::Tls.word() || class == LoadFailure::Proxy.word() => {
+            (Some(why), _)
+                if [LoadFailure::Tls, LoadFailure::Proxy, LoadFailure::Upgrade]
+                    .iter()
+                    .any(|own| class == own.word()) =>
+            {
                 (format!("{class} ({why})"), *n)
             }
             (_, Some(why)) if class == LoadFailure::Connect.word() => (format!("{class} ({why})"), *n),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::steps::{ImportedSession, ImportedStatus, ImportedStep, literal, split_url};
+use super::steps::{ImportedSession, ImportedStatus, ImportedStep, escape_braces, split_url};
 use super::{list_of, text_of};
 
 /// Fields that the engine or the connection sets, or that belong to the recorded user.
@@ -52,7 +52,7 @@ pub fn import_har(value: &Value, server: Option<&str>) -> Result<ImportedSession
             let lower = name.to_ascii_lowercase();
             cookies += u64::from(lower == "cookie");
             if !name.starts_with(':') && !OWN_FIELDS.contains(&lower.as_str()) {
-                headers.push(format!("{name}: {}", literal(value)));
+                headers.push(format!("{name}: {}", escape_braces(value)));
             }
         }
         let started = text_of(entry, "startedDateTime");
@@ -71,7 +71,7 @@ pub fn import_har(value: &Value, server: Option<&str>) -> Result<ImportedSession
         let step = ImportedStep {
             name: format!("{method} {path}"),
             method: if method == "GET" { String::new() } else { method.into() },
-            path: literal(&path),
+            path: escape_braces(&path),
             headers,
             body,
             think: String::new(),
@@ -103,7 +103,7 @@ fn body(request: &Value, place: &str, session: &mut ImportedSession) -> Option<S
     let text = text_of(data, "text");
     let parameters = list_of(data, "params");
     if !text.is_empty() || parameters.is_empty() {
-        return Some(literal(text));
+        return Some(escape_braces(text));
     }
     if !text_of(data, "mimeType").starts_with("application/x-www-form-urlencoded") {
         session.leave_out(place, "its body has parts (multipart) that the recording does not have as text");
@@ -111,7 +111,7 @@ fn body(request: &Value, place: &str, session: &mut ImportedSession) -> Option<S
     }
     // HAR has names and values as they were sent.
     let pair = |p: &Value| format!("{}={}", text_of(p, "name"), text_of(p, "value"));
-    Some(literal(&parameters.iter().map(pair).collect::<Vec<_>>().join("&")))
+    Some(escape_braces(&parameters.iter().map(pair).collect::<Vec<_>>().join("&")))
 }
 
 /// Seconds since 1970 of an ISO 8601 date and time.
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(paths, ["/", "/cart?x={{lbrace}}1}}", "/last"]);
         assert_eq!((session.steps[0].think.as_str(), session.steps[1].think.as_str()), ("2000ms", ""));
         assert_eq!(session.steps[0].headers, ["Accept: text/{{lbrace}}html}}"]);
-        assert_eq!(session.steps[1].body, "{\"a\":{{lbrace}}}}");
+        assert_eq!(session.steps[1].body, "{\"a\":{{lbrace}}}}}");
         assert_eq!(session.left_out.len(), 3);
         assert!(session.left_out[0].starts_with("log.entries[2]: GET https://cdn.example/x.js: another server"));
         assert!(session.left_out[2].contains("cookies of 3 requests"), "{:?}", session.left_out);

@@ -139,7 +139,7 @@ mod tests {
             ("{\"log\": {}}", "list `entries`"),
             ("{\"a\": 1}", "neither a HAR recording"),
             ("{\"a\": ", "line 1 column"),
-            ("a: [1", "line 1"),
+            ("a: [1", "line"),
             ("plain", "neither"),
             ("", ""),
         ] {

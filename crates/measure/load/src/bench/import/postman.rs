@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use serde_json::Value;
 
-use super::steps::{ImportedSession, ImportedStep, escape_form, literal, split_url};
+use super::steps::{ImportedSession, ImportedStep, escape_braces, escape_form, split_url};
 use super::{list_of, text_of};
 
 /// Nested folders of a collection at most, and variables within variables.
@@ -74,7 +74,7 @@ impl Collection {
     fn request(&mut self, request: &Value, name: &str, place: &str, auth: Option<&Value>) {
         let none = Value::Null;
         let (url, method) = match request {
-            Value::String(url) => (url.clone(), "GET"),
+            Value::String(url) => (self.fill(url), "GET"),
             _ => (self.url(request.get("url").unwrap_or(&none)), text_of(request, "method")),
         };
         let own = request.get("auth").filter(|auth| !auth.is_null()).or(auth);
@@ -236,13 +236,13 @@ impl Collection {
                 ("$guid" | "$randomUUID", _) => "{{hex:8}}-{{hex:4}}-4{{hex:3}}-8{{hex:3}}-{{hex:12}}".into(),
                 ("$randomInt", _) => "{{rand:0:1000}}".into(),
                 (_, Some(value)) if depth < DEPTH_MAX => self.fill_within(&value, depth + 1),
-                _ if name.is_empty() || name.contains(['{', '"', '\n']) => literal(&rest[at..end + 2]),
+                _ if name.is_empty() || name.contains(['{', '"', '\n']) => escape_braces(&rest[at..end + 2]),
                 _ => self.session.unknown_value(name.trim_start_matches('$')),
             };
             out.push_str(&written);
             rest = &rest[end + 2..];
         }
-        out + &literal(rest)
+        out + &escape_braces(rest)
     }
 }
 

@@ -37,6 +37,12 @@ pub struct ImportedStep {
     pub expect: ImportedStatus,
 }
 
+/// A session file with one step.
+#[derive(Serialize)]
+struct StepTable<'a> {
+    step: [&'a ImportedStep; 1],
+}
+
 /// Statuses of a right answer.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ImportedStatus {
@@ -87,10 +93,8 @@ impl ImportedSession {
             let _ = writeln!(out, "# Values to give with --data FILE: {names}");
         }
         for step in &self.steps {
-            let table = toml::to_string(step).map_err(|e| format!("{}: {e}", step.path))?;
-            // `expect` is a table of the step.
-            let table = table.replace("\n[expect]\n", "\n[step.expect]\n");
-            let _ = write!(out, "\n# {}\n[[step]]\n{table}", comment(&step.name));
+            let table = toml::to_string(&StepTable { step: [step] }).map_err(|e| format!("{}: {e}", step.path))?;
+            let _ = write!(out, "\n# {}\n{table}", comment(&step.name));
         }
         Ok(out)
     }
@@ -101,7 +105,7 @@ fn comment(text: &str) -> String {
 }
 
 /// Writes a text so that a template takes it as it is.
-pub fn literal(text: &str) -> String {
+pub fn escape_braces(text: &str) -> String {
     text.replace("{{", "{{lbrace}}")
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
-use super::redirects::Tracked;
+use super::redirects::AnswerTrack;
 use super::{AGAIN_MAX, BACKOFF, Due, Flight, LoadWorld, MADE_AT_ONCE};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
@@ -204,8 +204,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let (mut fixed, mut refused) = (None, None);
         if self.is_tracking() {
             match self.track_answer(slot, &flight, &answer, now) {
-                Tracked::Followed => return,
-                Tracked::Result { fixed: request, failure } => (fixed, refused) = (request, failure),
+                AnswerTrack::Followed => return,
+                AnswerTrack::Result { fixed: request, failure } => (fixed, refused) = (request, failure),
             }
         }
         let connection = &mut self.connections[slot];
@@ -226,7 +226,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             record.good += u64::from(failure.is_none());
             record.body_bytes += answer.body;
             record.other_bytes += answer.overhead;
-            record.statuses.add(answer.status);
+            if answer.status > 0 {
+                record.statuses.add(answer.status);
+            }
         }
         let planned = flight.due.planned;
         if flight.due.counted {
@@ -485,7 +487,8 @@ fn proceed<P: ClientProtocol>(
 #[inline]
 fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
     let expect = &request.expect;
-    if !expect.allows(answer.status) {
+    // A message has no status.
+    if answer.status > 0 && !expect.allows(answer.status) {
         return Some(LoadFailure::Status);
     }
     if expect.length.is_some_and(|l| l != answer.body) {

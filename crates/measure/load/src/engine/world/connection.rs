@@ -22,7 +22,7 @@ const DISCARD_FROM: u64 = 8 * 1024;
 pub(super) enum ConnectionState {
     Closed,
     Connecting,
-    /// A proxy's answer to CONNECT is awaited.
+    /// The answer to CONNECT or to an upgrade is awaited.
     Exchanging,
     Handshaking,
     Open,
@@ -48,8 +48,9 @@ pub(super) struct Connection<P> {
     pub(super) variables: SessionVariables,
     /// Membership in the world's lists of connections with output, and with room.
     dirty: bool,
-    /// Bytes of a proxy's answer.
+    /// Bytes of the answer to CONNECT or to an upgrade; which of them.
     pub(super) exchanged: Vec<u8>,
+    pub(super) upgrading: bool,
     pub(super) listed: bool,
     /// Time of the earliest entry in the world's timers; 0: none.
     pub(super) timer: u64,
@@ -74,10 +75,16 @@ impl<P: ClientProtocol> Connection<P> {
             think: 0.0,
             variables: variables.unwrap_or_default(),
             exchanged: Vec::new(),
+            upgrading: false,
             dirty: false,
             listed: false,
             timer: 0,
         }
+    }
+
+    /// Class of a failed exchange before the first request.
+    pub(super) fn exchange_class(&self) -> LoadFailure {
+        if self.upgrading { LoadFailure::Upgrade } else { LoadFailure::Proxy }
     }
 
     pub(super) fn restart(&mut self) {
@@ -217,10 +224,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Begins the TLS handshake on a connected socket; without TLS the connection is open.
     pub(super) fn begin_tls(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
-        let Some(client) = &self.tls else {
-            connection.state = ConnectionState::Open;
-            return self.opened(slot, now);
-        };
+        let Some(client) = &self.tls else { return self.begin_protocol(slot, now) };
         connection.started = now;
         connection.state = ConnectionState::Handshaking;
         match ClientConnection::new(client.config.clone(), client.name.clone()) {
@@ -232,6 +236,15 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             Err(_) => self.break_off(slot, LoadFailure::Tls, now),
         }
+    }
+
+    /// Opens a connection whose transport is ready, after an upgrade if the protocol has one.
+    fn begin_protocol(&mut self, slot: TransportSlot, now: u64) {
+        if P::UPGRADES {
+            return self.begin_upgrade(slot, now);
+        }
+        self.connections[slot].state = ConnectionState::Open;
+        self.opened(slot, now);
     }
 
     pub(super) fn opened(&mut self, slot: TransportSlot, now: u64) {
@@ -338,7 +351,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                         if let Event::Answer(answer) = event {
                             self.answered(slot, answer, now);
                         }
-                    } else if self.connections[slot].state == ConnectionState::Exchanging {
+                    } else if self.connections[slot].state == ConnectionState::Exchanging
+                        && self.connections[slot].tls.is_none()
+                    {
                         self.exchanged(slot, &buffer[..n], now);
                     } else if self.connections[slot].tls.is_some() {
                         self.decrypt(slot, &buffer[..n], now);
@@ -389,13 +404,14 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                 self.push_tls(slot);
             }
             if shaken && self.connections[slot].epoch == epoch {
-                let connection = &mut self.connections[slot];
-                connection.state = ConnectionState::Open;
-                self.record.handshake.record(now - connection.started);
-                self.opened(slot, now);
+                self.record.handshake.record(now - self.connections[slot].started);
+                self.begin_protocol(slot, now);
             }
             if !plain.is_empty() && self.connections[slot].epoch == epoch {
-                self.feed(slot, &plain, now);
+                match self.connections[slot].state {
+                    ConnectionState::Exchanging => self.exchanged(slot, &plain, now),
+                    _ => self.feed(slot, &plain, now),
+                }
             }
         }
         self.plain = plain;
@@ -439,6 +455,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                         Event::Failed { lane, class, code } => self.stream_failed(slot, lane, class, code, now),
                         Event::Unprocessed { lane } => self.unprocessed(slot, lane, now),
                         Event::Room => self.room(slot, now),
+                        Event::Send(bytes) => self.write(slot, &bytes),
                     }
                     if P::MULTIPLEXED && !self.connections[slot].protocol.output().is_empty() {
                         self.soil(slot);
@@ -454,8 +471,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     fn ended(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
         if connection.state == ConnectionState::Exchanging {
-            self.tls_error.get_or_insert_with(|| "the proxy closed the connection without an answer".into());
-            return self.break_off(slot, LoadFailure::Proxy, now);
+            let class = connection.exchange_class();
+            self.tls_error.get_or_insert_with(|| "the connection was closed without an answer".into());
+            return self.break_off(slot, class, now);
         }
         if connection.state == ConnectionState::Handshaking {
             self.tls_error.get_or_insert_with(|| "the server closed the connection during the handshake".into());
@@ -545,7 +563,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     if now - connection.started >= connect =>
                 {
                     let class = if connection.state == ConnectionState::Exchanging {
-                        LoadFailure::Proxy
+                        connection.exchange_class()
                     } else if connection.tls.is_some() || P::DATAGRAMS {
                         LoadFailure::Tls
                     } else {

@@ -1,4 +1,4 @@
-//! The exchange with an HTTP proxy before TLS: CONNECT and its answer (RFC 9110, 9.3.6).
+//! Exchanges before the first request: CONNECT with an HTTP proxy (RFC 9110, 9.3.6), and the upgrade of a protocol.
 
 use std::sync::Arc;
 
@@ -26,22 +26,48 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         connection.state = ConnectionState::Exchanging;
         connection.started = now;
         connection.exchanged.clear();
+        connection.upgrading = false;
         connection.output.extend_from_slice(request);
         self.push(slot);
     }
 
-    /// Takes in bytes of the proxy's answer; after a 2xx the TLS handshake begins.
+    /// Sends the request of an upgrade on a connection whose transport is ready.
+    pub(super) fn begin_upgrade(&mut self, slot: TransportSlot, now: u64) {
+        let connection = &mut self.connections[slot];
+        connection.state = ConnectionState::Exchanging;
+        connection.started = now;
+        connection.exchanged.clear();
+        connection.upgrading = true;
+        let request = P::upgrade_request(&self.shared).to_vec();
+        self.write(slot, &request);
+    }
+
+    /// Takes in bytes of the answer; after it, the TLS handshake begins or the connection is open.
     pub(super) fn exchanged(&mut self, slot: TransportSlot, bytes: &[u8], now: u64) {
         let connection = &mut self.connections[slot];
         connection.exchanged.extend_from_slice(bytes);
         let Some(end) = memchr::memmem::find(&connection.exchanged, b"\r\n\r\n") else {
             if connection.exchanged.len() > ANSWER_MAX {
-                self.tls_error.get_or_insert_with(|| "the proxy's answer has no end".into());
-                self.break_off(slot, LoadFailure::Proxy, now);
+                let class = connection.exchange_class();
+                self.tls_error.get_or_insert_with(|| "the answer's head has no end".into());
+                self.break_off(slot, class, now);
             }
             return;
         };
         let answer = std::mem::take(&mut connection.exchanged);
+        if connection.upgrading {
+            if let Err(why) = P::check_upgrade(&self.shared, &answer[..end + 4]) {
+                self.tls_error.get_or_insert(why);
+                return self.break_off(slot, LoadFailure::Upgrade, now);
+            }
+            let epoch = connection.epoch;
+            connection.state = ConnectionState::Open;
+            self.opened(slot, now);
+            if self.connections[slot].epoch == epoch {
+                self.feed(slot, &answer[end + 4..], now);
+            }
+            return;
+        }
         let line = answer.split(|b| matches!(b, b'\r' | b'\n')).next().unwrap_or_default();
         let mut words = line.split(|b| *b == b' ');
         let (version, status) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());

@@ -10,7 +10,7 @@ use crate::engine::transport::{Transport, TransportSlot};
 use crate::protocol::{ClientProtocol, ResponseSummary};
 
 /// Continuation after an answer, with redirects and cookies looked at.
-pub(super) enum Tracked {
+pub(super) enum AnswerTrack {
     /// Another request follows; the answer is no result.
     Followed,
     /// The answer is the result of the request, or fails it.
@@ -61,7 +61,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         flight: &Flight,
         answer: &ResponseSummary,
         now: u64,
-    ) -> Tracked {
+    ) -> AnswerTrack {
         let mut due = flight.due;
         let own = &self.requests[due.request as usize % self.requests.len()];
         let fixed = self.fixed.get(due.fixed).cloned();
@@ -76,7 +76,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         if self.job.follow == 0 || !is_redirect(answer.status) {
             self.fixed.remove(due.fixed);
-            return Tracked::Result { fixed, failure: None };
+            return AnswerTrack::Result { fixed, failure: None };
         }
         let before = fixed.as_ref().map_or(0, |fixed| fixed.redirects);
         let location = head_fields(head, "location").next().unwrap_or_default();
@@ -89,7 +89,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             Err(why) => {
                 self.redirect_error.get_or_insert(why);
                 self.fixed.remove(due.fixed);
-                return Tracked::Result { fixed, failure: Some(LoadFailure::Redirect) };
+                return AnswerTrack::Result { fixed, failure: Some(LoadFailure::Redirect) };
             }
         };
         let get = becomes_get(answer.status, request.method_name());
@@ -110,7 +110,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         self.connections[slot].body.clear();
         self.send_redirected(slot, due, answer, now);
-        Tracked::Followed
+        AnswerTrack::Followed
     }
 
     /// Sends the request after a redirect on the same connection, or on the next one of the slot.
