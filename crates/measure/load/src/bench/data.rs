@@ -103,12 +103,24 @@ impl DataFile {
             })?;
             used(column);
             out.push_str(&rest[..at]);
-            out.push_str(&format!("{{{{{template}:{column}}}}}"));
+            out.push_str(&format!("{{{{{template}:{column}:{name}}}}}"));
             rest = &rest[at + end + 1..];
         }
         out.push_str(rest);
         Ok(out)
     }
+}
+
+/// Writes the columns of a template as the user did, `${name}`, for reports.
+pub fn column_names(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, behind)) = rest.split_once("{{path-column:") {
+        let Some((inner, after)) = behind.split_once("}}") else { break };
+        let name = inner.split_once(':').map_or(inner, |(_, name)| name);
+        out.push_str(&format!("{before}${{{name}}}"));
+        rest = after;
+    }
+    out + rest
 }
 
 type TableRows = (Vec<String>, Vec<Vec<String>>);
@@ -218,9 +230,15 @@ mod tests {
         let data = table(&["name", "word"], &[&["a", "b"]]).insert(&mut requests, &mut headers).unwrap();
         assert_eq!(
             (requests[0].path.as_str(), headers[0].as_str()),
-            ("/u/{{path-column:0}}", "Authorization: {{column:1}}")
+            ("/u/{{path-column:0:name}}", "Authorization: {{column:1:word}}")
         );
-        assert_eq!((requests[0].body.as_str(), data.rows.len()), ("{\"w\": \"{{column:1}}\"}", 1));
+        assert_eq!((requests[0].body.as_str(), data.rows.len()), ("{\"w\": \"{{column:1:word}}\"}", 1));
+    }
+
+    #[test]
+    fn reports_show_columns_by_name() {
+        assert_eq!(column_names("/u/{{path-column:0:name}}?x={{seq}}"), "/u/${name}?x={{seq}}");
+        assert_eq!(column_names("/plain"), "/plain");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::data::column_names;
 use super::plan::Plan;
 use super::watcher::Watcher;
 use super::{find, live, worker};
@@ -69,7 +70,12 @@ pub fn execute_plan(plan: &Plan, command: &[String]) -> Result<Report, String> {
 /// Method and path of a request, with the origin of another server than the first.
 fn request_words(job: &Job, request: &RequestSpec) -> String {
     let server = request.server.checked_sub(1).and_then(|number| job.servers.get(number));
-    format!("{} {}{}", request.method, server.map_or(String::new(), crate::engine::job::Target::origin), request.path)
+    format!(
+        "{} {}{}",
+        request.method,
+        server.map_or(String::new(), crate::engine::job::Target::origin),
+        column_names(&request.path)
+    )
 }
 
 /// Note about a refused first connection.

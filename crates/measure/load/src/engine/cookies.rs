@@ -7,7 +7,7 @@ const COOKIES_MAX: usize = 180;
 const COOKIE_MAX: usize = 8192;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Cookie {
+struct JarCookie {
     name: Vec<u8>,
     value: Vec<u8>,
     path: Vec<u8>,
@@ -20,7 +20,7 @@ struct Cookie {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CookieJar {
     /// Oldest first.
-    cookies: Vec<Cookie>,
+    cookies: Vec<JarCookie>,
     now: u64,
 }
 
@@ -41,7 +41,7 @@ impl CookieJar {
         if name.is_empty() || field.iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f) {
             return;
         }
-        let mut cookie = Cookie {
+        let mut cookie = JarCookie {
             name: name.to_vec(),
             value: value.to_vec(),
             path: default_path(target).to_vec(),
@@ -67,7 +67,7 @@ impl CookieJar {
         if let Some(age) = max_age {
             cookie.expires = Some(if age <= 0 { 0 } else { self.now.saturating_add(age as u64) });
         }
-        let same = |other: &Cookie| other.name == cookie.name && other.path == cookie.path;
+        let same = |other: &JarCookie| other.name == cookie.name && other.path == cookie.path;
         let found = self.cookies.iter().position(same);
         if cookie.expires.is_some_and(|at| at <= self.now) {
             found.map(|at| self.cookies.remove(at));
@@ -88,8 +88,8 @@ impl CookieJar {
     /// `secure` tells whether the request goes over TLS.
     pub fn write_cookies(&self, target: &[u8], secure: bool, out: &mut Vec<u8>) {
         let path = target.split(|b| *b == b'?').next().unwrap_or_default();
-        let applies = |cookie: &&Cookie| (secure || !cookie.secure) && matches_path(path, &cookie.path);
-        let mut sent: Vec<&Cookie> = self.cookies.iter().filter(applies).collect();
+        let applies = |cookie: &&JarCookie| (secure || !cookie.secure) && matches_path(path, &cookie.path);
+        let mut sent: Vec<&JarCookie> = self.cookies.iter().filter(applies).collect();
         sent.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         for cookie in sent {
             if !out.is_empty() {

@@ -19,7 +19,7 @@ pub fn server_jobs(job: &Job) -> Vec<Job> {
     let mut jobs = Vec::new();
     let mut before = 0.0;
     for (server, (target, weight)) in targets.into_iter().zip(&weights).enumerate() {
-        let share = Share { from: before / total, to: (before + weight) / total };
+        let share = LoadShare { from: before / total, to: (before + weight) / total };
         before += weight;
         let mut own = Job { target: target.clone(), servers: Vec::new(), ..job.clone() };
         for request in own.requests.iter_mut().filter(|request| request.server != server) {
@@ -46,12 +46,12 @@ pub fn server_jobs(job: &Job) -> Vec<Job> {
 
 /// A server's part of the load, as an interval of the whole, so that rounded parts add up.
 #[derive(Clone, Copy)]
-struct Share {
+struct LoadShare {
     from: f64,
     to: f64,
 }
 
-impl Share {
+impl LoadShare {
     fn of(&self, value: f64, whole: bool) -> f64 {
         // Sums of weights such as 0.1 + 0.2 must not move a boundary.
         let cut = |part: f64| (value * part * (1.0 + 1e-12)).round().min(value.round());

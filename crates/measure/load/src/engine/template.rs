@@ -139,7 +139,8 @@ fn placeholder(text: &str) -> Result<Piece, String> {
         }
         // Written by `bench::data` for `${name}`.
         "column" | "path-column" => {
-            let index = rest.parse().map_err(|_| unknown())?;
+            // The name behind the index is for reports.
+            let index = rest.split(':').next().unwrap_or_default().parse().map_err(|_| unknown())?;
             Ok(Piece::Column { index, is_path: name == "path-column" })
         }
         "walk" => {

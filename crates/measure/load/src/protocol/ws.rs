@@ -38,8 +38,8 @@ pub struct Ws {
     waiting: std::collections::VecDeque<bool>,
     /// Unfinished head of a frame, and payload of an unfinished control frame.
     head: Vec<u8>,
-    /// Frame in progress: its opcode, end of the message, and octets that are left.
-    frame: Option<Frame>,
+    /// WsFrame in progress: its opcode, end of the message, and octets that are left.
+    frame: Option<WsFrame>,
     control: Vec<u8>,
     in_message: bool,
     body: u64,
@@ -47,7 +47,7 @@ pub struct Ws {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Frame {
+struct WsFrame {
     opcode: u8,
     is_last: bool,
     left: u64,
@@ -74,7 +74,7 @@ impl Ws {
 
     /// Parses the head of a frame: its length and the frame; `None` when incomplete. Fails on what a server must not
     /// send (RFC 6455, 5.1 and 5.5).
-    fn parse_head(&self, bytes: &[u8]) -> Result<Option<(usize, Frame)>, LoadFailure> {
+    fn parse_head(&self, bytes: &[u8]) -> Result<Option<(usize, WsFrame)>, LoadFailure> {
         let &[first, second, ..] = bytes else { return Ok(None) };
         let (opcode, is_last) = (first & 0x0f, first & 0x80 != 0);
         let is_control = opcode >= CLOSE;
@@ -99,11 +99,11 @@ impl Ws {
         {
             return Err(LoadFailure::Protocol);
         }
-        Ok(Some((size, Frame { opcode, is_last, left })))
+        Ok(Some((size, WsFrame { opcode, is_last, left })))
     }
 
     /// Ends a frame whose payload is complete.
-    fn end_frame(&mut self, frame: Frame) -> Result<Event, LoadFailure> {
+    fn end_frame(&mut self, frame: WsFrame) -> Result<Event, LoadFailure> {
         self.frame = None;
         match frame.opcode {
             CLOSE => Err(LoadFailure::ClosedEarly),

@@ -24,10 +24,10 @@ const NODES_MAX: usize = 5_000_000;
 const STEPS_MAX: usize = 10_000;
 
 /// Turns a HAR recording, an OpenAPI 3 document (JSON or YAML) or a Postman collection (2.0, 2.1) into a file for
-/// `tidegate bench URL --session FILE`. What is left out is told on the standard error, with its place and the reason.
+/// `tidegate bench URL --session FILE`. Omitted parts are reported on the standard error, each with its place and the reason.
 #[derive(Parser)]
 #[command(name = "tidegate bench import")]
-struct Args {
+struct ImportArguments {
     /// File to read.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -41,13 +41,13 @@ struct Args {
 
 /// The options, for help texts.
 pub fn import_command() -> clap::Command {
-    <Args as clap::CommandFactory>::command()
+    <ImportArguments as clap::CommandFactory>::command()
 }
 
 /// Runs `tidegate bench import`; returns the exit status.
 pub fn main(args: Vec<OsString>) -> i32 {
     let args = std::iter::once(OsString::from("tidegate bench import")).chain(args);
-    let args = match Args::try_parse_from(args) {
+    let args = match ImportArguments::try_parse_from(args) {
         Ok(args) => args,
         Err(e) => return crate::print_usage(&e),
     };

@@ -10,7 +10,7 @@ const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "
 /// Depth of generated examples, and of references.
 const DEPTH_MAX: usize = 12;
 
-struct Description<'a> {
+struct ApiDescription<'a> {
     document: &'a Value,
     session: ImportedSession,
 }
@@ -23,7 +23,7 @@ pub fn import_openapi(document: &Value) -> Result<ImportedSession, String> {
         return Err(format!("`openapi: {version}`: only version 3 is read"));
     }
     let paths = document.get("paths").and_then(Value::as_object).ok_or("`paths` is missing or not a table")?;
-    let mut description = Description { document, session: ImportedSession::default() };
+    let mut description = ApiDescription { document, session: ImportedSession::default() };
     let base = description.base();
     for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
         let item = description.resolved(item).clone();
@@ -40,7 +40,7 @@ pub fn import_openapi(document: &Value) -> Result<ImportedSession, String> {
     Ok(description.session)
 }
 
-impl<'a> Description<'a> {
+impl<'a> ApiDescription<'a> {
     /// Path of the first server, whose origin becomes the session's.
     fn base(&mut self) -> String {
         let Some(server) = list_of(self.document, "servers").first() else { return String::new() };

@@ -11,7 +11,7 @@ use super::{list_of, text_of};
 /// Nested folders of a collection at most, and variables within variables.
 const DEPTH_MAX: usize = 32;
 
-struct Collection {
+struct PostmanCollection {
     variables: BTreeMap<String, String>,
     session: ImportedSession,
 }
@@ -22,7 +22,7 @@ pub fn import_postman(value: &Value) -> Result<ImportedSession, String> {
     if value.get("item").and_then(Value::as_array).is_none() {
         return Err("`item` is not a list".into());
     }
-    let mut collection = Collection { variables: BTreeMap::new(), session: ImportedSession::default() };
+    let mut collection = PostmanCollection { variables: BTreeMap::new(), session: ImportedSession::default() };
     for variable in list_of(value, "variable") {
         let name = match text_of(variable, "key") {
             "" => text_of(variable, "id"),
@@ -37,7 +37,7 @@ pub fn import_postman(value: &Value) -> Result<ImportedSession, String> {
     Ok(collection.session)
 }
 
-impl Collection {
+impl PostmanCollection {
     fn folder(&mut self, folder: &Value, place: &str, auth: Option<&Value>, depth: usize) {
         let before = if place.is_empty() { String::new() } else { format!("{place}.") };
         self.scripts(folder, if place.is_empty() { "collection" } else { place });
