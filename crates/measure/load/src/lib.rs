@@ -26,6 +26,7 @@ pub fn bench_help() -> Vec<(&'static str, String)> {
     vec![
         ("bench", help(bench::cli::Options::command())),
         ("bench compare", help(bench::compare::compare_command())),
+        ("bench import", help(bench::import::import_command())),
         ("bench worker", help(bench::worker::worker_command())),
     ]
 }

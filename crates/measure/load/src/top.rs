@@ -240,6 +240,7 @@ fn probe(options: &TopOptions, page: &StatusText) -> Result<(Latency, u64), Stri
         port: url.port,
         address: page.address(),
         tls: url.tls.then(Tls::default),
+        proxy: None,
         unix: None,
         sources: Vec::new(),
     };

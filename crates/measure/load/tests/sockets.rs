@@ -101,6 +101,7 @@ fn job(server: &Server, connections: usize, requests: u64) -> Job {
         address: server.address,
         tls: None,
         unix: None,
+        proxy: None,
         sources: Vec::new(),
     };
     Job { budget: Some(requests), ..Job::closed(target, connections, 60.0) }
@@ -413,7 +414,7 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = lost.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/3","number":"00","threads":1}}"#).unwrap();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/4","number":"00","threads":1}}"#).unwrap();
         assert!(lines.next().unwrap().unwrap().contains("proof"));
         writeln!(stream, r#""Ready""#).unwrap();
         assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);
@@ -475,6 +476,11 @@ fn workers_share_a_load_and_refuse_strangers() {
     let outcome = worker::coordinate_workers(&names, "sixteen letters!", &job, &RunControl::default()).unwrap();
     assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
     assert_eq!(outcome.busy.len(), 2);
+    let parts: Vec<&str> = outcome.machines.iter().map(|machine| machine.name.as_str()).collect();
+    names.sort();
+    assert_eq!(parts, names);
+    let total: u64 = outcome.machines.iter().map(|machine| machine.due).sum();
+    assert!(total == 501 && outcome.machines.iter().all(|machine| machine.p99.is_some() && machine.due >= 200));
     for thread in threads {
         thread.join().unwrap().unwrap();
     }

@@ -30,7 +30,7 @@ fn pages() -> Vec<String> {
     let help = text(&plain(&["-h"]).stderr);
     let list = help.split("Commands (each has --help):").nth(1).expect("the commands");
     let commands = list.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim().to_string());
-    let below = ["bench compare", "bench worker", "plan cost", "plan fit", "plan regions", "plan day"];
+    let below = ["bench compare", "bench import", "bench worker", "plan cost", "plan fit", "plan regions", "plan day"];
     let all: Vec<String> = commands.chain(below.map(String::from)).collect();
     assert!(all.len() > 15, "{help}");
     all

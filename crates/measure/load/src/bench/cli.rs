@@ -20,6 +20,8 @@ Loads:
   tidegate bench URL --replay access.log --speed 2            replay an access log at twice its speed
 Flags of other tools:
   tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
+WebSocket (each request is a message, the server's next message its answer):
+  tidegate bench ws://127.0.0.1:8080/echo -b 'n={{seq}}' -r 5k
 HTTP/2 and HTTP/3:
   tidegate bench https://127.0.0.1:8443/ --http2 -c 10 -m 32  10 connections with 32 concurrent streams each
   tidegate bench https://127.0.0.1:8443/ --http3 --conn-rate 500 --resume --early-data   resumed QUIC connections with 0-RTT requests
@@ -28,6 +30,9 @@ Gates:
   tidegate bench URL -c 100 --rounds 5 --baseline before.json --by 2%
 Saved runs side by side:
   tidegate bench compare before.json after.json --html both.html
+  tidegate bench compare before.json after.json --by 5%       with an exit status
+Sessions from recordings, descriptions and collections:
+  tidegate bench import shop.har -o shop.toml                 also OpenAPI 3 and Postman
 More than one load machine:
   tidegate bench worker --help
 
@@ -40,7 +45,7 @@ at a rate took longer than their schedule;
 #[derive(Parser, Clone, Debug)]
 #[command(name = "tidegate bench", about = "Generates HTTP load and measures the server", after_help = EXAMPLES)]
 pub struct Options {
-    /// URL to request. Several URLs are picked at random with equal weights.
+    /// URL to request. Several URLs, also of several servers, are picked at random with equal weights.
     #[arg(value_name = "URL", required = true)]
     pub urls: Vec<String>,
 
@@ -77,6 +82,9 @@ pub struct Options {
     /// Requests per connection before it is closed; 0 means no limit [default: 0; with --conn-rate 1].
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Load")]
     pub calls: Option<usize>,
+    /// Connections to each server of an open loop, instead of -c for all servers together.
+    #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "connections", help_heading = "Load")]
+    pub connections_per_host: Option<usize>,
     /// Open a new connection for every request.
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
     pub no_keepalive: bool,
@@ -149,7 +157,17 @@ pub struct Options {
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
         "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub session: Option<PathBuf>,
-    /// File with one path per line, optionally preceded by a weight.
+    /// Follow up to N redirects of each request; its latency includes them.
+    #[arg(long, value_name = "N", value_parser = redirects, help_heading = "Request")]
+    pub follow: Option<u32>,
+    /// Keep cookies for each user (in an open loop for each connection), until the end of its session.
+    #[arg(long, help_heading = "Request")]
+    pub cookies: bool,
+    /// Rows of data, CSV with a line of names or JSON lines, for ${column} in URLs, headers and bodies: in order (the default), at
+    /// `random`, or each row `once`, which ends the run. A session keeps its row.
+    #[arg(long, value_name = "FILE[:ORDER]", help_heading = "Request")]
+    pub data: Option<String>,
+    /// File with one path or URL per line, optionally preceded by a weight.
     #[arg(long, value_name = "FILE", conflicts_with = "replay", help_heading = "Request")]
     pub paths: Option<PathBuf>,
     /// Replay an access log with its original timing.
@@ -177,7 +195,7 @@ pub struct Options {
     #[arg(long, value_name = "HASH", help_heading = "Expectation")]
     pub expect_hash: Option<String>,
     /// Send one request, print status, length and hash of the response, and exit.
-    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "metrics", "spectrum", "require", "abort_on", "baseline"],
+    #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "follow", "cookies", "data", "proxy", "spectrum", "require", "abort_on", "baseline"],
         help_heading = "Expectation")]
     pub show: bool,
     /// Request timeout.
@@ -190,6 +208,12 @@ pub struct Options {
     /// CA certificates (PEM) to verify the server's certificate; without this option it is not verified.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub cacert: Option<PathBuf>,
+    /// Client certificate, with its chain (PEM).
+    #[arg(long, value_name = "FILE", requires = "key", help_heading = "TLS")]
+    pub cert: Option<PathBuf>,
+    /// Private key of the client certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert", help_heading = "TLS")]
+    pub key: Option<PathBuf>,
     /// Resume TLS sessions on later connections. By default every handshake is full.
     #[arg(long, help_heading = "TLS")]
     pub resume: bool,
@@ -215,6 +239,9 @@ pub struct Options {
     /// Connect to this address instead of the URL's.
     #[arg(long, value_name = "IP:PORT", value_parser = parse_address, help_heading = "Client")]
     pub connect_to: Option<SocketAddr>,
+    /// Send requests through this HTTP proxy, `http://[USER:PASSWORD@]HOST:PORT`; https:// URLs by CONNECT.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["connect_to", "unix", "http3"], help_heading = "Client")]
+    pub proxy: Option<String>,
     /// Connect to this unix socket; the URL still sets the host and the path.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect_to", "source"], help_heading = "Client")]
     pub unix: Option<PathBuf>,
@@ -250,6 +277,24 @@ pub struct Options {
     /// node exporter's textfile collector); Prometheus' remote write for a URL; otherwise one appended line of JSON per interval.
     #[arg(long, value_name = "FILE|URL", help_heading = "Output")]
     pub metrics: Option<PathBuf>,
+    /// Send metrics at every interval to InfluxDB: http://HOST:8086/?db=NAME (version 1) or ?org=NAME&bucket=NAME (version 2).
+    #[arg(long, value_name = "URL", help_heading = "Output")]
+    pub influx: Option<String>,
+    /// File with the token of InfluxDB 2.
+    #[arg(long, value_name = "FILE", requires = "influx", help_heading = "Output")]
+    pub influx_token: Option<PathBuf>,
+    /// Send metrics at every interval by OTLP over HTTP, to http://HOST:4318 (path /v1/metrics unless another is given).
+    #[arg(long, value_name = "URL", help_heading = "Output")]
+    pub otlp: Option<String>,
+    /// Write gates and verdicts as JUnit's XML. `-` is the standard output.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub junit: Option<PathBuf>,
+    /// Write a short summary in Markdown, for a pull request. `-` is the standard output.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub markdown: Option<PathBuf>,
+    /// Print annotations for a build: `github` (workflow commands of GitHub Actions).
+    #[arg(long, value_name = "KIND", value_parser = ["github"], help_heading = "Output")]
+    pub annotations: Option<String>,
     /// Print complete latency distributions after the summary, from the schedule and from the send (uncorrected), as HdrHistogram's tools do.
     #[arg(long, help_heading = "Output")]
     pub spectrum: bool,
@@ -272,11 +317,14 @@ pub struct Options {
     /// Stop when this rule holds for the results so far, after at least a hundred requests: `errors>10%`, `p99>1s`.
     #[arg(long, value_name = "RULE", conflicts_with = "workers", help_heading = "Gate")]
     pub abort_on: Vec<String>,
+    /// Write the result as a baseline for --baseline and `bench compare`: the report of --json without time series.
+    #[arg(long, value_name = "FILE", help_heading = "Gate")]
+    pub save_baseline: Option<PathBuf>,
     /// Report (JSON) to compare with.
     #[arg(long, value_name = "FILE", help_heading = "Gate")]
     pub baseline: Option<PathBuf>,
     /// Tolerated degradation from the baseline.
-    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "baseline", value_parser = share, help_heading = "Gate")]
+    #[arg(long, value_name = "SHARE", default_value = "2%", requires = "baseline", value_parser = parse_degradation, help_heading = "Gate")]
     pub by: f64,
 }
 
@@ -307,6 +355,11 @@ pub fn parse_plain(text: &str) -> Result<f64, String> {
     parse_count(text)
         .filter(|v| *v > 0.0)
         .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
+}
+
+/// Number of redirects to follow.
+fn redirects(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|n| (1..=100).contains(n)).ok_or_else(|| format!("`{text}` is not a number from 1 to 100"))
 }
 
 /// Rate of a schedule.
@@ -378,7 +431,8 @@ pub fn positive_time(text: &str) -> Result<f64, String> {
     parse_time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// Parses a share such as `2%`.
+pub fn parse_degradation(text: &str) -> Result<f64, String> {
     parse_share(text).ok_or_else(|| format!("`{text}` is not a share such as 2%"))
 }
 

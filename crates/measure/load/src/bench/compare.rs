@@ -9,13 +9,15 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::table::TextTable;
 use figures::units::{Unit, format_seconds};
 
-use super::{OK, USAGE, read_report};
+use super::cli::parse_degradation;
+use super::gate::{self, GateResult};
+use super::{INVALID, OK, USAGE, WORSE, exports, read_report};
 use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round, Times};
 use crate::report::plots;
 use crate::report::text::{grouped_rate, middle_round};
 
-/// Shows saved runs side by side. For a comparison with an exit status, use `tidegate bench URL --baseline FILE`.
+/// Shows saved runs side by side. With --by, judges the second against the first, with an exit status as `bench --baseline`.
 #[derive(Parser)]
 #[command(name = "tidegate bench compare")]
 struct Args {
@@ -25,6 +27,15 @@ struct Args {
     /// Names of the reports, in this order [default: file names].
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     names: Vec<String>,
+    /// Judge the second of two runs against the first, with this tolerated degradation: exit status 0 no worse, 1 worse, 3 undecided.
+    #[arg(long, value_name = "SHARE", value_parser = parse_degradation)]
+    by: Option<f64>,
+    /// Write the judgement as JUnit's XML.
+    #[arg(long, value_name = "FILE", requires = "by")]
+    junit: Option<PathBuf>,
+    /// Write the judgement in Markdown.
+    #[arg(long, value_name = "FILE", requires = "by")]
+    markdown: Option<PathBuf>,
     /// Write one HTML page with all curves.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -47,6 +58,10 @@ pub fn main(args: Vec<OsString>) -> i32 {
         eprintln!("tidegate bench compare: --names has {names} for {files}");
         return USAGE;
     }
+    if args.by.is_some() && args.files.len() != 2 {
+        eprintln!("tidegate bench compare: --by judges the second of two files, and there are {}", args.files.len());
+        return USAGE;
+    }
     let reports: Result<Vec<(String, Report)>, String> = args
         .files
         .iter()
@@ -67,8 +82,25 @@ pub fn main(args: Vec<OsString>) -> i32 {
     if args.html.as_ref().is_none_or(|path| !super::is_stdout(path)) {
         written = written.and(super::print_text(&table(&reports).text()));
     }
+    let mut status = OK;
+    if let (Some(by), [(_, before), (_, after)]) = (args.by, reports.as_slice()) {
+        let judged = gate::compare_baseline(before, after, by);
+        let lines: String = judged.iter().map(|judgement| judgement.sentence() + "\n").collect();
+        let write = |path: &Option<PathBuf>, content: String| {
+            path.as_ref().map_or(Ok(()), |path| super::write_result(path, &content))
+        };
+        written = written
+            .and(write(&args.junit, exports::junit_text(after, &judged)))
+            .and(write(&args.markdown, exports::markdown_text(after, &judged)))
+            .and(super::print_text(&lines));
+        status = match gate::worst_result(&judged) {
+            Some(GateResult::Holds) => OK,
+            Some(GateResult::Fails) => WORSE,
+            Some(GateResult::Undecided) | None => INVALID,
+        };
+    }
     match written {
-        Ok(()) => OK,
+        Ok(()) => status,
         Err(message) => {
             eprintln!("tidegate bench compare: {message}");
             USAGE

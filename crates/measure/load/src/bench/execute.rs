@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::data::column_names;
 use super::plan::Plan;
 use super::watcher::Watcher;
 use super::{find, live, worker};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
+use crate::engine::redirect::is_redirect;
+use crate::engine::request::RequestSpec;
 use crate::engine::run::{RunControl, RunOutcome, run_job};
 use crate::interrupt;
 use crate::observe::kernel::Counters;
@@ -17,7 +20,7 @@ use crate::observe::machine::ObservedMachine;
 use crate::observe::processes::{ProcessGroup, is_local};
 use crate::observe::status::StatusText;
 use crate::report::build::{self, Watch};
-use crate::report::model::{Point, Report, Round, Target};
+use crate::report::model::{Point, RateVerdict, Report, Round, Target};
 use crate::report::verdict::judge_rounds;
 
 /// Interval of looks at the server; memory is read less often, since it costs more.
@@ -50,7 +53,7 @@ pub fn execute_plan(plan: &Plan, command: &[String]) -> Result<Report, String> {
             address: job.target.address.to_string(),
             loopback: is_local(&job.target.address),
             tls: tls_words(job),
-            requests: job.requests.iter().take(100).map(|r| format!("{} {}", r.method, r.path)).collect(),
+            requests: job.requests.iter().take(100).map(|r| request_words(job, r)).collect(),
         },
         load: plan.sentence(),
         quantity: plan.quantity.into(),
@@ -64,11 +67,39 @@ pub fn execute_plan(plan: &Plan, command: &[String]) -> Result<Report, String> {
     })
 }
 
+/// Method and path of a request, with the origin of another server than the first.
+fn request_words(job: &Job, request: &RequestSpec) -> String {
+    let server = request.server.checked_sub(1).and_then(|number| job.servers.get(number));
+    format!(
+        "{} {}{}",
+        request.method,
+        server.map_or(String::new(), crate::engine::job::Target::origin),
+        column_names(&request.path)
+    )
+}
+
 /// Note about a refused first connection.
 fn refused(points: &[Point]) -> Option<String> {
     let mut rounds = points.iter().flat_map(|point| &point.rounds);
     let why = rounds.find_map(|round| round.refused.as_ref())?;
     Some(format!("the run ended at its first connection: {why}"))
+}
+
+/// Marks a point whose answers were all redirects that nothing asked for: the page itself was not measured.
+fn judge_redirects(job: &Job, rounds: &[Round], verdict: RateVerdict) -> RateVerdict {
+    let asked = job.follow > 0 || job.requests.iter().any(|request| !request.expect.status.is_empty());
+    let statuses = || rounds.iter().flat_map(|round| round.statuses.keys());
+    if asked || verdict.failed || statuses().next().is_none() || !statuses().all(|status| is_redirect(*status)) {
+        return verdict;
+    }
+    let mut seen: Vec<String> = statuses().map(u16::to_string).collect();
+    seen.dedup();
+    let reason = format!(
+        "every response was a redirect ({}): the page behind it was not measured; --follow 5 follows redirects, --expect-status 3xx measures them",
+        seen.join(", ")
+    );
+    let reasons = std::iter::once(reason).chain(verdict.reasons).collect();
+    RateVerdict { word: "redirected".into(), reasons, usable: false, failed: false }
 }
 
 fn no_http2(job: &Job, points: &[Point]) -> Option<String> {
@@ -118,7 +149,7 @@ fn points(plan: &Plan) -> Result<Vec<Point>, String> {
     }
     let point = |(value, rounds): (&f64, Vec<Round>)| Point {
         value: *value,
-        verdict: judge_rounds(&rounds, plan.open_loop),
+        verdict: judge_redirects(plan.base(), &rounds, judge_rounds(&rounds, plan.open_loop)),
         rounds,
     };
     Ok(plan.values.iter().zip(rounds).filter(|(_, rounds)| !rounds.is_empty()).map(point).collect())
@@ -128,7 +159,7 @@ pub fn measure_round(plan: &Plan, job: &Job, label: &str) -> Result<Round, Strin
     let view = live::View::new(plan.live, label, job);
     let control = RunControl::until(interrupt::flag());
     let watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
-    let mut watcher = watcher.with_collector(plan.collector.clone());
+    let mut watcher = watcher.with_collectors(&plan.collectors);
     let seen = run_watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
             run_job(job, &control, |moment| {
@@ -141,7 +172,7 @@ pub fn measure_round(plan: &Plan, job: &Job, label: &str) -> Result<Round, Strin
             worker::coordinate_workers(&plan.workers, &plan.secret, job, &control)
         }
     });
-    if let Some(words) = watcher.finish() {
+    for words in watcher.finish() {
         eprintln!("tidegate bench: {words}");
     }
     seen.map(|seen| {
@@ -226,5 +257,29 @@ fn look_on(
         }
         number += 1;
         next = (now + LOOK_EVERY).min(end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_redirects_is_no_result_unless_asked_for() {
+        let mut job = crate::engine::sim::sim_job(1, 1.0);
+        let round =
+            |statuses: &[u16]| Round { statuses: statuses.iter().map(|s| (*s, 5)).collect(), ..Round::default() };
+        let valid = RateVerdict { word: "valid".into(), usable: true, ..RateVerdict::default() };
+        let word = |job: &Job, statuses: &[u16]| judge_redirects(job, &[round(statuses)], valid.clone());
+        let judged = word(&job, &[301, 302]);
+        assert!(
+            judged.word == "redirected" && !judged.usable && judged.reasons[0].contains("(301, 302)"),
+            "{judged:?}"
+        );
+        for statuses in [&[200, 301][..], &[304], &[]] {
+            assert_eq!(word(&job, statuses).word, "valid");
+        }
+        job.requests[0].expect.status = vec![301];
+        assert_eq!(word(&job, &[301]).word, "valid");
     }
 }

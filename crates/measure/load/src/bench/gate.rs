@@ -345,7 +345,8 @@ fn compare(what: String, old: &[f64], new: &[f64], more_is_better: bool, by: f64
     if old.len().min(new.len()) < ROUNDS_MIN {
         return undecided(format!("{}, from fewer than three rounds on a side (--rounds 5)", percent(ratio.mid)));
     }
-    let figure = format!("{} ({} to {})", percent(ratio.mid), percent(ratio.low), percent(ratio.high));
+    let noise = if (strict.low..=strict.high).contains(&1.0) { "within the noise" } else { "more than noise" };
+    let figure = format!("{} ({} to {}), {noise}", percent(ratio.mid), percent(ratio.low), percent(ratio.high));
     let limit = 1.0 + by;
     match () {
         () if worse.mid > limit && strict.low > 1.0 => GateReport { outcome: GateResult::Fails, what, why: figure },

@@ -2,10 +2,15 @@
 
 pub mod cli;
 pub mod compare;
+pub mod data;
 pub mod execute;
+pub mod exports;
 pub mod find;
 pub mod gate;
+pub mod import;
+pub mod influx;
 pub mod live;
+pub mod otlp;
 pub mod plan;
 pub mod presets;
 pub mod remote_write;
@@ -19,6 +24,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
+use crate::engine::job::Job;
 use crate::report::model::{RateVerdict, Report};
 
 pub const OK: i32 = 0;
@@ -36,6 +42,9 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let first = args.first().and_then(|a| a.to_str()).unwrap_or("");
     if first == "worker" {
         return worker::main(args[1..].to_vec());
+    }
+    if first == "import" {
+        return import::main(args[1..].to_vec());
     }
     if first == "compare" {
         return compare::main(args[1..].to_vec());
@@ -101,7 +110,9 @@ fn show(plan: &plan::Plan) -> i32 {
     let job = plan.base();
     let mut status = OK;
     for request in &job.requests {
-        match crate::lab::probe::probe_once(job, request) {
+        let server = request.server.checked_sub(1).and_then(|number| job.servers.get(number));
+        let job = server.map_or_else(|| job.clone(), |target| Job { target: target.clone(), ..job.clone() });
+        match crate::lab::probe::probe_once(&job, request) {
             Ok(seen) => base::outln!(
                 "{} {}  status {}  body {} bytes  hash {}  head {} bytes",
                 request.method,
@@ -133,11 +144,11 @@ pub fn print_text(text: &str) -> Result<(), String> {
 /// Reads the baseline and checks that the result files are writable.
 fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
     let metrics = options.metrics.as_ref().filter(|path| !watcher::is_url(path));
-    let results = [options.json.as_ref(), options.csv.as_ref(), options.html.as_ref()].into_iter().flatten();
+    let results = outputs(options).into_iter().flatten();
     if results.clone().filter(|path| is_stdout(path)).count() > 1 {
-        return Err("only one of --json, --csv and --html can be the standard output".into());
+        return Err("only one of --json, --csv, --html, --junit and --markdown can be the standard output".into());
     }
-    for path in results.filter(|path| !is_stdout(path)).chain(metrics) {
+    for path in results.filter(|path| !is_stdout(path)).chain(metrics).chain(&options.save_baseline) {
         let new = !path.exists();
         let open = fs::OpenOptions::new().append(true).create(true).open(path);
         open.map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
@@ -153,6 +164,11 @@ fn ready(options: &cli::Options) -> Result<Option<Report>, String> {
         }
         _ => Ok(before),
     }
+}
+
+/// Files of results, any of which may be the standard output.
+fn outputs(options: &cli::Options) -> [Option<&std::path::PathBuf>; 5] {
+    [&options.json, &options.csv, &options.html, &options.junit, &options.markdown].map(Option::as_ref)
 }
 
 fn is_stdout(path: &Path) -> bool {
@@ -183,7 +199,7 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
         None => Ok(()),
     };
     // A result on standard output must stand alone there.
-    let piped = [&options.json, &options.csv, &options.html].into_iter().flatten().any(|path| is_stdout(path));
+    let piped = outputs(options).into_iter().flatten().any(|path| is_stdout(path));
     let say = |text: &str| match piped {
         true => {
             eprint!("{text}");
@@ -191,10 +207,19 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
         }
         false => print_text(text),
     };
+    let mut judgement = gate::judge_requirements(&plan.requirements, report);
+    if let Some(before) = before {
+        judgement.extend(gate::compare_baseline(before, report, options.by));
+    }
     // Writes files before the summary, whose reader may go away; one failure does not skip the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
     let csv = write(&options.csv, &|| crate::report::csv::csv_table(report).csv());
     let html = write(&options.html, &|| crate::report::html::report_page(report));
+    let junit = write(&options.junit, &|| exports::junit_text(report, &judgement));
+    let markdown = write(&options.markdown, &|| exports::markdown_text(report, &judgement));
+    let saved = write(&options.save_baseline, &|| {
+        serde_json::to_string(&exports::baseline_report(report)).unwrap_or_default() + "\n"
+    });
     figures::units::times_in_milliseconds(options.ms);
     let mut said = Ok(());
     if !options.quiet {
@@ -204,14 +229,13 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
         said = said.and(say(&crate::report::text::report_spectra(report)));
     }
     figures::units::times_in_milliseconds(false);
-    json.and(csv).and(html).and(said)?;
+    json.and(csv).and(html).and(junit).and(markdown).and(saved).and(said)?;
 
-    let mut judgement = gate::judge_requirements(&plan.requirements, report);
-    if let Some(before) = before {
-        judgement.extend(gate::compare_baseline(before, report, options.by));
-    }
     for j in &judgement {
         say(&(j.sentence() + "\n"))?;
+    }
+    if options.annotations.is_some() {
+        say(&exports::github_annotations(report, &judgement))?;
     }
     let status = crate::interrupt::status()
         .or(crate::interrupt::reason().map(|_| WORSE))
@@ -267,6 +291,8 @@ fn status(report: &Report, searched: bool, gates: Option<gate::GateResult>) -> i
         }
         _ if overloaded || any(&|v| v.failed && v.word == "error-bound") => FAILED,
         Some(gate::GateResult::Undecided) => INVALID,
+        // A page of redirects says nothing about the page behind them.
+        _ if any(&|v| v.word == "redirected") => INVALID,
         // A shortage of this machine says nothing about the server.
         _ if any(&|v| v.failed && v.word != "overloaded" || v.word == "port-bound") => INVALID,
         Some(_) if any(&|v| !v.usable) => INVALID,

@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use super::cli::{Options, parse_time};
+use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
-use super::remote_write::SeriesCollector;
+use super::remote_write::{SeriesCollector, SeriesFormat};
 use super::{replay, requests, watcher};
 use figures::units::format_counted;
 
+use crate::engine::feed::RowOrder;
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
+use crate::engine::request::RequestSpec;
 use crate::engine::run::prepare_requests;
 use crate::engine::tls;
 use crate::observe::machine::check_cpus;
@@ -34,7 +37,7 @@ pub struct Plan {
     /// Conditions that end a run early, and the file for interval metrics.
     pub abort_on: Vec<(String, GateCondition)>,
     pub metrics: Option<PathBuf>,
-    pub collector: Option<SeriesCollector>,
+    pub collectors: Vec<SeriesCollector>,
     pub title: String,
     pub url: String,
     pub quantity: &'static str,
@@ -67,6 +70,8 @@ impl Plan {
     pub fn new(o: &Options) -> Result<Plan, String> {
         let (target, urls) = requests::request_target(o)?;
         let mut list = requests::build_requests(o, &urls)?;
+        let websocket = requests::are_websockets(o)?;
+        let data = o.data.as_deref().map(DataFile::read).transpose()?;
         let requirements: Vec<Requirement> =
             o.require.iter().map(|r| gate::parse_requirement(r)).collect::<Result<_, _>>()?;
         let find = match &o.find {
@@ -115,6 +120,7 @@ impl Plan {
             list = log.requests;
             model = Model::Replay { at: log.at };
         }
+        let servers = requests::assign_servers(o, &target, &mut list)?;
         if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
             return Err("the load and its duration must be positive".into());
         }
@@ -124,6 +130,8 @@ impl Plan {
         let steps = if o.session.is_some() { list.len() } else { 1 };
         let calls = if o.no_keepalive { 1 } else { o.calls.unwrap_or(if o.conn_rate.is_some() { steps } else { 0 }) };
         let server = match (o.pid.as_slice(), is_local(&target.address)) {
+            // A proxy, or one of several servers, is not the server.
+            ([], true) if target.proxy.is_some() || !servers.is_empty() => None,
             ([], true) => Some(ProcessGroup::by_port(target.address.port())),
             ([], false) => None,
             (pids, _) => Some(ProcessGroup::by_pids(pids)),
@@ -147,11 +155,20 @@ impl Plan {
         });
         let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
         let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
+        let mut headers: Vec<String> = o.headers.iter().cloned().chain(priority).collect();
+        let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
+        let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
         let base = Job {
+            websocket,
+            follow: o.follow.unwrap_or(0),
+            cookies: o.cookies,
+            data,
+            servers,
+            connections_each: o.connections_per_host.unwrap_or(0),
             requests: list,
             session: o.session.is_some(),
-            headers: o.headers.iter().cloned().chain(priority).collect(),
-            connections_max: o.connections.or(o.users).unwrap_or(default_connections),
+            headers,
+            connections_max: o.connections.or(o.users).or(o.connections_per_host).unwrap_or(default_connections),
             calls: calls as u32,
             pipeline: if http2.is_some() || http3.is_some() { streams } else { o.pipeline.max(1) },
             http2,
@@ -159,7 +176,7 @@ impl Plan {
             warmup: match (o.ramp, o.warmup) {
                 (Some(_), _) => 0.0,
                 (None, Some(warmup)) => warmup,
-                (None, None) if o.requests.is_some() => 0.0,
+                (None, None) if o.requests.is_some() || once => 0.0,
                 (None, None) => 0.5,
             },
             timeout: o.timeout,
@@ -188,10 +205,7 @@ impl Plan {
             requirements,
             abort_on: watcher::abort_on(&o.abort_on)?,
             metrics: o.metrics.clone().filter(|path| !watcher::is_url(path)),
-            collector: match &o.metrics {
-                Some(url) if watcher::is_url(url) => Some(SeriesCollector::new(&url.to_string_lossy())?),
-                _ => None,
-            },
+            collectors: collectors(o)?,
             title: o.title.clone().unwrap_or_else(|| format!("Load test of {}", o.urls[0])),
             url: o.urls.join(" "),
             quantity,
@@ -280,6 +294,7 @@ impl Plan {
             _ => format!("{} per point", seconds(self.duration)),
         };
         let protocol = match (&j.http2, &j.http3) {
+            _ if j.websocket => ", WebSocket",
             (_, Some(_)) => ", HTTP/3",
             (Some(_), _) => ", HTTP/2",
             (None, None) => "",
@@ -296,6 +311,22 @@ impl Plan {
     pub fn with_duration(&self, seconds: f64) -> Plan {
         Plan { duration: seconds, ..self.clone() }
     }
+}
+
+/// Collectors of metrics during the run.
+fn collectors(o: &Options) -> Result<Vec<SeriesCollector>, String> {
+    let metrics = o.metrics.as_ref().filter(|path| watcher::is_url(path)).map(|path| path.to_string_lossy());
+    let token = o.influx_token.as_deref().map(requests::read_text).transpose()?;
+    let token = token.map(|token| token.trim().to_string());
+    if token.as_ref().is_some_and(|token| token.is_empty() || token.contains(char::is_control)) {
+        return Err("--influx-token: the file has no token on its one line".into());
+    }
+    let all = [
+        metrics.map(|url| (url.into_owned(), SeriesFormat::RemoteWrite)),
+        o.influx.clone().map(|url| (url, SeriesFormat::Influx { token })),
+        o.otlp.clone().map(|url| (url, SeriesFormat::Otlp)),
+    ];
+    all.into_iter().flatten().map(|(url, format)| SeriesCollector::new(&url, format)).collect()
 }
 
 /// Refuses options without effect and impossible combinations.
@@ -337,6 +368,56 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     {
         return words(option, "is above the number of requests per connection (--calls, --no-keepalive)");
     }
+    if base.target.proxy.is_some() && base.http2.is_some() && base.target.tls.is_none() {
+        return words("--proxy", "forwards HTTP/1.1 in cleartext: --http2 through a proxy needs an https:// URL");
+    }
+    if o.connections_per_host.is_some() && !base.model.is_pooled() {
+        return words(
+            "--connections-per-host",
+            "applies to open loops (-r): a user of a closed loop has one connection",
+        );
+    }
+    let is_once = base.data.as_ref().is_some_and(|data| data.order == RowOrder::Once);
+    if is_once && !base.servers.is_empty() {
+        return words("--data FILE:once", "is for one server: with several, each takes the rows at its own pace");
+    }
+    if is_once && o.warmup.is_some_and(|warmup| warmup > 0.0) {
+        return words("--data FILE:once", "has no --warmup, which would use rows up unmeasured");
+    }
+    if !o.workers.is_empty() && o.cert.is_some() {
+        return words("--cert and --key", "are for this machine: the link to --workers is not encrypted");
+    }
+    if base.websocket {
+        let wrong = [
+            ("--http2 and --http3", o.http2 || o.http3),
+            ("--follow", o.follow.is_some()),
+            ("--cookies", o.cookies),
+            ("--replay", o.replay.is_some()),
+            ("--method", o.method != "GET"),
+            ("--expect-status", !o.expect_status.is_empty()),
+            ("--show", o.show),
+            ("--proxy with ws://", base.target.proxy.is_some() && base.target.tls.is_none()),
+        ];
+        if let Some((option, _)) = wrong.iter().find(|(_, given)| *given) {
+            return words(option, "is for requests over HTTP, not for messages over WebSocket");
+        }
+        let first = &base.requests[0];
+        let reads =
+            |r: &RequestSpec| r.extract.values().any(|from| !from.starts_with("json:") && !from.starts_with("regex:"));
+        if let Some(other) = base.requests.iter().find(|r| r.path != first.path || reads(r)) {
+            let why = format!(
+                "of {} has another path, or extracts from a head: a connection is upgraded once, for {}",
+                other.path, first.path
+            );
+            return words("a message", &why);
+        }
+        if first.path.contains("{{") || base.headers.iter().chain(&first.headers).any(|line| line.contains("{{")) {
+            return words(
+                "a template",
+                "belongs into the body of a message: path and headers are those of the upgrade",
+            );
+        }
+    }
     if open && o.pipeline > 1 {
         return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");
     }
@@ -349,8 +430,10 @@ fn refuse(o: &Options, base: &Job) -> Result<(), String> {
     if !open && o.arrivals.is_some() {
         return words("--arrivals", "applies to open loops only (-r, --conn-rate)");
     }
-    if base.target.tls.is_none() && (o.cacert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty()) {
-        return words("--cacert, --resume, --tls and --ciphers", "need a URL that begins with https://");
+    if base.target.tls.is_none()
+        && (o.cacert.is_some() || o.cert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty())
+    {
+        return words("--cacert, --cert, --resume, --tls and --ciphers", "need a URL that begins with https://");
     }
     check_cpus("--pin", &o.pin)?;
     if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
@@ -464,8 +547,13 @@ mod tests {
         assert!(matches!(p.base.model, Model::Open { .. }) && p.values == [200.0]);
         assert_ne!(p.job(1.0, 0).seed, p.job(1.0, 1).seed);
         assert!(plan("http://127.0.0.1:1/ --think 1s,sometimes").is_err());
-        let two = plan("http://127.0.0.1:1/ http://127.0.0.1:2/").unwrap_err();
-        assert!(two.contains("127.0.0.1:2") && two.contains("127.0.0.1:1"), "{two}");
+        let two = plan("http://127.0.0.1:1/a http://127.0.0.1:2/b http://127.0.0.1:1/c").unwrap().base;
+        assert_eq!((two.servers.len(), two.servers[0].port), (1, 2));
+        let paths: Vec<_> = two.requests.iter().map(|r| (r.path.as_str(), r.server)).collect();
+        assert_eq!(paths, [("/a", 0), ("/b", 1), ("/c", 0)]);
+        let behind = plan("http://h/ --proxy http://u:p@127.0.0.1:3128").unwrap().base.target;
+        assert_eq!((behind.address.port(), behind.origin().as_str()), (3128, "http://h"));
+        assert_eq!(behind.proxy.unwrap().authorization.as_deref(), Some("Basic dTpw"));
         let h2 = plan("http://127.0.0.1:1/ --http2 -c 3 -m 8 --stream-window 1M --priority u=1,i").unwrap();
         assert_eq!((h2.base.pipeline, h2.base.headers.as_slice()), (8, &["Priority: u=1,i".to_string()][..]));
         assert_eq!(h2.base.http2.map(|own| own.stream_window), Some(1_000_000));
@@ -497,6 +585,11 @@ mod tests {
             ("--http2 -m 4 --conn-rate 10", "--streams"),
             ("--http2 -m 4 --think 1s", "--streams"),
             ("--calls 2 --pipeline 3", "--calls"),
+            ("--proxy socks5://h:1", "socks5"),
+            ("--proxy http://127.0.0.1:1 --http2", "https://"),
+            ("--connections-per-host 6", "open loops"),
+            ("--cert a --key b", "a"),
+            ("--data /dev/null", "no row"),
             ("--no-keepalive --http2 -m 4", "--no-keepalive"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();

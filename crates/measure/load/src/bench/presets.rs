@@ -175,7 +175,7 @@ fn oha(args: &[String]) -> Result<Vec<String>, String> {
 fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
     let mut a = ToolArguments::new(args);
     let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
-    let mut connections = "50".to_string();
+    let (mut connections, mut redirects) = ("50".to_string(), "10".to_string());
     while let Some((name, value)) = a.next() {
         match name.as_str() {
             "-n" => requests = a.value(&name, value)?,
@@ -194,10 +194,17 @@ fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
             "--cpus" if hey => push(&mut out, "-t", a.value(&name, value)?),
             "--h2" if hey => out.push("--http2".into()),
             "--disable-keepalive" => out.push("--no-keepalive".into()),
-            "--disable-compression" | "--disable-redirects" if hey => {}
+            "-x" => push(&mut out, "--proxy", a.value(&name, value)?),
+            "--disable-redirects" if hey => redirects = "0".into(),
+            "-r" | "--redirect" if !hey => redirects = a.value(&name, value)?,
+            "--cacert" | "--cert" | "--key" if !hey => push(&mut out, &name, a.value(&name, value)?),
+            "--disable-compression" if hey => {}
             "--no-tui" | "--latency-correction" | "--insecure" if !hey => {}
             other => return Err(format!("{other} is not a flag of this preset")),
         }
+    }
+    if redirects != "0" {
+        push(&mut out, "--follow", redirects);
     }
     let workers = if hey { number("-c", &connections)? } else { 1.0 };
     let mut all = vec![a.url()?];
@@ -701,7 +708,10 @@ mod tests {
         assert_eq!(p.base().requests[0].body, "");
         let words = hey(&["-a".into(), "u:p".into(), "http://h/".into()]).unwrap();
         assert!(words.contains(&"Authorization: Basic dTpw".into()), "{words:?}");
-        assert!(find("hey").unwrap()(&["-x".into(), "http://proxy/".into()]).is_err());
+        assert_eq!(p.base().follow, 10, "as these tools do");
+        let p = plan("hey -disable-redirects -x http://127.0.0.1:3128 http://h/");
+        assert_eq!((p.base().follow, p.base().target.address.port()), (0, 3128));
+        assert_eq!(plan("oha -r 3 http://127.0.0.1:1/").base().follow, 3);
         let p = plan("fortio load -qps 50 -c 2 -t 3s -H X:y http://127.0.0.1:1/");
         assert_eq!((p.values[0], p.base().connections_max, p.job(50.0, 0).profile.seconds()), (50.0, 2, 3.0));
         assert!(!plan("fortio load -qps 0 -c 2 http://127.0.0.1:1/").open_loop);

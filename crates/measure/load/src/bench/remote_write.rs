@@ -1,5 +1,5 @@
-//! Sends metrics to a collector during a run: Prometheus remote write 1.0 (`WriteRequest` in protobuf, snappy block
-//! format, POST).
+//! Sends metrics to collectors during a run: Prometheus remote write 1.0 (`WriteRequest` in protobuf, snappy block
+//! format, POST), InfluxDB's line protocol ([`influx`]) and OTLP ([`otlp`]).
 //! A separate thread sends, so that a slow collector does not disturb the load; samples beyond its queue are dropped
 //! and counted, and the ends of all runs share one allowance of waiting time.
 
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::requests::{self, RequestUrl};
+use super::{influx, otlp};
 
 /// Queued writes at most.
 const QUEUE_MAX: usize = 16;
@@ -29,8 +30,53 @@ pub struct SeriesSample {
     pub value: f64,
 }
 
+/// Protocol of a collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeriesFormat {
+    RemoteWrite,
+    /// With the token of version 2.
+    Influx {
+        token: Option<String>,
+    },
+    Otlp,
+}
+
+impl SeriesFormat {
+    /// Option of the command line.
+    pub fn option(&self) -> &'static str {
+        match self {
+            SeriesFormat::RemoteWrite => "--metrics",
+            SeriesFormat::Influx { .. } => "--influx",
+            SeriesFormat::Otlp => "--otlp",
+        }
+    }
+
+    fn encode(&self, samples: &[SeriesSample], start: i64, at: i64) -> Vec<u8> {
+        match self {
+            SeriesFormat::RemoteWrite => snappy(&write_request(samples, at)),
+            SeriesFormat::Influx { .. } => influx::influx_lines(samples, at),
+            SeriesFormat::Otlp => otlp::metrics_request(samples, start, at),
+        }
+    }
+
+    /// Header fields of a write.
+    fn fields(&self) -> String {
+        match self {
+            SeriesFormat::RemoteWrite => {
+                "Content-Type: application/x-protobuf\r\nContent-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\n".into()
+            }
+            SeriesFormat::Influx { token } => {
+                let token = token.as_ref().map_or(String::new(), |token| format!("Authorization: Token {token}\r\n"));
+                format!("Content-Type: text/plain; charset=utf-8\r\n{token}")
+            }
+            SeriesFormat::Otlp => "Content-Type: application/x-protobuf\r\n".into(),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct SeriesCollector {
+    format: SeriesFormat,
     url: RequestUrl,
     address: SocketAddr,
     /// Remaining waiting time of the runs' ends.
@@ -39,14 +85,20 @@ pub struct SeriesCollector {
 
 impl SeriesCollector {
     /// Parses the URL and checks that the collector accepts connections.
-    pub fn new(text: &str) -> Result<SeriesCollector, String> {
-        let url = RequestUrl::parse(text)?;
+    pub fn new(text: &str, format: SeriesFormat) -> Result<SeriesCollector, String> {
+        let wrong = |why: String| format!("{} {text}: {why}", format.option());
+        let mut url = RequestUrl::parse(text).map_err(&wrong)?;
         if url.tls {
-            return Err(format!("--metrics {text}: only collectors with http:// are supported"));
+            return Err(wrong("only collectors with http:// are supported".into()));
         }
-        let address = requests::resolve_name(&url.host, url.port)?;
-        TcpStream::connect_timeout(&address, PATIENCE).map_err(|e| format!("--metrics {text}: {e}"))?;
-        Ok(SeriesCollector { url, address, allowance: Arc::new(Mutex::new(AT_THE_END)) })
+        match format {
+            SeriesFormat::RemoteWrite => {}
+            SeriesFormat::Influx { .. } => url.path = influx::write_target(&url.path).map_err(&wrong)?,
+            SeriesFormat::Otlp => url.path = otlp::export_target(&url.path),
+        }
+        let address = requests::resolve_name(&url.host, url.port).map_err(&wrong)?;
+        TcpStream::connect_timeout(&address, PATIENCE).map_err(|e| wrong(e.to_string()))?;
+        Ok(SeriesCollector { format, url, address, allowance: Arc::new(Mutex::new(AT_THE_END)) })
     }
 
     fn post(&self, body: &[u8], patience: Duration) -> Result<(), String> {
@@ -54,13 +106,13 @@ impl SeriesCollector {
         let mut stream = TcpStream::connect_timeout(&self.address, patience).map_err(|e| e.to_string())?;
         let limits = stream.set_write_timeout(Some(patience));
         let head = format!(
-            "POST {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: tidegate-bench/{}\r\nContent-Type: application/x-protobuf\r\n\
-             Content-Encoding: snappy\r\nX-Prometheus-Remote-Write-Version: 0.1.0\r\nContent-Length: {}\r\n\
+            "POST {} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: tidegate-bench/{}\r\n{}Content-Length: {}\r\n\
              Connection: close\r\n\r\n",
             self.url.path,
             self.url.host,
             self.url.port,
             env!("CARGO_PKG_VERSION"),
+            self.format.fields(),
             body.len()
         );
         let sent = limits.and_then(|()| stream.write_all(head.as_bytes())).and_then(|()| stream.write_all(body));
@@ -92,6 +144,9 @@ impl SeriesCollector {
 }
 
 pub struct Sender {
+    format: SeriesFormat,
+    /// Time of the start in milliseconds since 1970.
+    start: i64,
     queue: Option<SyncSender<Vec<u8>>>,
     allowance: Arc<Mutex<Duration>>,
     /// Writes queued, and writes accepted by the collector.
@@ -104,7 +159,9 @@ pub struct Sender {
 }
 
 impl Sender {
-    pub fn new(collector: SeriesCollector) -> Sender {
+    /// Starts the thread that sends; `start` is the begin of the counters in milliseconds since 1970.
+    pub fn new(collector: SeriesCollector, start: i64) -> Sender {
+        let format = collector.format.clone();
         let (queue, writes) = sync_channel::<Vec<u8>>(QUEUE_MAX);
         let (tell, reasons) = channel();
         let (taken, over, allowance) =
@@ -121,12 +178,12 @@ impl Sender {
                 }
             }
         });
-        Sender { queue: Some(queue), allowance, made: 0, taken, over, reasons }
+        Sender { format, start, queue: Some(queue), allowance, made: 0, taken, over, reasons }
     }
 
     /// Queues samples of a time (milliseconds since 1970); drops them when the queue is full.
     pub fn send(&mut self, samples: &[SeriesSample], at: i64) {
-        let body = snappy(&write_request(samples, at));
+        let body = self.format.encode(samples, self.start, at);
         self.made += 1;
         if let Some(queue) = &self.queue {
             let _ = queue.try_send(body);
@@ -153,11 +210,15 @@ impl Sender {
         *allowance = allowance.saturating_sub(begin.elapsed());
         let missing = self.made - self.taken.load(Ordering::Relaxed);
         let why = why.unwrap_or_else(|| "it was too slow".into());
-        (missing > 0).then(|| format!("the collector of --metrics missed {missing} of {} intervals: {why}", self.made))
+        (missing > 0).then(|| {
+            let (option, made) = (self.format.option(), self.made);
+            format!("the collector of {option} missed {missing} of {made} intervals: {why}")
+        })
     }
 }
 
-fn varint(mut value: u64, out: &mut Vec<u8>) {
+/// Appends a protobuf varint.
+pub fn push_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -165,10 +226,10 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Writes a length-delimited protobuf field (wire type 2).
-fn field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
+/// Appends a length-delimited protobuf field (wire type 2) with a number below 16.
+pub fn push_field(number: u8, bytes: &[u8], out: &mut Vec<u8>) {
     out.push(number << 3 | 2);
-    varint(bytes.len() as u64, out);
+    push_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
@@ -183,17 +244,17 @@ fn write_request(samples: &[SeriesSample], at: i64) -> Vec<u8> {
         let (mut series, mut part) = (Vec::new(), Vec::new());
         for (name, value) in labels {
             part.clear();
-            field(1, name.as_bytes(), &mut part);
-            field(2, value.as_bytes(), &mut part);
-            field(1, &part, &mut series);
+            push_field(1, name.as_bytes(), &mut part);
+            push_field(2, value.as_bytes(), &mut part);
+            push_field(1, &part, &mut series);
         }
         part.clear();
         part.push(1 << 3 | 1);
         part.extend_from_slice(&sample.value.to_le_bytes());
         part.push(2 << 3);
-        varint(at as u64, &mut part);
-        field(2, &part, &mut series);
-        field(1, &series, &mut out);
+        push_varint(at as u64, &mut part);
+        push_field(2, &part, &mut series);
+        push_field(1, &series, &mut out);
     }
     out
 }
@@ -201,7 +262,7 @@ fn write_request(samples: &[SeriesSample], at: i64) -> Vec<u8> {
 /// Snappy's block format with literals only, in pieces of up to 65,536 bytes.
 fn snappy(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 16);
-    varint(bytes.len() as u64, &mut out);
+    push_varint(bytes.len() as u64, &mut out);
     for piece in bytes.chunks(1 << 16) {
         // Tag 61: a two-byte length minus one follows.
         out.push(61 << 2);
@@ -260,7 +321,7 @@ mod tests {
                 }
                 heads
             });
-            let mut sender = Sender::new(SeriesCollector::new(&url).unwrap());
+            let mut sender = Sender::new(SeriesCollector::new(&url, SeriesFormat::RemoteWrite).unwrap(), 0);
             (0..3).for_each(|i| sender.send(&[sample("x", f64::from(i))], 1000));
             let said = sender.finish();
             assert_eq!(said.is_some(), words.is_some());
@@ -272,18 +333,19 @@ mod tests {
             );
         }
         assert!(
-            SeriesCollector::new("https://127.0.0.1:1/").is_err()
-                && SeriesCollector::new("http://127.0.0.1:1/").is_err()
+            SeriesCollector::new("https://127.0.0.1:1/", SeriesFormat::Otlp).is_err()
+                && SeriesCollector::new("http://127.0.0.1:1/", SeriesFormat::RemoteWrite).is_err()
         );
     }
 
     #[test]
     fn a_collector_that_never_answers_holds_the_ends_of_all_runs_back_once() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut collector = SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let mut collector =
+            SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap()), SeriesFormat::Otlp).unwrap();
         collector.allowance = Arc::new(Mutex::new(Duration::from_millis(30)));
         for _ in 0..5 {
-            let mut sender = Sender::new(collector.clone());
+            let mut sender = Sender::new(collector.clone(), 0);
             (0..20).for_each(|i| sender.send(&[sample("x", f64::from(i))], 1000));
             let said = sender.finish().unwrap();
             assert!(said.contains("missed 20 of 20 intervals: it was too slow"), "{said}");
@@ -292,9 +354,53 @@ mod tests {
     }
 
     #[test]
+    fn influx_and_otlp_get_their_own_posts() {
+        let token = Some("secret".to_string());
+        for (format, path, words) in [
+            (
+                SeriesFormat::Influx { token },
+                "/?org=o&bucket=b",
+                "POST /api/v2/write?org=o&bucket=b&precision=ms HTTP/1.1\r\n",
+            ),
+            (SeriesFormat::Influx { token: None }, "/?db=d", "POST /write?db=d&precision=ms HTTP/1.1\r\n"),
+            (SeriesFormat::Otlp, "/", "POST /v1/metrics HTTP/1.1\r\n"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}{path}", listener.local_addr().unwrap());
+            let server = std::thread::spawn(move || {
+                let mut stream = listener.incoming().nth(1).unwrap().unwrap();
+                let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+                let ends = |bytes: &[u8]| {
+                    let text = String::from_utf8_lossy(bytes).into_owned();
+                    let (head, _) = text.split_once("\r\n\r\n")?;
+                    let length = head.split_once("Content-Length: ")?.1.lines().next()?.parse::<usize>().ok()?;
+                    Some(head.len() + 4 + length)
+                };
+                while ends(&bytes).is_none_or(|end| bytes.len() < end) {
+                    let n = stream.read(&mut buffer).unwrap();
+                    bytes.extend_from_slice(&buffer[..n]);
+                }
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
+                String::from_utf8_lossy(&bytes).into_owned()
+            });
+            let mut sender = Sender::new(SeriesCollector::new(&url, format.clone()).unwrap(), 500);
+            sender.send(&[sample("x", 1.0)], 1000);
+            assert_eq!(sender.finish(), None);
+            let seen = server.join().unwrap();
+            assert!(seen.starts_with(words), "{seen}");
+            let has_token = seen.contains("\r\nAuthorization: Token secret\r\n");
+            assert_eq!(has_token, format == SeriesFormat::Influx { token: Some("secret".into()) });
+            assert_eq!(seen.contains("x,run=a value=1 1000\n"), matches!(format, SeriesFormat::Influx { .. }));
+        }
+        let why = SeriesCollector::new("http://127.0.0.1:1/", SeriesFormat::Influx { token: None }).unwrap_err();
+        assert!(why.starts_with("--influx http://127.0.0.1:1/: the URL has no db"), "{why}");
+    }
+
+    #[test]
     fn an_answer_that_drips_has_one_limit() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let collector = SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        let collector =
+            SeriesCollector::new(&format!("http://{}/", listener.local_addr().unwrap()), SeriesFormat::Otlp).unwrap();
         let server = std::thread::spawn(move || {
             let mut stream = listener.incoming().nth(1).unwrap().unwrap();
             while stream.write_all(b"H").is_ok() {

@@ -7,9 +7,12 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::cli::Options;
-use crate::engine::job::{Target, Tls};
+use crate::engine::job::{ProxyAccess, Target, Tls};
 use crate::engine::request::{Expect, PreparedRequest, RequestSpec};
 use crate::engine::tls;
+
+/// Servers of a run.
+const SERVERS_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestUrl {
@@ -26,7 +29,9 @@ impl RequestUrl {
         let (tls, rest) = match text.split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
-            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http or https"))),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => (true, rest),
+            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http, https, ws or wss"))),
             None => (false, text),
         };
         let cut = rest.find(['/', '?', '#', '{']).unwrap_or(rest.len());
@@ -61,38 +66,119 @@ impl RequestUrl {
     }
 }
 
-/// Target of all URLs, which must agree in scheme, host and port.
+/// Target of the first URL, and all URLs.
 pub fn request_target(options: &Options) -> Result<(Target, Vec<RequestUrl>), String> {
     let urls: Vec<RequestUrl> = options.urls.iter().map(|u| RequestUrl::parse(u)).collect::<Result<_, _>>()?;
     let first = urls.first().ok_or("no URL")?;
-    if let Some(other) = urls.iter().find(|u| (u.tls, &u.host, u.port) != (first.tls, &first.host, first.port)) {
-        let name = |u: &RequestUrl| format!("{}://{}:{}", if u.tls { "https" } else { "http" }, u.host, u.port);
-        return Err(format!("all URLs must have the same server: {} differs from {}", name(other), name(first)));
+    let target = url_target(options, first)?;
+    Ok((target, urls))
+}
+
+/// Tells whether the URLs are those of WebSockets. Fails if only some are.
+pub fn are_websockets(options: &Options) -> Result<bool, String> {
+    let is_socket = |url: &String| {
+        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+        url.contains("://") && (scheme == "ws" || scheme == "wss")
+    };
+    match options.urls.iter().filter(|url| is_socket(url)).count() {
+        0 => Ok(false),
+        all if all == options.urls.len() => Ok(true),
+        _ => Err("a run has either WebSockets (ws://, wss://) or requests over HTTP".into()),
     }
-    let address = match options.connect_to {
-        Some(address) => address,
+}
+
+/// Gives each request the number of its server, and returns the targets beside the first. A request whose path is a
+/// whole URL may name another server than the command line.
+pub fn assign_servers(options: &Options, first: &Target, list: &mut [RequestSpec]) -> Result<Vec<Target>, String> {
+    let mut targets = vec![first.clone()];
+    for request in list {
+        let lower = request.path.get(..8).unwrap_or(&request.path).to_ascii_lowercase();
+        let schemes = ["http://", "https://", "ws://", "wss://"];
+        if !schemes.iter().any(|scheme| lower.starts_with(scheme)) {
+            continue;
+        }
+        let url = RequestUrl::parse(&request.path)?;
+        let is_of = |t: &Target| (t.tls.is_some(), t.host.as_str(), t.port) == (url.tls, url.host.as_str(), url.port);
+        request.path = url.path.clone();
+        request.server = match targets.iter().position(is_of) {
+            Some(known) => known,
+            None if targets.len() == SERVERS_MAX => return Err(format!("more than {SERVERS_MAX} servers")),
+            None => {
+                targets.push(url_target(options, &url)?);
+                targets.len() - 1
+            }
+        };
+    }
+    targets.remove(0);
+    let other = targets.first().map(Target::origin).unwrap_or_default();
+    match () {
+        () if targets.is_empty() => Ok(targets),
+        () if options.session.is_some() => Err(format!(
+            "--session: a step is for {other}, and the run for {}: a session has one server",
+            first.origin()
+        )),
+        () if options.connect_to.is_some() || options.unix.is_some() => {
+            Err(format!("--connect-to and --unix name one server, and {other} is another one"))
+        }
+        () => Ok(targets),
+    }
+}
+
+/// Address, authorization and name of the proxy of `--proxy`.
+fn proxy(text: &str) -> Result<(SocketAddr, ProxyAccess), String> {
+    let wrong = |why: &str| format!("--proxy {text}: {why}");
+    let rest = match text.split_once("://") {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
+        Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is no HTTP proxy: write http://HOST:PORT"))),
+        None => text,
+    };
+    let (login, authority) = match rest.rsplit_once('@') {
+        Some((login, authority)) => (Some(login), authority),
+        None => (None, rest),
+    };
+    let url = RequestUrl::parse(&format!("http://{authority}")).map_err(|why| wrong(&why))?;
+    if url.path != "/" {
+        return Err(wrong("a proxy has no path"));
+    }
+    use base64::Engine as _;
+    let authorization = login.map(|l| format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(l)));
+    let address = resolve_name(&url.host, url.port).map_err(|why| wrong(&why))?;
+    Ok((address, ProxyAccess { authorization }))
+}
+
+fn url_target(options: &Options, first: &RequestUrl) -> Result<Target, String> {
+    let proxy = options.proxy.as_deref().map(proxy).transpose()?;
+    let address = match (options.connect_to, &proxy) {
+        (Some(address), _) => address,
+        // The proxy resolves names.
+        (None, Some((address, _))) => *address,
         // With a unix socket, nothing is resolved, and no process is found by port.
-        None if options.unix.is_some() => SocketAddr::from(([127, 0, 0, 1], 0)),
-        None => resolve_name(&first.host, first.port)?,
+        (None, None) if options.unix.is_some() => SocketAddr::from(([127, 0, 0, 1], 0)),
+        (None, None) => resolve_name(&first.host, first.port)?,
+    };
+    let identity = match (&options.cert, &options.key) {
+        (Some(cert), Some(key)) => Some((read_text(cert)?, read_text(key)?)),
+        _ => None,
     };
     let tls = match first.tls {
         false => None,
         true => Some(Tls {
             ca: options.cacert.as_deref().map(authorities).transpose()?,
+            identity,
             resume: options.resume,
             version: options.tls.clone(),
             ciphers: options.ciphers.clone(),
         }),
     };
-    let target = Target {
+    Ok(Target {
         host: first.host.clone(),
         port: first.port,
         address,
         tls,
         unix: options.unix.clone(),
+        proxy: proxy.map(|(_, access)| access),
         sources: options.source.clone(),
-    };
-    Ok((target, urls))
+    })
 }
 
 /// Reads a file of CA certificates. Fails if it has none that can be used.
@@ -122,8 +208,8 @@ struct SessionFile {
     step: Vec<RequestSpec>,
 }
 
-/// Steps of a session. Every variable must be set before its use.
-fn session(text: &str) -> Result<Vec<RequestSpec>, String> {
+/// Parses the steps of a session. Fails if a variable is used before its step.
+pub fn parse_session(text: &str) -> Result<Vec<RequestSpec>, String> {
     let parsed: SessionFile = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
     let mut known: Vec<&str> = Vec::new();
     for (i, step) in parsed.step.iter().enumerate() {
@@ -160,7 +246,7 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
         ..RequestSpec::get("")
     };
     if let Some(file) = &options.session {
-        return session(&read_text(file)?).map_err(|e| format!("{}: {e}", file.display()));
+        return parse_session(&read_text(file)?).map_err(|e| format!("{}: {e}", file.display()));
     }
     if let Some(file) = &options.request_file {
         let parsed: RequestFile = toml::from_str(&read_text(file)?)
@@ -168,6 +254,10 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
         if let Some(request) = parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty()) {
             let (file, path) = (file.display(), &request.path);
             return Err(format!("{file}: extract and think of {path} belong to the steps of a --session"));
+        }
+        if let Some(request) = parsed.request.iter().find(|r| r.server != 0) {
+            let (file, path) = (file.display(), &request.path);
+            return Err(format!("{file}: `server` of {path} is no key: write the whole URL as path"));
         }
         if parsed.request.is_empty() {
             return Err(format!("{}: the file has no request", file.display()));
@@ -190,7 +280,11 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
         }
         return Ok(list);
     }
-    Ok(urls.iter().map(|u| plain(&u.path, 1.0)).collect())
+    Ok(urls
+        .iter()
+        .zip(&options.urls)
+        .map(|(url, text)| plain(if urls.len() > 1 { text } else { &url.path }, 1.0))
+        .collect())
 }
 
 pub fn read_text(path: &Path) -> Result<String, String> {
@@ -230,13 +324,13 @@ mod tests {
 
     #[test]
     fn the_session_that_is_shipped_is_well_formed() {
-        let steps = session(include_str!("../../../../../examples/bench/login.toml")).unwrap();
+        let steps = parse_session(include_str!("../../../../../examples/bench/login.toml")).unwrap();
         assert_eq!((steps.len(), steps[0].extract.len()), (3, 2));
     }
 
     #[test]
     fn sessions_use_what_was_extracted_before() {
-        let steps = |text: &str| session(text);
+        let steps = |text: &str| parse_session(text);
         let login = "[[step]]\nmethod='POST'\npath='/login'\nextract={token='json:/t'}\nthink='1s'\n";
         let next = "[[step]]\npath='/a?t={{var:token}}'\n";
         assert_eq!(steps(&format!("{login}{next}")).unwrap().len(), 2);

@@ -25,6 +25,11 @@ pub fn abort_on(rules: &[String]) -> Result<Vec<(String, GateCondition)>, String
     Ok(out)
 }
 
+/// Time in milliseconds since 1970.
+fn milliseconds() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+}
+
 pub fn is_url(path: &Path) -> bool {
     let text = path.to_string_lossy();
     text.starts_with("http://") || text.starts_with("https://")
@@ -33,7 +38,7 @@ pub fn is_url(path: &Path) -> bool {
 pub struct Watcher<'a> {
     abort_on: &'a [(String, GateCondition)],
     metrics: Option<&'a PathBuf>,
-    collector: Option<Sender>,
+    collectors: Vec<Sender>,
     label: &'a str,
     total: LoadRecord,
     seconds: f64,
@@ -41,21 +46,23 @@ pub struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     pub fn new(abort_on: &'a [(String, GateCondition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
-        Watcher { abort_on, metrics, collector: None, label, total: LoadRecord::default(), seconds: 0.0 }
+        Watcher { abort_on, metrics, collectors: Vec::new(), label, total: LoadRecord::default(), seconds: 0.0 }
     }
 
-    pub fn with_collector(self, collector: Option<SeriesCollector>) -> Watcher<'a> {
-        Watcher { collector: collector.map(Sender::new), ..self }
+    /// Sends the samples of every interval to collectors.
+    pub fn with_collectors(self, collectors: &[SeriesCollector]) -> Watcher<'a> {
+        let start = milliseconds();
+        Watcher { collectors: collectors.iter().map(|own| Sender::new(own.clone(), start)).collect(), ..self }
     }
 
-    /// Waits until streamed metrics have arrived; returns a sentence about losses.
-    pub fn finish(&mut self) -> Option<String> {
-        self.collector.take()?.finish()
+    /// Waits until streamed metrics have arrived; returns sentences about losses.
+    pub fn finish(&mut self) -> Vec<String> {
+        self.collectors.drain(..).filter_map(Sender::finish).collect()
     }
 
     /// Observes an interval; returns the reason to end the run.
     pub fn see(&mut self, moment: &Moment) -> Option<String> {
-        if self.abort_on.is_empty() && self.metrics.is_none() && self.collector.is_none() {
+        if self.abort_on.is_empty() && self.metrics.is_none() && self.collectors.is_empty() {
             return None;
         }
         self.total.merge(&moment.record);
@@ -63,10 +70,10 @@ impl<'a> Watcher<'a> {
         if let Some(path) = self.metrics {
             let _ = self.stream(path, moment);
         }
-        if self.collector.is_some() {
+        if !self.collectors.is_empty() {
             let samples = self.samples(moment);
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64);
-            self.collector.iter_mut().for_each(|sender| sender.send(&samples, at));
+            let at = milliseconds();
+            self.collectors.iter_mut().for_each(|sender| sender.send(&samples, at));
         }
         let failures = self.total.failures.total();
         if self.abort_on.is_empty() || self.total.answers + failures < ENOUGH {

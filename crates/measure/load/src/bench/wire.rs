@@ -30,6 +30,10 @@ pub struct WireOutcome {
     tls_error: Option<String>,
     #[serde(default)]
     refused: Option<String>,
+    #[serde(default)]
+    redirect_error: Option<String>,
+    #[serde(default)]
+    used_up: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,8 +50,8 @@ struct WireRecord {
     /// Corrected, raw, lag, first byte, connect, handshake; empty text for an empty histogram.
     histograms: [String; 6],
     /// Answers, good, due, sent, connections, body bytes, other bytes, idle closed, connects timed, their CPU time,
-    /// local addresses, in time, late, sent again.
-    counts: [u64; 14],
+    /// local addresses, in time, late, sent again, redirects.
+    counts: [u64; 15],
     failures: BTreeMap<LoadFailure, u64>,
     statuses: Statuses,
     resets: Statuses,
@@ -85,6 +89,7 @@ impl WireRecord {
                 r.in_time,
                 r.late,
                 r.again,
+                r.redirects,
             ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
@@ -110,6 +115,7 @@ impl WireRecord {
             in_time,
             late,
             again,
+            redirects,
         ] = self.counts;
         let mut failures = Failures::default();
         self.failures.iter().for_each(|(class, n)| failures.add_many(*class, *n));
@@ -128,6 +134,7 @@ impl WireRecord {
         record.failures = failures;
         record.statuses = self.statuses.clone();
         (record.resets, record.again) = (self.resets.clone(), again);
+        record.redirects = redirects;
         Ok(record)
     }
 }
@@ -157,6 +164,8 @@ impl WireOutcome {
             starved: o.starved,
             tls_error: o.tls_error.clone(),
             refused: o.refused.clone(),
+            redirect_error: o.redirect_error.clone(),
+            used_up: o.used_up,
         }
     }
 
@@ -182,6 +191,9 @@ impl WireOutcome {
             starved: self.starved,
             tls_error: self.tls_error.clone(),
             refused: self.refused.clone(),
+            redirect_error: self.redirect_error.clone(),
+            used_up: self.used_up,
+            machines: Vec::new(),
         })
     }
 }
@@ -202,6 +214,9 @@ mod tests {
         record.settle();
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
         let outcome = RunOutcome {
+            redirect_error: Some("why".into()),
+            used_up: 2,
+            machines: Vec::new(),
             waited: vec![0.25],
             interval: 0.5,
             timeline: Timeline(vec![Coarse::default()]),

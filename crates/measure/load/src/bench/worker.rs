@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::WireOutcome;
 use super::{FAILED, OK, USAGE};
 use crate::engine::job::Job;
-use crate::engine::run::{RunControl, RunOutcome, prepare_requests, run_job};
+use crate::engine::run::{MachinePart, RunControl, RunOutcome, prepare_requests, run_job};
 
 /// Longest message in bytes; an hour's outcome fits.
 const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
@@ -44,7 +44,7 @@ enum WorkerReply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/3";
+const PROTOCOL: &str = "tidegate-bench/4";
 
 /// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.
@@ -258,7 +258,11 @@ fn collect(
     for (name, reply) in replies {
         let after = begin.elapsed().as_secs_f64();
         match reply {
-            Ok(WorkerReply::Done(outcome)) => merged.merge(outcome.unpack()?),
+            Ok(WorkerReply::Done(outcome)) => {
+                let outcome = outcome.unpack()?;
+                merged.machines.push(MachinePart::new(name, &outcome));
+                merged.merge(outcome);
+            }
             Ok(WorkerReply::Refused(why)) => return Err(format!("worker {name}: {why}")),
             Ok(WorkerReply::Ready) => return Err(format!("worker {name} answers out of turn")),
             Err(why) => {
@@ -269,6 +273,8 @@ fn collect(
             }
         }
     }
+    // Replies come in any order.
+    merged.machines.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(merged)
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use figures::rng::Rng;
 
 use super::failure::LoadFailure;
+use super::feed::{LoadData, RowOrder};
 use super::job::{Model, Think};
 use super::profile::{Arrivals, Profile};
 use super::request::RequestSpec;
@@ -17,8 +18,9 @@ const S: u64 = 1_000_000_000;
 /// Random fate of a request: fast, slow, right, wrong, split, pipelined, truncated or missing responses.
 fn anything(rng: &mut Rng, now: u64) -> Vec<(u64, Act)> {
     let later = now + rng.below(300) * MS;
-    match rng.below(12) {
+    match rng.below(14) {
         0 => vec![(later, Act::Reset)],
+        12 => vec![(later, redirect(["/next", "?x", "http://other/", ""][rng.below(4) as usize], rng.below(2) == 0))],
         1 => vec![(later, Act::End)],
         2 => vec![],
         3 => vec![(later, status_answer(500, "no"))],
@@ -31,6 +33,14 @@ fn anything(rng: &mut Rng, now: u64) -> Vec<(u64, Act)> {
         7 => vec![(later, Act::Bytes(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok".into()))],
         _ => vec![(later, ok_answer())],
     }
+}
+
+fn redirect(location: &str, last: bool) -> Act {
+    let close = if last { "Connection: close\r\n" } else { "" };
+    let cookie = "Set-Cookie: a=1; Path=/\r\n";
+    Act::Bytes(
+        format!("HTTP/1.1 302 X\r\nLocation: {location}\r\n{close}{cookie}Content-Length: 0\r\n\r\n").into_bytes(),
+    )
 }
 
 #[test]
@@ -80,9 +90,20 @@ fn due_requests_are_answered_late_or_failed() {
         job.budget = (rng.below(3) == 0).then(|| 1 + rng.below(300));
         job.interval = 0.1;
         job.seed = seed;
+        job.follow = rng.below(3) as u32;
+        job.cookies = rng.below(3) == 0;
+        if rng.below(3) == 0 {
+            let rows: Vec<Vec<String>> = (0..1 + rng.below(100)).map(|i| vec![format!("r{i}")]).collect();
+            let order = [RowOrder::Order, RowOrder::Random, RowOrder::Once][rng.below(3) as usize];
+            job.data = Some(LoadData { order, rows: rows.into() });
+            job.requests[0].path = "/{{path-column:0}}".into();
+        }
         let (r, done) = play_until(sim, &job, stop);
+        if let Some(data) = job.data.as_ref().filter(|data| data.order == RowOrder::Once) {
+            assert!(r.due <= data.rows.len() as u64, "seed {seed}: {} of {} rows", r.due, data.rows.len());
+        }
         let sum = r.in_time + r.late + r.failures.total();
-        assert_eq!(r.due, sum, "seed {seed}: {} in time, {} late, {:?} {job:?}", r.in_time, r.late, r.failures);
+        assert_eq!(r.due, sum, "seed {seed}: {} in time, {} late, {:?}", r.in_time, r.late, r.failures);
         assert!(r.corrected.count() <= r.due && r.raw().count() <= r.due, "seed {seed}");
         assert_eq!(done.timeline.0.iter().map(|c| c.count).sum::<u64>(), r.corrected.count(), "seed {seed}");
         if let (Some(budget), Model::Open { .. } | Model::Closed { .. }) = (job.budget, &job.model) {
@@ -264,5 +285,121 @@ fn a_flat_slow_server_is_no_queue() {
         let (verdict, round) = judged(100.0, delay, service, Some(400));
         assert_eq!((verdict.word.as_str(), verdict.failed), ("valid", false), "{verdict:?}");
         super::truth::assert_near(round.offered, 100.0, 15.0);
+    }
+}
+
+#[test]
+fn redirects_are_followed_within_the_latency() {
+    // /a redirects after 10 ms to /b, /b after 20 ms to /c; /c answers after 30 ms.
+    let hops = || {
+        Sim::new(Box::new(|now, _, head: &str| match head.split(' ').nth(1) {
+            Some("/a") => vec![(now + 10 * MS, redirect("b?x", false))],
+            Some("/b?x") => vec![(now + 20 * MS, redirect("/c", true)), (now + 20 * MS, Act::End)],
+            _ => vec![(now + 30 * MS, ok_answer())],
+        }))
+    };
+    let mut job = sim_job(2, 60.0);
+    job.requests[0].path = "/a".into();
+    job.budget = Some(20);
+    job.follow = 2;
+    let (r, done) = play_world(hops(), &job);
+    assert_eq!((r.due, r.in_time, r.answers, r.redirects), (20, 20, 20, 40));
+    assert_eq!((r.statuses.sorted(), done.redirect_error), (vec![(200, 20)], None));
+    assert!((r.corrected.quantile(0.5) - 0.06).abs() < 0.001, "{}", r.corrected.quantile(0.5));
+    assert!((r.raw().quantile(0.5) - 0.06).abs() < 0.001, "{}", r.raw().quantile(0.5));
+    job.follow = 1;
+    let (r, done) = play_world(hops(), &job);
+    assert_eq!((r.failures.of(LoadFailure::Redirect), r.redirects), (20, 20));
+    assert_eq!(done.redirect_error.as_deref(), Some("more redirects than --follow 1"));
+    job.follow = 0;
+    let (r, _) = play_world(hops(), &job);
+    assert_eq!((r.in_time, r.statuses.sorted()), (20, vec![(302, 20)]));
+}
+
+#[test]
+fn a_redirect_repeats_the_body_or_drops_it() {
+    for (status, expected) in [
+        (302, "GET /b HTTP/1.1\r\nHost: test\r\n\r\n"),
+        (307, "POST /b HTTP/1.1\r\nHost: test\r\nContent-Type: x\r\nContent-Length: 3\r\n\r\n"),
+    ] {
+        let log: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let seen = log.clone();
+        let sim = Sim::new(Box::new(move |now, _, head: &str| {
+            // The body of an earlier request stands before the next head.
+            seen.lock().unwrap().push(head.trim_start_matches("n=0").to_string());
+            match head.contains(" /a ") {
+                true => vec![(
+                    now + MS,
+                    Act::Bytes(format!("HTTP/1.1 {status} X\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n").into()),
+                )],
+                false => vec![(now + MS, ok_answer())],
+            }
+        }));
+        let mut job = sim_job(1, 60.0);
+        job.requests = vec![RequestSpec {
+            method: "POST".into(),
+            body: "n={{seq}}".into(),
+            headers: vec!["Content-Type: x".into()],
+            ..RequestSpec::get("/a")
+        }];
+        (job.budget, job.follow) = (Some(1), 5);
+        let (r, _) = play_world(sim, &job);
+        assert_eq!((r.in_time, r.redirects), (1, 1));
+        assert_eq!(log.lock().unwrap()[1], expected, "{status}");
+    }
+}
+
+#[test]
+fn users_keep_their_cookies_and_no_others() {
+    let log: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let (seen, mut number) = (log.clone(), 0);
+    let sim = Sim::new(Box::new(move |now, slot, head: &str| {
+        let cookie = head.lines().find_map(|line| line.strip_prefix("Cookie: ")).unwrap_or("").to_string();
+        seen.lock().unwrap().push(format!("{slot} {cookie}"));
+        number += 1;
+        let set = if cookie.is_empty() {
+            format!("Set-Cookie: id={number}; Path=/\r\nSet-Cookie: s=1; Secure\r\n")
+        } else {
+            String::new()
+        };
+        vec![(now + MS, Act::Bytes(format!("HTTP/1.1 200 X\r\n{set}Content-Length: 0\r\n\r\n").into_bytes()))]
+    }));
+    let mut job = sim_job(2, 60.0);
+    (job.cookies, job.budget) = (true, Some(6));
+    job.requests[0].headers = vec!["Cookie: own=1".into()];
+    job.requests[0].headers.clear();
+    let (r, _) = play_world(sim, &job);
+    assert_eq!(r.in_time, 6);
+    let mut all = log.lock().unwrap().clone();
+    all.sort();
+    assert_eq!(all, ["0 ", "0 id=1", "0 id=1", "1 ", "1 id=2", "1 id=2"]);
+}
+
+#[test]
+fn rows_of_data_are_each_taken_once_and_end_the_run() {
+    for sessions in [false, true] {
+        let log: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+        let seen = log.clone();
+        let sim = Sim::new(Box::new(move |now, _, head: &str| {
+            seen.lock().unwrap().push(head.split(' ').nth(1).unwrap_or("").to_string());
+            vec![(now + MS, ok_answer())]
+        }));
+        let mut job = sim_job(3, 3600.0);
+        let rows: Vec<Vec<String>> = (0..10).map(|i| vec![format!("u {i}")]).collect();
+        job.data = Some(LoadData { order: RowOrder::Once, rows: rows.into() });
+        job.requests = vec![RequestSpec::get("/in/{{path-column:0}}")];
+        if sessions {
+            job.session = true;
+            job.requests.push(RequestSpec::get("/out/{{path-column:0}}"));
+        }
+        let (r, done) = play_world(sim, &job);
+        assert!(done.used_up && done.measured < S, "{}", done.measured);
+        let mut all = log.lock().unwrap().clone();
+        all.sort();
+        let mut expected: Vec<String> = (0..10).map(|i| format!("/in/u%20{i}")).collect();
+        if sessions {
+            expected.extend((0..10).map(|i| format!("/out/u%20{i}")));
+        }
+        assert_eq!((r.in_time, all), (expected.len() as u64, expected));
     }
 }

@@ -15,6 +15,10 @@ pub enum LoadFailure {
     /// EMFILE, ENFILE: a limit of the client.
     DescriptorsExhausted,
     Tls,
+    /// The proxy did not connect to the server.
+    Proxy,
+    /// The server did not upgrade the connection.
+    Upgrade,
     Reset,
     ClosedEarly,
     /// Closed within the response.
@@ -27,6 +31,8 @@ pub enum LoadFailure {
     Protocol,
     Status,
     Body,
+    /// More redirects than `--follow` allows, or one to another server.
+    Redirect,
     /// Without a value that later requests of the session need.
     Extract,
     Unfinished,
@@ -36,13 +42,15 @@ pub enum LoadFailure {
 
 impl LoadFailure {
     /// In the order of reports.
-    pub const ALL: [LoadFailure; 18] = [
+    pub const ALL: [LoadFailure; 21] = [
         LoadFailure::ConnectRefused,
         LoadFailure::ConnectTimeout,
         LoadFailure::Connect,
         LoadFailure::PortsExhausted,
         LoadFailure::DescriptorsExhausted,
         LoadFailure::Tls,
+        LoadFailure::Proxy,
+        LoadFailure::Upgrade,
         LoadFailure::Reset,
         LoadFailure::ClosedEarly,
         LoadFailure::Truncated,
@@ -52,6 +60,7 @@ impl LoadFailure {
         LoadFailure::Protocol,
         LoadFailure::Status,
         LoadFailure::Body,
+        LoadFailure::Redirect,
         LoadFailure::Extract,
         LoadFailure::Unfinished,
         LoadFailure::Unsent,
@@ -65,6 +74,8 @@ impl LoadFailure {
             LoadFailure::PortsExhausted => "no local port left",
             LoadFailure::DescriptorsExhausted => "no descriptor left",
             LoadFailure::Tls => "TLS",
+            LoadFailure::Proxy => "proxy",
+            LoadFailure::Upgrade => "upgrade",
             LoadFailure::Reset => "reset",
             LoadFailure::ClosedEarly => "closed before the response",
             LoadFailure::Truncated => "closed within the response",
@@ -74,6 +85,7 @@ impl LoadFailure {
             LoadFailure::Protocol => "malformed response",
             LoadFailure::Status => "unexpected status",
             LoadFailure::Body => "unexpected body",
+            LoadFailure::Redirect => "redirect not followed",
             LoadFailure::Extract => "nothing to extract",
             LoadFailure::Unfinished => "unfinished at the end",
             LoadFailure::Unsent => "due but never sent",
@@ -121,11 +133,11 @@ mod tests {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
-        assert_eq!(f.total(), (1..=18).sum::<u64>());
-        assert_eq!(f.of(LoadFailure::Unsent), 18);
+        assert_eq!(f.total(), (1..=21).sum::<u64>());
+        assert_eq!(f.of(LoadFailure::Unsent), 21);
         let mut g = f;
         g.merge(&f);
         assert_eq!(g.of(LoadFailure::Tls), 12);
-        assert_eq!(f.seen().count(), 18);
+        assert_eq!(f.seen().count(), 21);
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::feed::LoadData;
 use super::profile::{Arrivals, Profile};
 use super::request::RequestSpec;
 
@@ -43,6 +44,23 @@ pub struct Job {
     /// Seconds per interval of the time series.
     pub interval: f64,
     pub share: (usize, usize),
+    /// Requests are messages over WebSocket.
+    #[serde(default)]
+    pub websocket: bool,
+    /// Redirects that are followed for each request; 0: an answer that redirects is the answer.
+    #[serde(default)]
+    pub follow: u32,
+    /// Every user keeps cookies.
+    #[serde(default)]
+    pub cookies: bool,
+    #[serde(default)]
+    pub data: Option<LoadData>,
+    /// Servers beside `target`, which [`RequestSpec::server`] counts from 1 on.
+    #[serde(default)]
+    pub servers: Vec<Target>,
+    /// Connections to each server at most, in an open loop; 0: `connections_max` is the limit of all.
+    #[serde(default)]
+    pub connections_each: usize,
     /// Ends the run if a connection is refused before any was established.
     #[serde(default)]
     pub end_if_refused: bool,
@@ -57,11 +75,32 @@ pub struct Target {
     /// Unix socket to connect to instead of `address`.
     #[serde(default)]
     pub unix: Option<std::path::PathBuf>,
+    /// The proxy at `address`, which forwards to `host` and `port`.
+    #[serde(default)]
+    pub proxy: Option<ProxyAccess>,
     /// Local addresses to connect from, in rotation; each adds ports.
     pub sources: Vec<std::net::IpAddr>,
 }
 
+/// Access to an HTTP proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProxyAccess {
+    /// Value of `Proxy-Authorization`.
+    pub authorization: Option<String>,
+}
+
 impl Target {
+    /// Scheme and authority, such as `https://host:8443`.
+    pub fn origin(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.authority())
+    }
+
+    /// Authority with the port, for CONNECT (RFC 9110, 9.3.6).
+    pub fn full_authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{host}:{}", self.port)
+    }
+
     /// Host field: with the port unless it is the scheme's default.
     pub fn authority(&self) -> String {
         let usual = if self.tls.is_some() { 443 } else { 80 };
@@ -106,6 +145,9 @@ impl Default for Http3 {
 pub struct Tls {
     /// CA certificates (PEM); without them nothing is verified.
     pub ca: Option<String>,
+    /// Certificate chain and private key of the client (PEM).
+    #[serde(default)]
+    pub identity: Option<(String, String)>,
     pub resume: bool,
     /// `1.2` or `1.3`; both when empty.
     pub version: String,
@@ -182,6 +224,12 @@ impl Job {
             spin: false,
             interval: 1.0,
             share: (0, 1),
+            websocket: false,
+            follow: 0,
+            cookies: false,
+            data: None,
+            servers: Vec::new(),
+            connections_each: 0,
             end_if_refused: false,
         }
     }

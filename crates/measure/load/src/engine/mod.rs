@@ -2,15 +2,19 @@
 //! [`world`] knows neither sockets nor clocks and runs over [`epoll`] or the tests' virtual network. [`job`] describes
 //! a run, [`run`] starts worlds and merges their reports.
 
+pub mod cookies;
 pub mod epoll;
 pub mod failure;
+pub mod feed;
 pub mod job;
 pub mod latency;
 pub mod ports;
 pub mod profile;
 pub mod record;
+pub mod redirect;
 pub mod request;
 pub mod run;
+pub mod servers;
 pub mod session;
 pub mod template;
 pub mod timeline;

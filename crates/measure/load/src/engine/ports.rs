@@ -91,6 +91,7 @@ mod tests {
             port: 80,
             address: address.parse().unwrap(),
             tls: None,
+            proxy: None,
             unix: None,
             sources: Vec::new(),
         };

@@ -35,6 +35,8 @@ pub struct LoadRecord {
     /// HTTP/2 streams reset by the server, by code, and unprocessed requests sent again.
     pub resets: Statuses,
     pub again: u64,
+    /// Redirects followed; their answers are in no other count but the received bytes.
+    pub redirects: u64,
     /// Cost of `connect`: mostly the search for a port, if ports are scarce.
     pub connect_cost: Cost,
     /// Connections closed by the server while idle; not a failure.
@@ -105,6 +107,7 @@ impl LoadRecord {
         self.idle_closed += other.idle_closed;
         self.resets.merge(&other.resets);
         self.again += other.again;
+        self.redirects += other.redirects;
         self.connect_cost.calls += other.connect_cost.calls;
         self.connect_cost.cpu += other.connect_cost.cpu;
         self.connect_cost.sources = self.connect_cost.sources.max(other.connect_cost.sources);

@@ -10,6 +10,9 @@ use wire_h1::RequestWriter;
 use super::session::{Extractor, SessionVariables};
 use super::template::RequestTemplate;
 
+/// Columns of a table of data.
+pub const COLUMNS_MAX: usize = 256;
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestSpec {
@@ -25,6 +28,9 @@ pub struct RequestSpec {
     /// Body; may contain templates. `Content-Length` is added.
     #[serde(default)]
     pub body: String,
+    /// Number of the server in the job: 0 is its target. Read from the URL in `path`, not from a file.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub server: usize,
     /// Body that is no text, without templates; instead of `body`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub binary: Vec<u8>,
@@ -42,6 +48,10 @@ fn get() -> String {
     "GET".into()
 }
 
+fn is_first(server: &usize) -> bool {
+    *server == 0
+}
+
 fn one() -> f64 {
     1.0
 }
@@ -54,6 +64,7 @@ impl RequestSpec {
             weight: 1.0,
             headers: Vec::new(),
             body: String::new(),
+            server: 0,
             binary: Vec::new(),
             expect: Expect::default(),
             extract: BTreeMap::new(),
@@ -121,6 +132,12 @@ pub struct PreparedRequest {
     headers: Vec<(Vec<u8>, RequestTemplate)>,
     body: RequestTemplate,
     method_name: Vec<u8>,
+    /// Goes in front of the target: the server's origin, towards a proxy.
+    prefix: Vec<u8>,
+    /// The user's cookies are sent and stored; the server is reached over TLS.
+    has_jar: bool,
+    is_secure: bool,
+    follows: bool,
 }
 
 impl PreparedRequest {
@@ -167,7 +184,7 @@ impl PreparedRequest {
             expect: spec.expect.clone(),
             expect_hash,
             constant: None,
-            scheme: "http",
+            scheme: "",
             is_http3: false,
             constant_streamed: None,
             target: RequestTemplate::parse(if spec.path.is_empty() { "/" } else { &spec.path })?,
@@ -178,18 +195,122 @@ impl PreparedRequest {
                 RequestTemplate::verbatim(&spec.binary)
             },
             method_name: spec.method.as_bytes().to_vec(),
+            prefix: Vec::new(),
+            has_jar: false,
+            is_secure: false,
+            follows: false,
         };
         let mut bytes = Vec::new();
-        let mut some = SessionVariables::default();
+        let mut some = SessionVariables::with_data(&vec![vec!["x".to_string(); COLUMNS_MAX]].into());
         prepared.variables().for_each(|name| some.set(name, b"x".to_vec()));
         if !prepared.write(0, &some, &mut Rng::new(0), &mut bytes) {
             return Err(format!("the request `{} {}` cannot be written as given", spec.method, spec.path));
         }
-        let fixed = prepared.target.constant().is_some()
-            && prepared.body.constant().is_some()
-            && prepared.headers.iter().all(|(_, v)| v.constant().is_some());
-        prepared.constant = fixed.then_some(bytes);
+        prepared.constant = prepared.is_fixed().then_some(bytes);
         Ok(prepared)
+    }
+
+    /// Appends the body alone, as a message.
+    pub fn write_body(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) {
+        self.body.fill(sequence, variables, rng, out);
+    }
+
+    /// Appends the request that upgrades a connection to WebSocket (RFC 6455, 4.1), with this request's target and
+    /// headers.
+    pub fn write_upgrade(&self, key: &str, out: &mut Vec<u8>) {
+        let mut upgrade = self.clone();
+        (upgrade.method, upgrade.method_name) = (Method::Get, b"GET".to_vec());
+        upgrade.body = RequestTemplate::verbatim(b"");
+        let own = ["upgrade", "connection", "sec-websocket-key", "sec-websocket-version", "content-length"];
+        upgrade.headers.retain(|(name, _)| !own.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes())));
+        let fields = [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Key", key)];
+        for (name, value) in fields.into_iter().chain([("Sec-WebSocket-Version", "13")]) {
+            upgrade.headers.push((name.as_bytes().to_vec(), RequestTemplate::verbatim(value.as_bytes())));
+        }
+        // Its parts were checked with the request.
+        let _ = upgrade.write(0, &SessionVariables::default(), &mut Rng::new(0), out);
+    }
+
+    /// Tells whether target, headers and body have no template.
+    pub fn is_fixed(&self) -> bool {
+        self.target.constant().is_some()
+            && self.body.constant().is_some()
+            && self.headers.iter().all(|(_, v)| v.constant().is_some())
+    }
+
+    /// Sends and stores the user's cookies; `secure` tells whether the server is reached over TLS.
+    pub fn with_cookies(mut self, secure: bool) -> PreparedRequest {
+        (self.has_jar, self.is_secure) = (true, secure);
+        self.settle()
+    }
+
+    /// Asks for the head of every answer, for its `Location`.
+    pub fn with_redirects(mut self) -> PreparedRequest {
+        self.follows = true;
+        self
+    }
+
+    /// Addresses a proxy (RFC 9112, 3.2.2): `origin` goes in front of the target, and `authorization` is the value of
+    /// `Proxy-Authorization`.
+    pub fn through_proxy(mut self, origin: &str, authorization: Option<&str>) -> PreparedRequest {
+        self.prefix = origin.as_bytes().to_vec();
+        if let Some(value) = authorization {
+            let value = RequestTemplate::verbatim(value.as_bytes());
+            self.headers.push((b"Proxy-Authorization".to_vec(), value));
+        }
+        self.settle()
+    }
+
+    /// The request with its templates filled, for repetition as it was.
+    pub fn fixed(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng) -> PreparedRequest {
+        let mut fill = |template: &RequestTemplate| {
+            let mut text = Vec::new();
+            template.fill(sequence, variables, rng, &mut text);
+            RequestTemplate::verbatim(&text)
+        };
+        let mut request = self.clone();
+        request.body = fill(&self.body);
+        request.target = fill(&self.target);
+        request.headers = self.headers.iter().map(|(name, value)| (name.clone(), fill(value))).collect();
+        request.settle()
+    }
+
+    /// The fixed request for another target of its server; `get` turns it into a GET without a body.
+    pub fn redirected(&self, target: &[u8], get: bool) -> PreparedRequest {
+        let mut request = self.clone();
+        request.target = RequestTemplate::verbatim(target);
+        if get {
+            (request.method, request.method_name) = (Method::Get, b"GET".to_vec());
+            request.body = RequestTemplate::verbatim(b"");
+            let of_body = |name: &[u8]| name.to_ascii_lowercase().starts_with(b"content-");
+            request.headers.retain(|(name, _)| !of_body(name) && !name.eq_ignore_ascii_case(b"transfer-encoding"));
+        }
+        request.settle()
+    }
+
+    /// Target of a fixed request.
+    pub fn fixed_target(&self) -> &[u8] {
+        self.target.constant().unwrap_or(b"/")
+    }
+
+    pub fn method_name(&self) -> &[u8] {
+        &self.method_name
+    }
+
+    pub fn has_jar(&self) -> bool {
+        self.has_jar
+    }
+
+    /// Writes the constant forms again after a change.
+    fn settle(mut self) -> PreparedRequest {
+        let streamed = !self.scheme.is_empty();
+        (self.constant, self.constant_streamed) = (None, None);
+        if !self.has_jar && self.is_fixed() {
+            let mut bytes = Vec::new();
+            let clean = self.write(0, &SessionVariables::default(), &mut Rng::new(0), &mut bytes);
+            self.constant = clean.then_some(bytes);
+        }
+        if streamed { self.streamed() } else { self }
     }
 
     pub fn for_http2(mut self, tls: bool) -> PreparedRequest {
@@ -265,15 +386,36 @@ impl PreparedRequest {
             let lower = name.to_ascii_lowercase();
             text.clear();
             value.fill(sequence, variables, rng, &mut text);
-            if lower == b"host" || http_types::is_connection_field(&lower, &text) {
+            if lower == b"host"
+                || (self.has_jar && lower == b"cookie")
+                || http_types::is_connection_field(&lower, &text)
+            {
                 continue;
             }
             take(&lower, &text);
+        }
+        if self.has_jar {
+            self.write_jar(sequence, variables, rng, &mut text);
+            if !text.is_empty() {
+                take(b"cookie", &text);
+            }
         }
         let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
         if !framed && (length > 0 || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
             take(b"content-length", length.to_string().as_bytes());
         }
+    }
+
+    /// Replaces `out` by the request's own cookies and those of the user's jar. The target must be fixed.
+    fn write_jar(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) {
+        out.clear();
+        for (_, value) in self.headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie")) {
+            if !out.is_empty() {
+                out.extend_from_slice(b"; ");
+            }
+            value.fill(sequence, variables, rng, out);
+        }
+        variables.jar().write_cookies(self.fixed_target(), self.is_secure, out);
     }
 
     pub fn variables(&self) -> impl Iterator<Item = &str> {
@@ -285,7 +427,7 @@ impl PreparedRequest {
         self.expect.wants_body() || self.extract.iter().any(|(_, from)| from.wants_body())
     }
     pub fn wants_head(&self) -> bool {
-        self.extract.iter().any(|(_, from)| !from.wants_body())
+        self.has_jar || self.follows || self.extract.iter().any(|(_, from)| !from.wants_body())
     }
 
     #[inline]
@@ -298,12 +440,22 @@ impl PreparedRequest {
         let mut body = Vec::new();
         self.body.fill(sequence, variables, rng, &mut body);
         let mut text = Vec::new();
+        text.extend_from_slice(&self.prefix);
         self.target.fill(sequence, variables, rng, &mut text);
         let mut writer = RequestWriter::new(out, &self.method_name, &text, 1);
         for (name, value) in &self.headers {
+            if self.has_jar && name.eq_ignore_ascii_case(b"cookie") {
+                continue;
+            }
             text.clear();
             value.fill(sequence, variables, rng, &mut text);
             writer.field(name, &text);
+        }
+        if self.has_jar {
+            self.write_jar(sequence, variables, rng, &mut text);
+            if !text.is_empty() {
+                writer.field(b"Cookie", &text);
+            }
         }
         let framed = self.headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(b"content-length"));
         if !framed && (!body.is_empty() || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {

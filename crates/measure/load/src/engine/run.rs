@@ -6,17 +6,21 @@ use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
+
 use super::epoll::Epoll;
 use super::job::Job;
 use super::ports::Ports;
 use super::record::{Interval, LoadRecord};
 use super::request::PreparedRequest;
+use super::servers::server_jobs;
 use super::timeline::{Kinds, Timeline};
 use super::world::{First, LoadWorld, WorldResult};
 use crate::protocol::ClientProtocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
 use crate::protocol::h3::H3;
+use crate::protocol::ws::Ws;
 
 /// Start and stop signals between the caller and a run.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +72,44 @@ pub struct RunOutcome {
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
+    /// Reason of the first redirect that was not followed.
+    pub redirect_error: Option<String>,
+    /// Threads whose rows of data were used up.
+    pub used_up: u64,
+    /// Parts of several machines, in their order; empty for this one.
+    pub machines: Vec<MachinePart>,
+}
+
+/// One machine's part of a run of several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MachinePart {
+    pub name: String,
+    /// Answers per second, and the latency from the schedule in seconds.
+    pub rps: f64,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    /// Due requests, and those without a right answer.
+    pub due: u64,
+    pub failed: u64,
+    /// Greatest busy share of a client thread.
+    pub busy: f64,
+}
+
+impl MachinePart {
+    /// Part of a machine whose outcome is complete.
+    pub fn new(name: &str, outcome: &RunOutcome) -> MachinePart {
+        let latency = &outcome.total.corrected;
+        let quantile = |q: f64| (latency.count() > 0).then(|| latency.quantile(q));
+        MachinePart {
+            name: name.into(),
+            rps: outcome.rps(),
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            due: outcome.total.due,
+            failed: outcome.total.failures.total(),
+            busy: outcome.busy.iter().copied().fold(0.0, f64::max),
+        }
+    }
 }
 
 impl RunOutcome {
@@ -104,6 +146,9 @@ impl RunOutcome {
         self.starved += other.starved;
         self.tls_error = self.tls_error.take().or(other.tls_error);
         self.refused = self.refused.take().or(other.refused);
+        self.redirect_error = self.redirect_error.take().or(other.redirect_error);
+        self.used_up += other.used_up;
+        self.machines.extend(other.machines);
     }
 }
 
@@ -114,7 +159,16 @@ pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
     let authority = job.target.authority();
     let close = job.calls == 1;
     let prepared = job.requests.iter().map(|r| {
-        let prepared = PreparedRequest::new(r, &authority, &job.headers, close)?;
+        let mut prepared = PreparedRequest::new(r, &authority, &job.headers, close)?;
+        if job.cookies {
+            prepared = prepared.with_cookies(job.target.tls.is_some());
+        }
+        if job.follow > 0 {
+            prepared = prepared.with_redirects();
+        }
+        if let Some(proxy) = job.target.proxy.as_ref().filter(|_| job.target.tls.is_none()) {
+            prepared = prepared.through_proxy(&job.target.origin(), proxy.authorization.as_deref());
+        }
         Ok(match (&job.http2, &job.http3) {
             (_, Some(_)) => prepared.for_http3(),
             (Some(_), _) => prepared.for_http2(job.target.tls.is_some()),
@@ -127,24 +181,31 @@ pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
 /// Runs a job; calls `live` with each interval once all worlds have reported it. Fails on invalid requests or TLS
 /// settings and on system limits.
 pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -> Result<RunOutcome, String> {
-    let requests = prepare_requests(job)?;
-    let job = Arc::new(job.clone());
-    let threads = job.threads.max(1);
+    let jobs: Vec<Arc<Job>> = server_jobs(job).into_iter().map(Arc::new).collect();
+    let requests: Vec<Arc<[PreparedRequest]>> =
+        jobs.iter().map(|job| prepare_requests(job)).collect::<Result<_, _>>()?;
+    let places = jobs
+        .iter()
+        .zip(&requests)
+        .flat_map(|(job, requests)| (0..job.threads.max(1)).map(move |world| (job.clone(), requests.clone(), world)));
+    let places: Vec<_> = places.collect();
+    let threads = places.len();
     let (sender, intervals) = mpsc::channel::<Interval>();
     let (ready, go) = (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
     let first = First::default();
     let mut handles = Vec::new();
-    for world in 0..threads {
-        let (job, requests, sender) = (job.clone(), requests.clone(), sender.clone());
+    for (thread, (job, requests, world)) in places.into_iter().enumerate() {
+        let sender = sender.clone();
         let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
         let first = first.clone();
-        let place = WorldThread { job, requests, sender, control, ready, go, first, world };
+        let place = WorldThread { job, requests, sender, control, ready, go, first, world, thread };
         let body = move || match (&place.job.http2, &place.job.http3) {
             (_, Some(_)) => place.run::<H3>(),
             (Some(_), _) => place.run::<H2>(),
+            (None, None) if place.job.websocket => place.run::<Ws>(),
             (None, None) => place.run::<H1>(),
         };
-        let handle = thread::Builder::new().name(format!("load-{world}")).spawn(body);
+        let handle = thread::Builder::new().name(format!("load-{thread}")).spawn(body);
         handles.push(handle.map_err(|e| format!("cannot start a thread: {e}"))?);
     }
     drop(sender);
@@ -154,7 +215,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         collector.add(interval, &mut live);
     }
     let mut outcome = collector.finish(&mut live);
-    outcome.ports = Ports::of(&job).available;
+    outcome.ports = jobs.iter().map(|job| Ports::of(job).available).sum();
     outcome.interval = job.interval.max(0.001);
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
@@ -174,6 +235,8 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
         outcome.refused = outcome.refused.or(done.refused);
+        outcome.redirect_error = outcome.redirect_error.or(done.redirect_error);
+        outcome.used_up += u64::from(done.used_up);
     }
     if let Some(last) = outcome.moments.last_mut() {
         last.seconds = (outcome.seconds - (last.at - last.seconds)).clamp(1e-3, last.seconds.max(1e-3));
@@ -191,12 +254,14 @@ struct WorldThread {
     go: Arc<AtomicBool>,
     first: First,
     world: usize,
+    /// Number of the thread in the run.
+    thread: usize,
 }
 
 impl WorldThread {
     fn run<P: ClientProtocol>(self) -> Result<WorldResult, String> {
-        let WorldThread { job, requests, sender, control, ready, go, first, world } = self;
-        pin(&job, world);
+        let WorldThread { job, requests, sender, control, ready, go, first, world, thread } = self;
+        pin(&job, thread);
         let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
             let sink = Box::new(move |interval| drop(sender.send(interval)));
             LoadWorld::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())

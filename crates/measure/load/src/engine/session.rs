@@ -2,28 +2,66 @@
 
 use pcre2::bytes::Regex;
 
+use super::cookies::CookieJar;
+use super::feed::DataTable;
+
 /// In bytes.
 const VALUE_MAX: usize = 64 * 1024;
 
+/// Values of one user: those taken from answers, the user's row of data, and the user's cookies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SessionVariables(Vec<(String, Vec<u8>)>);
+pub struct SessionVariables {
+    values: Vec<(String, Vec<u8>)>,
+    data: DataTable,
+    row: u32,
+    jar: CookieJar,
+}
 
 impl SessionVariables {
+    /// Variables of a user of `data`.
+    pub fn with_data(data: &DataTable) -> SessionVariables {
+        SessionVariables { data: data.clone(), ..SessionVariables::default() }
+    }
+
+    /// Value of a column in the user's row.
+    pub fn column(&self, index: usize) -> &[u8] {
+        self.data.value(self.row, index)
+    }
+
+    pub fn row(&self) -> u32 {
+        self.row
+    }
+
+    #[inline]
+    pub fn set_row(&mut self, row: u32) {
+        self.row = row;
+    }
+
+    pub fn jar(&self) -> &CookieJar {
+        &self.jar
+    }
+
+    pub fn jar_mut(&mut self) -> &mut CookieJar {
+        &mut self.jar
+    }
+
     pub fn get(&self, name: &str) -> &[u8] {
-        self.0.iter().find(|(n, _)| n == name).map_or(&[], |(_, value)| value)
+        self.values.iter().find(|(n, _)| n == name).map_or(&[], |(_, value)| value)
     }
 
     /// Cuts at the limit.
     pub fn set(&mut self, name: &str, mut value: Vec<u8>) {
         value.truncate(VALUE_MAX);
-        match self.0.iter_mut().find(|(n, _)| n == name) {
+        match self.values.iter_mut().find(|(n, _)| n == name) {
             Some((_, old)) => *old = value,
-            None => self.0.push((name.into(), value)),
+            None => self.values.push((name.into(), value)),
         }
     }
 
+    /// Forgets the values and cookies of a session; the row stays.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.values.clear();
+        self.jar = CookieJar::default();
     }
 }
 
@@ -61,8 +99,8 @@ impl Extractor {
     /// Value in an answer; `None` when absent or unsendable.
     pub fn extract(&self, head: &[u8], body: &[u8]) -> Option<Vec<u8>> {
         let value = match self {
-            Extractor::Header(name) => fields(head, name).next()?.to_vec(),
-            Extractor::Cookie(name) => fields(head, "set-cookie").find_map(|value| {
+            Extractor::Header(name) => head_fields(head, name).next()?.to_vec(),
+            Extractor::Cookie(name) => head_fields(head, "set-cookie").find_map(|value| {
                 let pair = value.split(|b| *b == b';').next()?;
                 let at = pair.iter().position(|b| *b == b'=')?;
                 (pair[..at].trim_ascii() == name.as_bytes()).then(|| pair[at + 1..].trim_ascii().to_vec())
@@ -84,7 +122,8 @@ impl Extractor {
     }
 }
 
-fn fields<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+/// Values of the fields `name` of a head whose first line is its status line.
+pub fn head_fields<'a>(head: &'a [u8], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     head.split(|b| *b == b'\n').skip(1).filter_map(move |line| {
         let at = line.iter().position(|b| *b == b':')?;
         line[..at].eq_ignore_ascii_case(name.as_bytes()).then(|| line[at + 1..].trim_ascii())

@@ -229,6 +229,7 @@ pub fn sim_job(connections: usize, seconds: f64) -> Job {
         address: ([127, 0, 0, 1], 80).into(),
         tls: None,
         unix: None,
+        proxy: None,
         sources: Vec::new(),
     };
     Job::closed(target, connections, seconds)

@@ -1,5 +1,5 @@
 //! Templates of paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`,
-//! `{{walk:1000:0.25}}`, `{{var:token}}`.
+//! `{{walk:1000:0.25}}`, `{{var:token}}`; `{{lbrace}}` is the text `{{`.
 
 use figures::rng::Rng;
 
@@ -17,6 +17,11 @@ enum Piece {
     /// on (httperf's working set).
     Walk(u64, f64),
     Variable(String),
+    /// Column of the user's row of data; escaped for a path.
+    Column {
+        index: usize,
+        is_path: bool,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -30,15 +35,14 @@ impl RequestTemplate {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some(start) = rest.find("{{") {
             let end = rest[start..].find("}}").ok_or_else(|| format!("`{{{{` without `}}}}` in `{text}`"))? + start;
-            if start > 0 {
-                pieces.push(Piece::Text(rest[..start].into()));
+            push_text(&mut pieces, &rest[..start]);
+            match rest[start + 2..end].trim() {
+                "lbrace" => push_text(&mut pieces, "{{"),
+                name => pieces.push(placeholder(name)?),
             }
-            pieces.push(placeholder(rest[start + 2..end].trim())?);
             rest = &rest[end + 2..];
         }
-        if !rest.is_empty() {
-            pieces.push(Piece::Text(rest.into()));
-        }
+        push_text(&mut pieces, rest);
         Ok(RequestTemplate { pieces })
     }
 
@@ -73,11 +77,33 @@ impl RequestTemplate {
                 }
                 Piece::Walk(files, share) => walk((sequence as f64 * share) as u64 % files, *files, out),
                 Piece::Variable(name) => out.extend_from_slice(variables.get(name)),
+                Piece::Column { index, is_path: false } => out.extend_from_slice(variables.column(*index)),
+                Piece::Column { index, is_path: true } => escape_path(variables.column(*index), out),
                 Piece::Hex(digits) => {
                     out.extend((0..*digits).map(|_| b"0123456789abcdef"[rng.below(16) as usize]));
                 }
             }
         }
+    }
+}
+
+/// Appends a value with the octets escaped that no request target may contain (RFC 3986, 2.1).
+fn escape_path(value: &[u8], out: &mut Vec<u8>) {
+    for byte in value {
+        match byte {
+            b'!' | b'#'..=b';' | b'=' | b'?'..=b'Z' | b'a'..=b'z' | b'[' | b']' | b'_' | b'~' if *byte != b'#' => {
+                out.push(*byte);
+            }
+            other => out.extend_from_slice(format!("%{other:02X}").as_bytes()),
+        }
+    }
+}
+
+fn push_text(pieces: &mut Vec<Piece>, text: &str) {
+    match pieces.last_mut() {
+        _ if text.is_empty() => {}
+        Some(Piece::Text(before)) => before.extend_from_slice(text.as_bytes()),
+        _ => pieces.push(Piece::Text(text.into())),
     }
 }
 
@@ -111,6 +137,12 @@ fn placeholder(text: &str) -> Result<Piece, String> {
         "var" if !rest.is_empty() && rest.chars().all(|c| c.is_alphanumeric() || c == '_') => {
             Ok(Piece::Variable(rest.into()))
         }
+        // Written by `bench::data` for `${name}`.
+        "column" | "path-column" => {
+            // The name behind the index is for reports.
+            let index = rest.split(':').next().unwrap_or_default().parse().map_err(|_| unknown())?;
+            Ok(Piece::Column { index, is_path: name == "path-column" })
+        }
         "walk" => {
             let (files, share) = rest.split_once(':').ok_or_else(unknown)?;
             match (files.trim().parse(), share.trim().parse()) {
@@ -134,6 +166,12 @@ mod tests {
         let mut out = Vec::new();
         RequestTemplate::parse(text).unwrap().fill(sequence, &SessionVariables::default(), &mut Rng::new(1), &mut out);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn braces_can_be_written() {
+        assert_eq!(fill("a{{lbrace}}b}}{{seq}}", 7), "a{{b}}7");
+        assert_eq!(RequestTemplate::parse("{{lbrace}}x}}").unwrap().constant(), Some(&b"{{x}}"[..]));
     }
 
     #[test]

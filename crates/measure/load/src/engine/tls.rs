@@ -6,7 +6,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
@@ -52,7 +52,14 @@ pub fn client_config(spec: &Tls, host: &str, alpn: &[&[u8]]) -> Result<ClientTls
             Arc::new(KnownServer { chains, known })
         }
     };
-    let mut config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match &spec.identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let (chain, key) = read_identity(chain, key)?;
+            builder.with_client_auth_cert(chain, key).map_err(|e| format!("the client's certificate and key: {e}"))?
+        }
+    };
     config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
     if !spec.resume {
         config.resumption = Resumption::disabled();
@@ -70,6 +77,19 @@ pub fn read_authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<
         roots.add(certificate).map_err(|e| format!("an unusable certificate ({e})"))?;
     }
     if known.is_empty() { Err("no certificate in PEM format".into()) } else { Ok((roots, known)) }
+}
+
+/// Reads a certificate chain and its private key (PEM). Fails if either is missing.
+pub fn read_identity(chain: &str, key: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|e| format!("the client's certificate is not in PEM format ({e})"))?;
+    if chain.is_empty() {
+        return Err("the client's certificate file has no certificate in PEM format".into());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
+        .map_err(|e| format!("the client's key is no unencrypted private key in PEM format ({e})"))?;
+    Ok((chain, key))
 }
 
 /// Rewrites an error of rustls, or of QUIC around it, that only names its own types.
@@ -186,7 +206,6 @@ kUEhC01bLw==
 
     #[test]
     fn version_1_certificates_are_taken_unless_verified() {
-        use rustls::pki_types::PrivateKeyDer;
         use rustls::{ClientConnection, ServerConfig, ServerConnection};
         let chain = CertificateDer::pem_slice_iter(VERSION_1.as_bytes()).collect::<Result<Vec<_>, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_slice(VERSION_1.as_bytes()).unwrap();

@@ -185,6 +185,7 @@ impl Bench<'_> {
             port,
             address: SocketAddr::from(([127, 0, 0, 1], port)),
             tls: server.tls.then(|| Tls { resume: workload.resume, ..Tls::default() }),
+            proxy: None,
             unix: None,
             sources: Vec::new(),
         }

@@ -110,7 +110,7 @@ fn exchange_datagrams(request: &PreparedRequest, job: &Job) -> Result<(ProbeResp
                 Event::Answer(answer) => Some(Ok(answer)),
                 Event::Failed { class, .. } => Some(Err(class.word().to_string())),
                 Event::Unprocessed { .. } => Some(Err("the server did not process the request".into())),
-                Event::More | Event::Body { .. } | Event::Began { .. } | Event::Room => None,
+                Event::More | Event::Body { .. } | Event::Began { .. } | Event::Room | Event::Send(_) => None,
             };
         }
         let Some(answer) = answer else { continue };
@@ -192,7 +192,7 @@ fn exchange<P: ClientProtocol>(
                 }
                 Event::Failed { class, .. } => return Err(class.word().into()),
                 Event::Unprocessed { .. } => return Err("the server did not process the request".into()),
-                Event::Began { .. } | Event::Room => {}
+                Event::Began { .. } | Event::Room | Event::Send(_) => {}
             }
             at += step.consumed;
         }

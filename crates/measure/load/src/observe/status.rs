@@ -140,6 +140,7 @@ impl StatusText {
             port: self.url.port,
             address: self.address,
             tls: self.tls.clone(),
+            proxy: None,
             unix: None,
             sources: Vec::new(),
         };

@@ -1,9 +1,10 @@
-//! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) and multiplexing HTTP/2 ([`h2`]) and
-//! HTTP/3 ([`h3`]), whose output gathers until the engine takes it.
+//! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) WebSocket ([`ws`]), and multiplexing HTTP/2
+//! ([`h2`]) and HTTP/3 ([`h3`]), whose output gathers until the engine takes it.
 
 pub mod h1;
 pub mod h2;
 pub mod h3;
+pub mod ws;
 
 use std::ops::Range;
 
@@ -51,6 +52,8 @@ pub enum Event {
         lane: usize,
     },
     Room,
+    /// Octets that the connection must send, as an answer to the peer.
+    Send(Vec<u8>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +82,22 @@ pub trait ClientProtocol: Sized {
 
     /// Runs over datagrams, with its own handshake and timers.
     const DATAGRAMS: bool = false;
+
+    /// Connections are upgraded before their first request.
+    const UPGRADES: bool = false;
+
+    /// Request of the upgrade.
+    fn upgrade_request(_shared: &Self::Shared) -> &[u8] {
+        &[]
+    }
+    /// Checks the head of the answer to the upgrade; fails with the reason.
+    fn check_upgrade(_shared: &Self::Shared, _head: &[u8]) -> Result<(), String> {
+        Ok(())
+    }
+    /// Octets that end an open connection in good order.
+    fn farewell() -> &'static [u8] {
+        &[]
+    }
 
     /// Fails on unusable TLS settings.
     fn shared(job: &Job, requests: &[PreparedRequest]) -> Result<Self::Shared, String>;

@@ -7,6 +7,7 @@ use figures::stats::Interval;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::failure::LoadFailure;
+use crate::engine::run::MachinePart;
 use crate::observe::kernel::Counters;
 use crate::observe::machine::ObservedMachine;
 
@@ -109,6 +110,17 @@ pub struct Round {
     pub resets: BTreeMap<u16, u64>,
     #[serde(default)]
     pub again: u64,
+    /// Redirects followed, which are no answers, and the reason of the first that was not.
+    #[serde(default)]
+    pub redirects: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirect_error: Option<String>,
+    /// The rows of data were used up before the end.
+    #[serde(default)]
+    pub data_used_up: bool,
+    /// Parts of the load machines (`--workers`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachinePart>,
     /// Times from the schedule to the last byte; in an open loop, the wait of a user.
     pub latency: Option<Times>,
     /// Times from the send to the last byte.
@@ -171,8 +183,18 @@ impl Round {
 
     pub fn failure_words(&self) -> impl Iterator<Item = (String, u64)> {
         self.failures.iter().map(|(class, n)| match (&self.tls_error, &self.refused) {
-            (Some(why), _) if class == LoadFailure::Tls.word() => (format!("{class} ({why})"), *n),
+            (Some(why), _)
+                if [LoadFailure::Tls, LoadFailure::Proxy, LoadFailure::Upgrade]
+                    .iter()
+                    .any(|own| class == own.word()) =>
+            {
+                (format!("{class} ({why})"), *n)
+            }
             (_, Some(why)) if class == LoadFailure::Connect.word() => (format!("{class} ({why})"), *n),
+            _ if class == LoadFailure::Redirect.word() => {
+                let why = self.redirect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+                (format!("{class}{why}"), *n)
+            }
             _ if class == LoadFailure::StreamReset.word() => {
                 let codes = self.resets.iter().map(|(code, n)| format!("{} {n}", reset_word(*code)));
                 (format!("{class} ({})", codes.collect::<Vec<_>>().join(", ")), *n)

@@ -6,6 +6,7 @@ use figures::table::TextTable;
 use figures::units::{Unit, format_bytes, format_counted, format_seconds};
 
 use super::model::{Point, Report, Round, Times};
+use crate::engine::run::MachinePart;
 
 /// Summarizes one point in full, several as a table.
 pub fn report_summary(report: &Report) -> String {
@@ -73,6 +74,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if !table.rows.is_empty() {
         let _ = write!(out, "\n{}", table.text());
     }
+    if !r.machines.is_empty() {
+        let _ = write!(out, "\n{}", machine_table(r).text());
+    }
     if !r.requests.is_empty() {
         let _ = write!(out, "\n{}", request_table(report, r).text());
     }
@@ -91,7 +95,14 @@ fn one(report: &Report, point: &Point, out: &mut String) {
             format_counted(r.again, "request", "requests")
         );
     }
+    if r.redirects > 0 {
+        let followed = format_counted(r.redirects, "redirect", "redirects");
+        let _ = writeln!(out, "  follow  {followed}, whose time is part of the latency");
+    }
     let _ = writeln!(out, "  sum     {}", r.account());
+    if r.data_used_up {
+        let _ = writeln!(out, "  data    used up: the load ended with the last row");
+    }
     if let Some(s) = &r.server {
         let _ = writeln!(
             out,
@@ -191,6 +202,41 @@ pub fn request_table(report: &Report, round: &Round) -> TextTable {
             time(r.p50),
             time(r.p99),
             time(r.max),
+        ]);
+    }
+    table
+}
+
+/// Load machines of a round, with the spread between them in the last line.
+pub fn machine_table(round: &Round) -> TextTable {
+    let mut table = TextTable::new(&["<  load machine", "requests/s", "p50", "p99", "due", "failed", "busiest thread"]);
+    let time = |v: Option<f64>| v.map_or("–".into(), format_seconds);
+    for m in &round.machines {
+        table.row([
+            format!("  {}", m.name),
+            grouped_rate(m.rps),
+            time(m.p50),
+            time(m.p99),
+            grouped_rate(m.due as f64),
+            grouped_rate(m.failed as f64),
+            Unit::Share.write(m.busy),
+        ]);
+    }
+    // Greatest value over least.
+    let spread = |of: &dyn Fn(&MachinePart) -> Option<f64>| {
+        let values: Option<Vec<f64>> = round.machines.iter().map(of).collect();
+        let ends = values.and_then(|v| Some((v.iter().copied().reduce(f64::min)?, v.into_iter().reduce(f64::max)?)));
+        ends.filter(|(least, _)| *least > 0.0).map_or("–".into(), |(least, most)| format!("{:.2} : 1", most / least))
+    };
+    if round.machines.len() > 1 {
+        table.row([
+            "  most : least".into(),
+            spread(&|m| Some(m.rps)),
+            spread(&|m| m.p50),
+            spread(&|m| m.p99),
+            spread(&|m| Some(m.due as f64)),
+            String::new(),
+            spread(&|m| Some(m.busy)),
         ]);
     }
     table

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use super::connection::Connection;
+use super::redirects::AnswerTrack;
 use super::{AGAIN_MAX, BACKOFF, Due, Flight, LoadWorld, MADE_AT_ONCE};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
@@ -124,8 +125,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                 return;
             }
             let (open, live) = (connection.is_open(), connection.is_live());
+            let Some(row) = self.user_row(slot) else { return };
             let request = self.next_request(slot);
-            let due = Due { planned, request, counted, again: 0 };
+            let due = Due::new(planned, request, counted, row);
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
@@ -145,6 +147,12 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
     }
 
+    /// Tells whether answers are looked at for redirects and cookies.
+    #[inline]
+    fn is_tracking(&self) -> bool {
+        self.job.follow > 0 || self.job.cookies
+    }
+
     fn next_request(&mut self, slot: TransportSlot) -> u32 {
         if self.job.session { self.connections[slot].step } else { self.chooser.choose(&mut self.rng) }
     }
@@ -153,17 +161,25 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if now >= self.to || !self.connections[slot].is_idle() {
             return;
         }
+        let Some(row) = self.user_row(slot) else { return };
         let request = self.next_request(slot);
         let counted = planned >= self.from;
         self.record.due += u64::from(counted);
-        self.send(slot, Due { planned, request, counted, again: 0 }, now);
+        self.send(slot, Due::new(planned, request, counted, row), now);
     }
 
     #[inline]
-    pub(super) fn send(&mut self, slot: TransportSlot, due: Due, now: u64) {
+    pub(super) fn send(&mut self, slot: TransportSlot, mut due: Due, now: u64) {
         let requests = self.requests.clone();
-        let request = &requests[due.request as usize % requests.len()];
+        let mut request = &requests[due.request as usize % requests.len()];
         let mut output = Vec::new();
+        let connection = &mut self.connections[slot];
+        connection.variables.set_row(due.row);
+        let fixed;
+        if self.is_tracking() {
+            fixed = self.fix_request(slot, &mut due, now);
+            request = fixed.as_ref().map_or(request, |fixed| &fixed.request);
+        }
         let connection = &mut self.connections[slot];
         connection.flights.push_back(Flight { due, sent: now, first: 0 });
         self.in_flight += 1;
@@ -185,8 +201,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
         connection.calls += 1;
+        let (mut fixed, mut refused) = (None, None);
+        if self.is_tracking() {
+            match self.track_answer(slot, &flight, &answer, now) {
+                AnswerTrack::Followed => return,
+                AnswerTrack::Result { fixed: request, failure } => (fixed, refused) = (request, failure),
+            }
+        }
+        let connection = &mut self.connections[slot];
         let request = &self.requests[flight.due.request as usize % self.requests.len()];
-        let mut failure = judge(request, &answer, &connection.body);
+        let mut failure = refused.or_else(|| judge(request, &answer, &connection.body));
         if self.job.session {
             failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
             if failure.is_some() {
@@ -202,7 +226,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             record.good += u64::from(failure.is_none());
             record.body_bytes += answer.body;
             record.other_bytes += answer.overhead;
-            record.statuses.add(answer.status);
+            if answer.status > 0 {
+                record.statuses.add(answer.status);
+            }
         }
         let planned = flight.due.planned;
         if flight.due.counted {
@@ -213,10 +239,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             // Without a separate first byte, uses the last byte's time.
             let first = if flight.first == 0 { now } else { flight.first };
-            if flight.sent == planned && first == now {
+            let sent = fixed.filter(|fixed| fixed.redirects > 0).map_or(flight.sent, |fixed| fixed.sent);
+            if sent == planned && first == now {
                 record.both(now - planned);
             } else {
-                record.apart(now - planned, now - flight.sent);
+                record.apart(now - planned, now - sent);
                 record.first_byte.record(first - planned);
             }
             self.timeline.record((planned - self.from) / self.interval, now - planned);
@@ -232,7 +259,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
 
     /// Closes a used-up connection. The server does not process pipelined requests behind a response with
     /// `Connection: close` (RFC 9112, 9.6): the next connection sends them.
-    fn give_up_connection(&mut self, slot: TransportSlot, now: u64) {
+    pub(super) fn give_up_connection(&mut self, slot: TransportSlot, now: u64) {
         let left: Vec<Flight> = self.connections[slot].flights.drain(..).collect();
         self.in_flight -= left.len();
         self.close(slot);
@@ -418,6 +445,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
 
     /// Counts an unanswered request. A timeout is recorded with its wait: leaving it out would cut the tail.
     pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: LoadFailure, until: u64) {
+        self.fixed.remove(due.fixed);
         if !due.counted {
             return;
         }
@@ -459,7 +487,8 @@ fn proceed<P: ClientProtocol>(
 #[inline]
 fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
     let expect = &request.expect;
-    if !expect.allows(answer.status) {
+    // A message has no status.
+    if answer.status > 0 && !expect.allows(answer.status) {
         return Some(LoadFailure::Status);
     }
     if expect.length.is_some_and(|l| l != answer.body) {

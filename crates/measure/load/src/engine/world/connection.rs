@@ -22,6 +22,8 @@ const DISCARD_FROM: u64 = 8 * 1024;
 pub(super) enum ConnectionState {
     Closed,
     Connecting,
+    /// The answer to CONNECT or to an upgrade is awaited.
+    Exchanging,
     Handshaking,
     Open,
 }
@@ -29,8 +31,8 @@ pub(super) enum ConnectionState {
 pub(super) struct Connection<P> {
     pub(super) state: ConnectionState,
     pub(super) protocol: P,
-    tls: Option<Box<ClientConnection>>,
-    output: Vec<u8>,
+    pub(super) tls: Option<Box<ClientConnection>>,
+    pub(super) output: Vec<u8>,
     pub(super) flights: VecDeque<Flight>,
     pub(super) waiting: VecDeque<Due>,
     pub(super) epoch: u32,
@@ -46,13 +48,16 @@ pub(super) struct Connection<P> {
     pub(super) variables: SessionVariables,
     /// Membership in the world's lists of connections with output, and with room.
     dirty: bool,
+    /// Bytes of the answer to CONNECT or to an upgrade; which of them.
+    pub(super) exchanged: Vec<u8>,
+    pub(super) upgrading: bool,
     pub(super) listed: bool,
     /// Time of the earliest entry in the world's timers; 0: none.
     pub(super) timer: u64,
 }
 
 impl<P: ClientProtocol> Connection<P> {
-    pub(super) fn new(shared: &P::Shared) -> Self {
+    pub(super) fn new(shared: &P::Shared, variables: Option<SessionVariables>) -> Self {
         Connection {
             state: ConnectionState::Closed,
             protocol: P::new(shared),
@@ -68,11 +73,18 @@ impl<P: ClientProtocol> Connection<P> {
             body: Vec::new(),
             step: 0,
             think: 0.0,
-            variables: SessionVariables::default(),
+            variables: variables.unwrap_or_default(),
+            exchanged: Vec::new(),
+            upgrading: false,
             dirty: false,
             listed: false,
             timer: 0,
         }
+    }
+
+    /// Class of a failed exchange before the first request.
+    pub(super) fn exchange_class(&self) -> LoadFailure {
+        if self.upgrading { LoadFailure::Upgrade } else { LoadFailure::Proxy }
     }
 
     pub(super) fn restart(&mut self) {
@@ -135,7 +147,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     return self.flush_output();
                 }
             }
-            ConnectionState::Handshaking | ConnectionState::Open => {}
+            ConnectionState::Exchanging | ConnectionState::Handshaking | ConnectionState::Open => {}
         }
         if ready.writable && !self.connections[slot].output.is_empty() {
             self.push(slot);
@@ -203,10 +215,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let connection = &mut self.connections[slot];
         // Includes connects before the measured part, since kept connections are made once.
         self.record.connect.record(now - connection.started);
-        let Some(client) = &self.tls else {
-            connection.state = ConnectionState::Open;
-            return self.opened(slot, now);
-        };
+        match self.tunnel.clone() {
+            Some(request) => self.begin_exchange(slot, &request, now),
+            None => self.begin_tls(slot, now),
+        }
+    }
+
+    /// Begins the TLS handshake on a connected socket; without TLS the connection is open.
+    pub(super) fn begin_tls(&mut self, slot: TransportSlot, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(client) = &self.tls else { return self.begin_protocol(slot, now) };
         connection.started = now;
         connection.state = ConnectionState::Handshaking;
         match ClientConnection::new(client.config.clone(), client.name.clone()) {
@@ -218,6 +236,15 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             Err(_) => self.break_off(slot, LoadFailure::Tls, now),
         }
+    }
+
+    /// Opens a connection whose transport is ready, after an upgrade if the protocol has one.
+    fn begin_protocol(&mut self, slot: TransportSlot, now: u64) {
+        if P::UPGRADES {
+            return self.begin_upgrade(slot, now);
+        }
+        self.connections[slot].state = ConnectionState::Open;
+        self.opened(slot, now);
     }
 
     pub(super) fn opened(&mut self, slot: TransportSlot, now: u64) {
@@ -282,7 +309,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         self.push(slot);
     }
 
-    fn push(&mut self, slot: TransportSlot) {
+    pub(super) fn push(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         while !connection.output.is_empty() {
             match self.net.send(slot, &connection.output) {
@@ -324,6 +351,10 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                         if let Event::Answer(answer) = event {
                             self.answered(slot, answer, now);
                         }
+                    } else if self.connections[slot].state == ConnectionState::Exchanging
+                        && self.connections[slot].tls.is_none()
+                    {
+                        self.exchanged(slot, &buffer[..n], now);
                     } else if self.connections[slot].tls.is_some() {
                         self.decrypt(slot, &buffer[..n], now);
                     } else {
@@ -344,7 +375,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         self.buffer = buffer;
     }
 
-    fn decrypt(&mut self, slot: TransportSlot, mut bytes: &[u8], now: u64) {
+    pub(super) fn decrypt(&mut self, slot: TransportSlot, mut bytes: &[u8], now: u64) {
         let mut plain = std::mem::take(&mut self.plain);
         let epoch = self.connections[slot].epoch;
         while !bytes.is_empty() {
@@ -373,13 +404,14 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                 self.push_tls(slot);
             }
             if shaken && self.connections[slot].epoch == epoch {
-                let connection = &mut self.connections[slot];
-                connection.state = ConnectionState::Open;
-                self.record.handshake.record(now - connection.started);
-                self.opened(slot, now);
+                self.record.handshake.record(now - self.connections[slot].started);
+                self.begin_protocol(slot, now);
             }
             if !plain.is_empty() && self.connections[slot].epoch == epoch {
-                self.feed(slot, &plain, now);
+                match self.connections[slot].state {
+                    ConnectionState::Exchanging => self.exchanged(slot, &plain, now),
+                    _ => self.feed(slot, &plain, now),
+                }
             }
         }
         self.plain = plain;
@@ -423,6 +455,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                         Event::Failed { lane, class, code } => self.stream_failed(slot, lane, class, code, now),
                         Event::Unprocessed { lane } => self.unprocessed(slot, lane, now),
                         Event::Room => self.room(slot, now),
+                        Event::Send(bytes) => self.write(slot, &bytes),
                     }
                     if P::MULTIPLEXED && !self.connections[slot].protocol.output().is_empty() {
                         self.soil(slot);
@@ -437,6 +470,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
 
     fn ended(&mut self, slot: TransportSlot, now: u64) {
         let connection = &mut self.connections[slot];
+        if connection.state == ConnectionState::Exchanging {
+            let class = connection.exchange_class();
+            self.tls_error.get_or_insert_with(|| "the connection was closed without an answer".into());
+            return self.break_off(slot, class, now);
+        }
         if connection.state == ConnectionState::Handshaking {
             self.tls_error.get_or_insert_with(|| "the server closed the connection during the handshake".into());
             return self.break_off(slot, LoadFailure::Tls, now);
@@ -474,7 +512,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if let Some(why) = connection.protocol.complaint() {
             self.tls_error.get_or_insert_with(|| explain_error(&why));
         }
-        connection.restart();
+        if self.job.session {
+            connection.restart();
+        }
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
         // Requests that this connection has not sent move to the next one, if it has served others.
         let moves = P::MULTIPLEXED && connection.state == ConnectionState::Open && !fresh;
@@ -519,8 +559,12 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         for slot in 0..self.connections.len() {
             let connection = &self.connections[slot];
             match connection.state {
-                ConnectionState::Connecting | ConnectionState::Handshaking if now - connection.started >= connect => {
-                    let class = if connection.tls.is_some() || P::DATAGRAMS {
+                ConnectionState::Connecting | ConnectionState::Exchanging | ConnectionState::Handshaking
+                    if now - connection.started >= connect =>
+                {
+                    let class = if connection.state == ConnectionState::Exchanging {
+                        connection.exchange_class()
+                    } else if connection.tls.is_some() || P::DATAGRAMS {
                         LoadFailure::Tls
                     } else {
                         LoadFailure::ConnectTimeout

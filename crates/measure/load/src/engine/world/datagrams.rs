@@ -133,5 +133,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             // The connection ends, whether or not its closing can be sent.
             let _ = self.send_datagrams(slot, now);
         }
+        // TLS ends without it.
+        if !P::farewell().is_empty() && self.connections[slot].is_open() && self.connections[slot].tls.is_none() {
+            let _ = self.net.send(slot, P::farewell());
+        }
     }
 }

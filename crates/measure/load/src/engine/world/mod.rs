@@ -5,6 +5,8 @@
 mod conduct;
 mod connection;
 mod datagrams;
+mod exchange;
+mod redirects;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,10 +17,13 @@ use figures::rng::Rng;
 
 use self::connection::Connection;
 use super::failure::LoadFailure;
+use super::feed::RowFeed;
 use super::job::{Job, Model};
 use super::profile::{Profile, Schedule, Stage};
 use super::record::{Interval, LoadRecord};
+use super::redirect::FixedRequests;
 use super::request::{Chooser, PreparedRequest};
+use super::session::SessionVariables;
 use super::timeline::{Kinds, Timeline};
 use super::tls;
 use super::transport::{Transport, TransportSlot};
@@ -46,6 +51,9 @@ struct Due {
     request: u32,
     counted: bool,
     again: u8,
+    /// Row of data, and number of the fixed request (0: none).
+    row: u32,
+    fixed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +62,12 @@ struct Flight {
     sent: u64,
     /// Arrival of the first byte; 0 before.
     first: u64,
+}
+
+impl Due {
+    fn new(planned: u64, request: u32, counted: bool, row: u32) -> Due {
+        Due { planned, request, counted, again: 0, row, fixed: 0 }
+    }
 }
 
 enum WorldSource {
@@ -85,6 +99,10 @@ pub struct WorldResult {
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
+    /// Reason of the first redirect that was not followed.
+    pub redirect_error: Option<String>,
+    /// The rows of data were used up, which ended the load.
+    pub used_up: bool,
 }
 
 /// State of first connections, shared by the worlds of a run.
@@ -150,6 +168,15 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     established: bool,
     /// Class and reason of the refusal that ended the run.
     refused: Option<(LoadFailure, String)>,
+    /// Requests that may be sent again as they were: redirected ones, and those of users with cookies.
+    fixed: FixedRequests,
+    redirect_error: Option<String>,
+    feed: Option<RowFeed>,
+    used_up: bool,
+    /// CONNECT request for the proxy.
+    tunnel: Option<Arc<[u8]>>,
+    /// Seconds since 1970 at time 0.
+    epoch: u64,
 }
 
 impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
@@ -198,7 +225,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
             requests,
             tls,
-            connections: (0..slots).map(|_| Connection::new(&shared)).collect(),
+            connections: (0..slots)
+                .map(|_| {
+                    Connection::new(&shared, job.data.as_ref().map(|data| SessionVariables::with_data(&data.rows)))
+                })
+                .collect(),
             shared,
             idle: VecDeque::new(),
             free: (0..slots).rev().collect(),
@@ -238,6 +269,12 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             first: First::default(),
             established: false,
             refused: None,
+            fixed: FixedRequests::default(),
+            redirect_error: None,
+            feed: job.data.as_ref().map(|data| RowFeed::new(data, number, of)),
+            used_up: false,
+            tunnel: exchange::tunnel_request(&job.target),
+            epoch: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
             job,
         })
     }
@@ -353,12 +390,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             starved: self.starved(ended),
             tls_error: None,
             refused: None,
+            redirect_error: None,
+            used_up: false,
         };
         self.to = ended;
         self.drain();
         done.last_due = self.last_due;
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
+        done.redirect_error = self.redirect_error.take();
+        done.used_up = self.used_up;
         done.timeline = std::mem::take(&mut self.timeline);
         done.kinds = std::mem::take(&mut self.kinds);
         done
@@ -409,6 +450,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         // Due requests that were not even taken up: the first of them with their wait.
         for _ in 0..self.pending_max {
             let WorldSource::Schedule(schedule) = &mut self.source else { break };
+            if self.used_up {
+                break;
+            }
             let Some(planned) = schedule.peek().map(|t| self.origin + t).filter(|t| *t < self.to) else { break };
             let counted = planned >= self.from;
             if counted && self.budget == 0 {
@@ -421,9 +465,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                 self.record.due += 1;
                 self.last_due = planned - self.from;
             }
-            self.fail(Due { planned, request, counted, again: 0 }, None, LoadFailure::Unsent, now);
+            self.fail(Due::new(planned, request, counted, 0), None, LoadFailure::Unsent, now);
         }
-        if let (WorldSource::Schedule(schedule), true) = (&self.source, self.budget > 0) {
+        if let (WorldSource::Schedule(schedule), true) = (&self.source, self.budget > 0 && !self.used_up) {
             let left = schedule.left(self.from - self.origin, self.to - self.origin).min(self.budget);
             self.record.due += left;
             self.record.failures.add_many(LoadFailure::Unsent, left);
@@ -440,7 +484,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
 
     fn budget_is_used_up(&self) -> bool {
         let owed = self.in_flight + self.waiting + self.pending.len();
-        self.budget == 0 && owed == 0 && self.wake.is_empty()
+        (self.budget == 0 || self.used_up) && owed == 0 && self.wake.is_empty()
     }
 
     /// Takes up planned requests and users whose pause is over.
@@ -463,6 +507,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         for _ in 0..TAKEN_AT_ONCE {
             if self.is_full() {
                 self.full_at = now;
+                return;
+            }
+            if self.used_up {
                 return;
             }
             let (planned, request) = match &mut self.source {
@@ -488,13 +535,14 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             if planned >= self.to || (counted && self.budget == 0) {
                 return;
             }
+            let Some(row) = self.take_row() else { return };
             if counted {
                 self.budget -= 1;
                 self.record.due += 1;
                 self.last_due = planned - self.from;
                 self.record.lag.record(now - planned.max(self.full_at));
             }
-            self.serve(Due { planned, request, counted, again: 0 }, now);
+            self.serve(Due::new(planned, request, counted, row), now);
             // Sending takes time, which must show as lateness of the next request.
             now = self.net.now();
         }
@@ -517,7 +565,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     #[inline]
     fn next_time(&self) -> u64 {
         let planned = match &self.source {
-            _ if self.budget == 0 => None,
+            _ if self.budget == 0 || self.used_up => None,
             WorldSource::Answers => None,
             WorldSource::Schedule(_) if self.is_full() => None,
             WorldSource::Schedule(s) => s.peek(),

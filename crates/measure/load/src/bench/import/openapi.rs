@@ -1,0 +1,345 @@
+//! OpenAPI 3.0 and 3.1 documents: one request for each operation, with the document's examples.
+
+use serde_json::{Map, Value, json};
+
+use super::steps::{ImportedSession, ImportedStatus, ImportedStep, escape_braces, escape_form, split_url};
+use super::{list_of, text_of};
+
+/// Methods of operations, in the order of the specification.
+const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+/// Depth of generated examples, and of references.
+const DEPTH_MAX: usize = 12;
+
+struct ApiDescription<'a> {
+    document: &'a Value,
+    session: ImportedSession,
+}
+
+/// Reads the operations. Parameters and bodies take their examples, defaults or first choices; a parameter without one
+/// becomes `${name}`, for `--data`, and a body is made from its schema.
+pub fn import_openapi(document: &Value) -> Result<ImportedSession, String> {
+    let version = document.get("openapi").map_or(String::new(), |v| v.as_str().map_or(v.to_string(), str::to_string));
+    if !version.starts_with('3') {
+        return Err(format!("`openapi: {version}`: only version 3 is read"));
+    }
+    let paths = document.get("paths").and_then(Value::as_object).ok_or("`paths` is missing or not a table")?;
+    let mut description = ApiDescription { document, session: ImportedSession::default() };
+    let base = description.base();
+    for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
+        let item = description.resolved(item).clone();
+        for method in METHODS {
+            if let Some(operation) = item.get(method) {
+                let place = format!("paths.{path}.{method}");
+                description.operation(&place, method, &format!("{base}{path}"), &item, operation);
+            }
+        }
+        if item.get("trace").is_some() {
+            description.session.leave_out(&format!("paths.{path}.trace"), "TRACE is no load");
+        }
+    }
+    Ok(description.session)
+}
+
+impl<'a> ApiDescription<'a> {
+    /// Path of the first server, whose origin becomes the session's.
+    fn base(&mut self) -> String {
+        let Some(server) = list_of(self.document, "servers").first() else { return String::new() };
+        let mut url = text_of(server, "url").to_string();
+        for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+            url = url.replace(&format!("{{{name}}}"), text_of(variable, "default"));
+        }
+        if url.starts_with('/') {
+            return url.trim_end_matches('/').to_string();
+        }
+        match split_url(&url) {
+            Ok((origin, path)) => {
+                self.session.origin = origin;
+                path.trim_end_matches('/').to_string()
+            }
+            Err(why) => {
+                self.session.leave_out("servers[0].url", why);
+                String::new()
+            }
+        }
+    }
+
+    /// Follows `$ref` within the document. An unknown reference is an empty object.
+    fn resolved<'v>(&self, value: &'v Value) -> &'v Value
+    where
+        'a: 'v,
+    {
+        let mut value = value;
+        for _ in 0..DEPTH_MAX {
+            let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return value };
+            let found = reference.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer));
+            value = found.unwrap_or(&Value::Null);
+        }
+        &Value::Null
+    }
+
+    fn operation(&mut self, place: &str, method: &str, path: &str, item: &Value, operation: &Value) {
+        let (mut path, mut query, mut headers) = (escape_braces(path), Vec::new(), Vec::new());
+        let own = list_of(operation, "parameters");
+        let key = |p: &Value| (text_of(p, "name").to_string(), text_of(p, "in").to_string());
+        let own: Vec<Value> = own.iter().map(|p| self.resolved(p).clone()).collect();
+        let common = list_of(item, "parameters").iter().map(|p| self.resolved(p).clone());
+        let common: Vec<Value> = common.filter(|p| !own.iter().any(|o| key(o) == key(p))).collect();
+        for parameter in common.iter().chain(&own) {
+            let (name, kind) = (text_of(parameter, "name"), text_of(parameter, "in"));
+            let example = self.parameter(parameter);
+            let is_required = parameter.get("required").and_then(Value::as_bool).unwrap_or(kind == "path");
+            if example.is_none() && !is_required {
+                continue;
+            }
+            let value = match example {
+                Some(value) if kind == "header" => escape_braces(&value),
+                Some(value) => escape_form(&value),
+                None => self.session.unknown_value(name),
+            };
+            match kind {
+                "path" => path = path.replace(&format!("{{{name}}}"), &value),
+                "query" => query.push(format!("{}={value}", escape_form(name))),
+                "header" => headers.push(format!("{name}: {value}")),
+                "cookie" => {
+                    self.session.leave_out(place, format!("the cookie `{name}`: use --cookies, or -H 'Cookie: ...'"))
+                }
+                other => self.session.leave_out(place, format!("the parameter `{name}`, which is in `{other}`")),
+            }
+        }
+        if !query.is_empty() {
+            path = format!("{path}?{}", query.join("&"));
+        }
+        let Some((kind, body)) = self.body(place, operation) else { return };
+        if !kind.is_empty() {
+            headers.push(format!("Content-Type: {kind}"));
+        }
+        for name in self.security(operation) {
+            self.session.leave_out(place, format!("the credentials of `{name}`: add them with -H"));
+        }
+        let statuses = operation.get("responses").and_then(Value::as_object);
+        let statuses = statuses.into_iter().flatten().filter_map(|(status, _)| status.parse::<u16>().ok());
+        let status: Vec<u16> = statuses.filter(|status| (200..400).contains(status)).collect();
+        let step = ImportedStep {
+            name: match text_of(operation, "operationId") {
+                "" => format!("{} {path}", method.to_uppercase()),
+                id => id.into(),
+            },
+            method: if method == "get" { String::new() } else { method.to_uppercase() },
+            path,
+            headers,
+            body,
+            think: String::new(),
+            expect: ImportedStatus { status },
+        };
+        self.session.push_step(place, step);
+    }
+
+    fn security(&self, operation: &Value) -> Vec<String> {
+        let list = operation.get("security").or(self.document.get("security"));
+        let first = list.and_then(Value::as_array).and_then(|list| list.first()).and_then(Value::as_object);
+        first.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Value of a parameter, as text.
+    fn parameter(&self, parameter: &Value) -> Option<String> {
+        let schema = self.resolved(parameter.get("schema").unwrap_or(&Value::Null));
+        let value = self.named_example(parameter).or_else(|| self.schema_example(schema))?;
+        match value {
+            Value::String(text) => Some(text),
+            Value::Array(list) => Some(list.iter().map(plain).collect::<Vec<_>>().join(",")),
+            Value::Null | Value::Object(_) => None,
+            other => Some(other.to_string()),
+        }
+    }
+
+    fn named_example(&self, value: &Value) -> Option<Value> {
+        let named = value.get("examples").and_then(Value::as_object).and_then(|all| all.values().next());
+        let named = named.and_then(|example| self.resolved(example).get("value"));
+        value.get("example").or(named).cloned()
+    }
+
+    fn schema_example(&self, schema: &Value) -> Option<Value> {
+        let first = |name: &str| list_of(schema, name).first();
+        schema
+            .get("example")
+            .or_else(|| first("examples"))
+            .or(schema.get("const"))
+            .or(schema.get("default"))
+            .or_else(|| first("enum"))
+            .cloned()
+    }
+
+    /// Type and text of a request's body, both empty without one; `None` if it cannot be written, which is noted.
+    fn body(&mut self, place: &str, operation: &Value) -> Option<(String, String)> {
+        let request = self.resolved(operation.get("requestBody").unwrap_or(&Value::Null)).clone();
+        let Some(content) = request.get("content").and_then(Value::as_object).filter(|c| !c.is_empty()) else {
+            return Some(Default::default());
+        };
+        let is_json =
+            |kind: &&String| kind.split(';').next().is_some_and(|k| k.ends_with("/json") || k.ends_with("+json"));
+        let is_form = |kind: &&String| kind.starts_with("application/x-www-form-urlencoded");
+        let kind = content.keys().find(is_json).or_else(|| content.keys().find(is_form));
+        let kind = kind.or_else(|| content.keys().find(|kind| kind.starts_with("text/")));
+        let Some((kind, media)) = kind.and_then(|kind| Some((kind.clone(), content.get(kind)?))) else {
+            let kinds = content.keys().cloned().collect::<Vec<_>>().join(", ");
+            self.session.leave_out(place, format!("its body is neither JSON, a form nor text: {kinds}"));
+            return None;
+        };
+        let schema = media.get("schema").unwrap_or(&Value::Null);
+        let value = self.named_example(media).unwrap_or_else(|| self.made(schema, 0));
+        let text = match &value {
+            Value::String(text) if !is_json(&&kind) => text.clone(),
+            Value::Object(members) if is_form(&&kind) => {
+                let pair =
+                    |(name, value): (&String, &Value)| format!("{}={}", escape_form(name), escape_form(&plain(value)));
+                members.iter().map(pair).collect::<Vec<_>>().join("&")
+            }
+            other => other.to_string(),
+        };
+        Some((kind, escape_braces(&text)))
+    }
+
+    /// A value that a schema allows, as far as its types say.
+    fn made(&self, schema: &Value, depth: usize) -> Value {
+        let schema = self.resolved(schema);
+        if let Some(example) = self.schema_example(schema) {
+            return example;
+        }
+        if depth >= DEPTH_MAX {
+            return Value::Null;
+        }
+        for choice in ["oneOf", "anyOf"] {
+            if let Some(first) = list_of(schema, choice).first() {
+                return self.made(first, depth + 1);
+            }
+        }
+        let mut members = Map::new();
+        for part in list_of(schema, "allOf") {
+            if let Value::Object(own) = self.made(part, depth + 1) {
+                members.extend(own);
+            }
+        }
+        let kind = match schema.get("type") {
+            // Several types: the first that is not null (JSON Schema 2020-12).
+            Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).find(|kind| *kind != "null"),
+            kind => kind.and_then(Value::as_str),
+        };
+        let number = |name: &str| schema.get(name).and_then(Value::as_f64);
+        match kind.unwrap_or(if schema.get("properties").is_some() || !members.is_empty() { "object" } else { "" }) {
+            "object" => {
+                let required: Vec<&str> = list_of(schema, "required").iter().filter_map(Value::as_str).collect();
+                for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                    let is_read_only = self.resolved(property).get("readOnly").and_then(Value::as_bool) == Some(true);
+                    if !is_read_only && (required.is_empty() || required.contains(&name.as_str())) {
+                        members.insert(name.clone(), self.made(property, depth + 1));
+                    }
+                }
+                Value::Object(members)
+            }
+            "array" => json!([self.made(schema.get("items").unwrap_or(&Value::Null), depth + 1)]),
+            "integer" => json!(number("minimum").map_or(1, |least| least.ceil() as i64)),
+            "number" => json!(number("minimum").unwrap_or(1.0)),
+            "boolean" => json!(true),
+            "string" => {
+                let text = match text_of(schema, "format") {
+                    "date" => "2026-01-01",
+                    "date-time" => "2026-01-01T00:00:00Z",
+                    "uuid" => "00000000-0000-4000-8000-000000000000",
+                    "email" => "user@example.org",
+                    "uri" | "url" => "https://example.org/",
+                    "ipv4" => "192.0.2.1",
+                    _ => "text",
+                };
+                let least = schema.get("minLength").and_then(Value::as_u64).unwrap_or(0).min(4096) as usize;
+                json!(format!("{text:x<least$}"))
+            }
+            _ => Value::Null,
+        }
+    }
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::import_text;
+    use super::DEPTH_MAX;
+
+    const SHOP: &str = r##"
+openapi: 3.0.3
+servers: [{ url: "https://{host}/v2/", variables: { host: { default: shop.example } } }]
+security: [{ token: [] }]
+paths:
+  /items/{id}:
+    parameters: [{ name: id, in: path, required: true, schema: { type: integer } }]
+    get:
+      operationId: item
+      parameters:
+        - { name: fields, in: query, example: "a b" }
+        - { name: page, in: query, schema: { type: integer } }
+        - { $ref: "#/components/parameters/Trace" }
+      responses: { "200": {}, "404": {}, default: {} }
+    trace: {}
+  /orders:
+    post:
+      security: []
+      requestBody: { content: { application/json: { schema: { $ref: "#/components/schemas/Order" } } } }
+      responses: { "201": {} }
+    put:
+      requestBody: { content: { image/png: {} } }
+components:
+  parameters: { Trace: { name: X-Trace, in: header, required: true, schema: { enum: [full, none] } } }
+  schemas:
+    Order:
+      type: object
+      required: [item, count, part]
+      properties:
+        item: { type: string, minLength: 6 }
+        count: { type: integer, minimum: 2 }
+        note: { type: string }
+        part: { $ref: "#/components/schemas/Order" }
+"##;
+
+    #[test]
+    fn operations_become_steps_with_examples() {
+        let session = import_text(SHOP, None).unwrap();
+        assert_eq!(session.origin, "https://shop.example");
+        let step = &session.steps[0];
+        assert_eq!((step.name.as_str(), step.path.as_str()), ("item", "/v2/items/${id}?fields=a%20b"));
+        assert_eq!(
+            (step.headers.as_slice(), step.expect.status.as_slice()),
+            (&["X-Trace: full".to_string()][..], &[200][..])
+        );
+        let order = &session.steps[1];
+        assert_eq!((order.method.as_str(), order.expect.status.as_slice()), ("POST", &[201][..]));
+        // A schema within itself ends.
+        let depth = order.body.matches("\"count\":2").count();
+        assert!(depth > 1 && depth <= DEPTH_MAX && order.body.contains("\"item\":\"textxx\""), "{}", order.body);
+        assert_eq!((session.steps.len(), session.unknown.as_slice()), (2, &["id".to_string()][..]));
+        let left = session.left_out.join("\n");
+        for words in [
+            "paths./items/{id}.get: the credentials of `token`",
+            ".trace: TRACE",
+            "neither JSON, a form nor text: image/png",
+        ] {
+            assert!(left.contains(words), "{left}");
+        }
+        let text = session.session_text("shop.yaml").unwrap();
+        assert_eq!(crate::bench::requests::parse_session(&text).unwrap().len(), 2, "{text}");
+    }
+
+    #[test]
+    fn references_that_lead_nowhere_or_round_end() {
+        let text = r##"{ "openapi": "3.1.0", "paths": { "/a": { "$ref": "#/components/x" }, "/b": { "post": { "requestBody":
+            { "$ref": "#/paths/~1b/post/requestBody" } } } } }"##;
+        let session = import_text(text, None).unwrap();
+        assert_eq!((session.steps.len(), session.steps[0].path.as_str()), (1, "/b"));
+        for (text, words) in
+            [("{\"openapi\": \"2\"}", "only version 3"), ("{\"openapi\": \"3.0.0\"}", "`paths` is missing")]
+        {
+            assert!(import_text(text, None).unwrap_err().contains(words));
+        }
+    }
+}
