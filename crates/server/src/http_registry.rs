@@ -8,8 +8,9 @@ use std::sync::LazyLock;
 /// All features; `FilterOrder` and `HandlerOrder` define the order of effects.
 static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
     [
-        http_features::FEATURES,
+        // First: others use its resolvers and groups.
         http_proxy::FEATURES,
+        http_features::FEATURES,
         http_auth::FEATURES,
         http_compression::FEATURES,
         http_content::FEATURES,
