@@ -13,6 +13,7 @@ static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
         http_compression::FEATURES,
         http_content::FEATURES,
         http_control::FEATURES,
+        http_firewall::FEATURES,
     ]
     .concat()
 });
