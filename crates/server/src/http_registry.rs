@@ -16,6 +16,7 @@ static FEATURES: LazyLock<Vec<&'static dyn Feature>> = LazyLock::new(|| {
         http_content::FEATURES,
         http_acme::FEATURES,
         http_api::FEATURES,
+        http_firewall::FEATURES,
     ]
     .concat()
 });

@@ -446,6 +446,7 @@ impl HttpBuilder<'_> {
             filters: Vec::new(),
             transform: None,
             late_transform: None,
+            guard: None,
             loggers: Vec::new(),
             sampler: None,
             zone: None,

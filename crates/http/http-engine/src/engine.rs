@@ -3,7 +3,8 @@
 use crate::exchange;
 use crate::handler::Exchange;
 use crate::handler::{Flow, LocalFuture, ResponseBody};
-use crate::order::{FilterOrder, HandlerOrder, Phase};
+use crate::order::{FilterOrder, FilterStage, HandlerOrder, Phase};
+use crate::outgoing::{filter, respond};
 use crate::path::{CanonicalPath, FilePath};
 use crate::plan::Location;
 use crate::request::{Request, RequestBody, URI_CHANGES_MAX};
@@ -11,7 +12,7 @@ use crate::route::{self, Route};
 use crate::trace::StepKind;
 use crate::values::Satisfy;
 use crate::{browsers, file_paths, special};
-use http_types::{BodyLength, Method, Version};
+use http_types::{BodyLength, Method};
 use observe::Severity;
 
 /// State of a request at the return of the engine: an answer, or a reason to wait.
@@ -277,7 +278,14 @@ fn traced(r: &mut Request, location: &Location, handler: &dyn crate::handler::Ha
     let phase = r.progress.phase;
     let Some(order) = current_order(r, location) else { return handler.run(r) };
     // Script handlers note their own steps.
-    let is_script = matches!(order, HandlerOrder::Script | HandlerOrder::ServerScript | HandlerOrder::ServerExplain);
+    let is_script = matches!(
+        order,
+        HandlerOrder::Script
+            | HandlerOrder::ServerScript
+            | HandlerOrder::ServerExplain
+            | HandlerOrder::FirewallHead
+            | HandlerOrder::FirewallBody
+    );
     let reads = matches!(r.target.method, Method::Get | Method::Head);
     if r.is_rehearsal() && order.has_effects() && !(order == HandlerOrder::Dav && reads) {
         r.note(StepKind::Check(order), location.at, |_| "would be requested here; assumed to pass".into());
@@ -467,43 +475,43 @@ fn settle(mut r: Box<Request>, mut flow: Flow) -> PhaseOutcome {
                     settle(r, flow)
                 }));
             }
-            Flow::Content(body) if transforms_late(&r) => match filter(&mut r, body, Some(true)) {
-                Ok(body) => {
-                    let plan = r.plan_rc();
-                    let transform = plan.loc(r.scope.location).late_transform.clone();
-                    let Some(transform) = transform.filter(|transform| transform.wants(&mut r)) else {
-                        let done = filter(&mut r, body, Some(false));
-                        match responded(r, done) {
+            Flow::Content(body) if transforms_late(&r) => {
+                let body = match filter(&mut r, body, &(FilterStage::Early..=FilterStage::Early)) {
+                    Ok(body) => body,
+                    Err(status) => {
+                        match responded(r, Err(status)) {
                             Ok(outcome) => return outcome,
                             Err(instead) => (r, flow) = instead,
                         }
                         continue;
+                    }
+                };
+                let plan = r.plan_rc();
+                let transform = plan.loc(r.scope.location).late_transform.clone();
+                let Some(transform) = transform.filter(|transform| transform.wants(&mut r)) else {
+                    match send_through(r, body, FilterStage::Text) {
+                        Ok(outcome) => return outcome,
+                        Err(instead) => (r, flow) = instead,
+                    }
+                    continue;
+                };
+                return PhaseOutcome::Wait(Box::pin(async move {
+                    let (r, flow) = transform.run(r, body).await;
+                    let done = match flow {
+                        Flow::Content(body) => send_through(r, body, FilterStage::Text),
+                        Flow::Status(status) => responded(r, Err(status)),
+                        flow => return settle(r, flow),
                     };
-                    return PhaseOutcome::Wait(Box::pin(async move {
-                        let (mut r, flow) = transform.run(r, body).await;
-                        let done = match flow {
-                            Flow::Content(body) => filter(&mut r, body, Some(false)),
-                            Flow::Status(status) => Err(status),
-                            flow => return settle(r, flow),
-                        };
-                        match responded(r, done) {
-                            Ok(outcome) => outcome,
-                            Err((r, flow)) => settle(r, flow),
-                        }
-                    }));
-                }
-                Err(status) => match responded(r, Err(status)) {
-                    Ok(outcome) => return outcome,
-                    Err(instead) => (r, flow) = instead,
-                },
-            },
-            Flow::Content(body) => {
-                let done = respond(&mut r, body);
-                match responded(r, done) {
-                    Ok(outcome) => return outcome,
-                    Err(instead) => (r, flow) = instead,
-                }
+                    match done {
+                        Ok(outcome) => outcome,
+                        Err((r, flow)) => settle(r, flow),
+                    }
+                }));
             }
+            Flow::Content(body) => match send_through(r, body, FilterStage::Early) {
+                Ok(outcome) => return outcome,
+                Err(instead) => (r, flow) = instead,
+            },
             // After the page of a filter's error and the `post_action`, later errors do not change the log line.
             Flow::Status(_) if r.progress.settled => return PhaseOutcome::Close(r),
             Flow::Status(444) | Flow::Close => return PhaseOutcome::Close(r),
@@ -667,6 +675,41 @@ fn transforms_late(r: &Request) -> bool {
         && !r.family.sub.as_ref().is_some_and(|sub| sub.as_it_comes)
 }
 
+/// Applies the filters of a stage and those behind it, and asks the guard of the location before the last stage. `Err`:
+/// another answer takes the place of the response.
+fn send_through(
+    mut r: Box<Request>,
+    body: ResponseBody,
+    from: FilterStage,
+) -> Result<PhaseOutcome, (Box<Request>, Flow)> {
+    let plan = r.plan_rc();
+    let guard = plan.loc(r.scope.location).guard.as_ref().filter(|_| !r.is_subrequest() && !r.progress.post_action);
+    let Some(guard) = guard else {
+        let done = filter(&mut r, body, &(from..=FilterStage::Late));
+        return responded(r, done);
+    };
+    let flow = match filter(&mut r, body, &(from..=FilterStage::Text)) {
+        Ok(body) => guard.inspect(&mut r, body),
+        Err(status) => return responded(r, Err(status)),
+    };
+    match flow {
+        Flow::Content(body) => {
+            let done = filter(&mut r, body, &(FilterStage::Late..=FilterStage::Late));
+            responded(r, done)
+        }
+        Flow::Later(later) => Ok(PhaseOutcome::Wait(Box::pin(async move {
+            let (mut r, flow) = later(r).await;
+            let Flow::Content(body) = flow else { return settle(r, flow) };
+            let done = filter(&mut r, body, &(FilterStage::Late..=FilterStage::Late));
+            match responded(r, done) {
+                Ok(outcome) => outcome,
+                Err((r, flow)) => settle(r, flow),
+            }
+        }))),
+        flow => Err((r, flow)),
+    }
+}
+
 /// Ends a response that has passed the filters. `Err`: an error of theirs has another answer.
 fn responded(mut r: Box<Request>, done: Result<ResponseBody, u16>) -> Result<PhaseOutcome, (Box<Request>, Flow)> {
     let status = match done {
@@ -682,101 +725,6 @@ fn responded(mut r: Box<Request>, done: Result<ResponseBody, u16>) -> Result<Pha
         }
         flow => Err((r, flow)),
     }
-}
-
-pub(crate) fn respond(r: &mut Request, body: ResponseBody) -> Result<ResponseBody, u16> {
-    filter(r, body, None)
-}
-
-/// Applies the filters: all of them, those before a late transform, or those behind it.
-fn filter(r: &mut Request, mut body: ResponseBody, before: Option<bool>) -> Result<ResponseBody, u16> {
-    if r.progress.post_action {
-        r.progress.settled = r.progress.filter_failed;
-        return Ok(ResponseBody::Empty);
-    }
-    if r.progress.error_status != 0 {
-        r.out.status = r.progress.error_status;
-        r.out.status_line = None;
-    }
-    if r.out.status == 0 {
-        r.out.status = 200;
-    }
-    let plan = r.plan_rc();
-    if let Some(sub) = &r.family.sub {
-        if sub.as_it_comes {
-            return Ok(body);
-        }
-        for (order, filter) in &plan.loc(r.scope.location).filters {
-            if order.for_subrequests() && before.is_none_or(|before| order.is_before_transform() == before) {
-                body = filter.apply(r, body)?;
-            }
-        }
-        if before == Some(true) {
-            return Ok(body);
-        }
-        return Ok(if r.reply.head_only || matches!(r.out.status, 204 | 304) { ResponseBody::Empty } else { body });
-    }
-    for (order, filter) in &plan.loc(r.scope.location).filters {
-        if before.is_none_or(|before| order.is_before_transform() == before) {
-            body = filter.apply(r, body)?;
-        }
-    }
-    Ok(if before == Some(true) { body } else { frame(r, body) })
-}
-
-/// nginx: the chunked and header filters.
-fn frame(r: &mut Request, mut body: ResponseBody) -> ResponseBody {
-    if r.reply.tunnel.is_some() {
-        // The tunnel's bytes after the head are not a body.
-        r.reply.keep_alive = false;
-        return body;
-    }
-    match r.out.status {
-        204 => {
-            r.reply.head_only = true;
-            // HTTP/1 passes an upstream server's type on, as in nginx.
-            if r.out.status_line.is_none() || r.target.version >= Version::Http20 {
-                r.out.content_type = crate::Str::default();
-            }
-            r.out.last_modified = None;
-            r.out.content_length = None;
-        }
-        304 => r.reply.head_only = true,
-        _ => {}
-    }
-    if r.is_head() {
-        r.reply.head_only = true;
-    }
-    if r.reply.expect_trailers
-        && !r.is_head()
-        && !matches!(r.out.status, 204 | 304)
-        && r.out.status >= 200
-        && r.target.version >= Version::Http11
-        && r.loc().core.conf.chunked_transfer_encoding
-    {
-        // HTTP/1 alone cannot send trailers after a body with Content-Length.
-        if r.target.version == Version::Http11 {
-            r.out.content_length = None;
-        }
-        r.reply.chunked = true;
-    }
-    let unknown = r.out.content_length.is_none() && !r.reply.chunked;
-    if unknown && !matches!(r.out.status, 204 | 304) && r.out.status >= 200 && !r.reply.head_only {
-        if let Some(length) = body.length().filter(|_| !r.out.undeclared_length) {
-            r.out.content_length = Some(length);
-        } else if r.target.version >= Version::Http11 && r.loc().core.conf.chunked_transfer_encoding {
-            r.reply.chunked = true;
-        } else {
-            r.reply.keep_alive = false;
-        }
-    }
-    if r.target.version < Version::Http10 {
-        r.reply.keep_alive = false;
-    }
-    if r.reply.head_only {
-        body = ResponseBody::Empty;
-    }
-    body
 }
 
 impl Request {

@@ -97,6 +97,14 @@ pub trait Transform: Send + Sync {
     fn run(self: Arc<Self>, r: Box<Request>, body: ResponseBody) -> LocalFuture<(Box<Request>, Flow)>;
 }
 
+/// Judges responses behind the filters of text and before compression, whatever handler made them.
+pub trait ResponseGuard: Send + Sync {
+    /// Judges a response, whose head is in `Request::out`. [`Flow::Content`] with the body lets it pass; any other answer
+    /// takes its place, and the guard is asked about that one again. [`Flow::Later`] waits for the body, or for a verdict.
+    /// Not called for subrequests and `post_action`.
+    fn inspect(&self, r: &mut Request, body: ResponseBody) -> Flow;
+}
+
 /// Logs requests at their end.
 pub trait Logger: Send + Sync {
     /// Logs a request whose response was sent or given up. Called once for each request, subrequests only with

@@ -33,6 +33,7 @@ pub mod hosts;
 mod line_ends;
 pub mod media_types;
 pub mod order;
+mod outgoing;
 pub mod own_request;
 pub mod own_socket;
 pub mod path;
@@ -72,7 +73,8 @@ pub use connection::{
 };
 pub use elsewhere::is_denied as is_denied_elsewhere;
 pub use handler::{
-    BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, ResponseBody, Transform,
+    BodySource, Exchange, FileGuard, Filter, Flow, Handler, Later, LocalFuture, Logger, ResponseBody, ResponseGuard,
+    Transform,
 };
 pub use order::{FilterOrder, HandlerOrder, PlanOrder};
 pub use plan::{Background, HttpPlan, Listener, Location, Server};

@@ -51,7 +51,7 @@ pub enum FilterOrder {
     Ssi,
     /// Behind filters of the body's text: an added response has the filters of its own location alone.
     Addition,
-    /// Text around responses, of subrequests too (`echo_before_body`).
+    /// Text around responses, of subrequests too (`echo_before_body`). `Location::guard` stands behind it.
     EchoBody,
     /// `gzip` and the other compressors.
     Compress,
@@ -61,6 +61,17 @@ pub enum FilterOrder {
     Trailers,
     /// The field of `tidegate_explain`.
     Explain,
+}
+
+/// The parts of the chain of filters, divided where a feature may need the whole body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FilterStage {
+    /// Filters whose output a late transform takes.
+    Early,
+    /// Filters of text behind the late transform. The guard of the location judges their output.
+    Text,
+    /// Compression, ranges, trailers.
+    Late,
 }
 
 /// Defined only here.
@@ -80,8 +91,12 @@ pub enum HandlerOrder {
     ServerScript,
     /// Before `Script`, which may answer.
     Otel,
+    /// `modsecurity`: the request's head, before `Script`, which may answer.
+    FirewallHead,
     /// `rewrite` directives of a location.
     Script,
+    /// `modsecurity`: the request's body, before limits, as in the connector of ModSecurity.
+    FirewallBody,
     /// Before anything that depends on the path.
     RewritePrefix,
     /// Before any handler that reads the request's fields.
@@ -177,8 +192,9 @@ impl HandlerOrder {
             | HandlerOrder::ServerExplain
             | HandlerOrder::ServerEarlyBody
             | HandlerOrder::ServerScript => Phase::ServerRewrite,
-            HandlerOrder::Otel | HandlerOrder::Script => Phase::Rewrite,
-            HandlerOrder::RewritePrefix
+            HandlerOrder::Otel | HandlerOrder::FirewallHead | HandlerOrder::Script => Phase::Rewrite,
+            HandlerOrder::FirewallBody
+            | HandlerOrder::RewritePrefix
             | HandlerOrder::RequestFields
             | HandlerOrder::Realip
             | HandlerOrder::LimitReq
@@ -214,9 +230,13 @@ impl HandlerOrder {
 }
 
 impl FilterOrder {
-    /// Filters whose output a late transform takes.
-    pub const fn is_before_transform(self) -> bool {
-        (self as u8) < FilterOrder::Charset as u8
+    /// Returns the stage of the filter.
+    pub const fn stage(self) -> FilterStage {
+        match self as u8 {
+            order if order < FilterOrder::Charset as u8 => FilterStage::Early,
+            order if order < FilterOrder::Compress as u8 => FilterStage::Text,
+            _ => FilterStage::Late,
+        }
     }
     /// Filters of content, not of the client's message.
     pub const fn for_subrequests(self) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::area::{HttpServerNames, Variable};
 use crate::core_table::CoreConf;
-use crate::handler::{Filter, Handler, Logger, Transform};
+use crate::handler::{Filter, Handler, Logger, ResponseGuard, Transform};
 use crate::order::{FilterOrder, HandlerOrder};
 use crate::own_socket::Datagrams;
 use crate::sampler::LateSampler;
@@ -311,6 +311,8 @@ pub struct Location {
     pub transform: Option<Arc<dyn Transform>>,
     /// Transforms the output of the filters up to `FilterOrder::Sub`.
     pub late_transform: Option<Arc<dyn Transform>>,
+    /// Judges responses before compression (`modsecurity`).
+    pub guard: Option<Arc<dyn ResponseGuard>>,
     /// Loggers of requests that end in this location.
     pub loggers: Vec<Arc<dyn Logger>>,
     /// Zone of metrics (`status_zone` of the location).
@@ -336,6 +338,7 @@ impl Location {
             self.ht_names_hidden,
             self.transforms(),
             self.file_guard.is_some(),
+            self.guard.is_some(),
         ];
         [
             self.drafts.len() + self.rewrite.len() + self.preaccess.len(),

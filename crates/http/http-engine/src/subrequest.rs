@@ -12,6 +12,7 @@ use crate::engine::{self, PhaseOutcome};
 use crate::family::{Common, InBackground, RequestTree, Sub};
 use crate::handler::ResponseBody;
 use crate::order::Phase;
+use crate::outgoing;
 use crate::path::CanonicalPath;
 use crate::request::{Request, URI_CHANGES_MAX};
 use crate::response::{BodyError, Piece, Str};
@@ -429,7 +430,7 @@ impl BodyStream {
                         }
                         child.out.content_type = media;
                         child.out.content_length = Some(text.len() as u64);
-                        match engine::respond(child, ResponseBody::Bytes(text)) {
+                        match outgoing::respond(child, ResponseBody::Bytes(text)) {
                             Ok(filtered) => *body = filtered,
                             Err(_) => *body = ResponseBody::Empty,
                         }

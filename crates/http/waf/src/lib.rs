@@ -19,8 +19,9 @@
 //!
 //! # Limits
 //!
-//! [`Budget`] bounds steps, time and memory of a transaction, and [`Services::exhausted`] is the answer at its end. It
-//! is checked between evaluations of operators: one evaluation takes at most the pattern's size times the value's length.
+//! [`Budget`] bounds steps, work (by the [`WorkClock`] of the caller) and memory of a transaction, and
+//! [`Services::exhausted`] is the answer at its end. It is checked between evaluations of operators: one evaluation takes
+//! at most the pattern's size times the value's length.
 //! Patterns are matched in linear time by `regex-automata`; those with look-around, back references or possessive
 //! quantifiers by PCRE2 with at most [`MATCH_STEPS_MAX`] steps (`SecPcreMatchLimit`). JSON is read to a depth of 128, XML
 //! to 200,000 nodes without external entities, multipart to 10,000 parts; `SecArgumentsLimit` is 1,000 without a
@@ -63,6 +64,7 @@ mod operator;
 mod parse;
 mod places;
 mod rule;
+mod screen;
 mod set;
 mod source;
 mod store;
@@ -70,8 +72,8 @@ mod template;
 mod transform;
 mod variable;
 
-pub use clock::{SystemClock, WallClock};
-pub use engine::{Budget, Connection, Services, Transaction, Verdict};
+pub use clock::{ElapsedWork, SystemClock, WallClock, WorkClock};
+pub use engine::{Budget, Connection, EXHAUSTED_STATUS, Services, Transaction, Verdict};
 pub use failure::{Place, RuleError, RuleWarning};
 pub use message::RuleMatch;
 pub use operator::{MATCH_STEPS_MAX, evaluate_operator};

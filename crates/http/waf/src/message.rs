@@ -144,7 +144,13 @@ impl RuleMatch {
     }
 
     /// A match without a rule: the budget of the transaction ended before `rule` was done.
-    pub(crate) fn exhausted(what: &str, rule: &Rule, phase: u8, denied: bool, context: &MessageContext) -> RuleMatch {
+    pub(crate) fn exhausted(
+        what: &str,
+        rule: &Rule,
+        phase: u8,
+        denied: Option<u16>,
+        context: &MessageContext,
+    ) -> RuleMatch {
         RuleMatch {
             id: 0,
             phase,
@@ -160,7 +166,7 @@ impl RuleMatch {
             accuracy: 0,
             cause: format!("Budget exhausted at rule {}.", rule.id),
             reference: String::new(),
-            denied: denied.then_some(0),
+            denied,
             logged: true,
             audited: true,
             hostname: context.hostname.into(),

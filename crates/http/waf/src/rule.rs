@@ -175,6 +175,8 @@ pub(crate) struct Link {
     pub condition: Option<Condition>,
     /// The node of the transformations in the set's tree.
     pub chain_node: u32,
+    /// The link's place in the search that rules with equal targets share.
+    pub screen: Option<crate::screen::ScreenPlace>,
     pub multi_match: bool,
     pub captures: bool,
     pub changes: Vec<(VariablePlace, VariableChange)>,

@@ -124,6 +124,8 @@ pub struct RuleSet {
     /// The nodes of the transformations of `SecDefaultAction`, where a rule does not say `t:none`, are already in the
     /// rules' nodes.
     pub(crate) chains: ChainTree,
+    /// Searches that rules with equal targets share.
+    pub(crate) screens: Vec<crate::screen::ScreenGroup>,
     pub(crate) xml_paths: Vec<Arc<XmlPath>>,
     pub(crate) uses_full_request: bool,
 }

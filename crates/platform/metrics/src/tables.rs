@@ -55,6 +55,10 @@ metrics! {
         /// Client requests with a cache lookup, by result (`$upstream_cache_status`).
         CACHE_RESPONSES: Counter None "tidegate_cache_responses"
             by "status" ["hit", "miss", "expired", "bypass", "stale", "updating", "revalidated"];
+        /// Requests that rules of the firewall have inspected (`modsecurity`).
+        FIREWALL_TRANSACTIONS: Counter None "tidegate_firewall_transactions";
+        /// Inspected requests that rules, a limit or the end of the budget have refused.
+        FIREWALL_DENIED: Counter None "tidegate_firewall_denied";
         /// Requests sent to upstream servers, including retries.
         UPSTREAM_REQUESTS: Counter None "tidegate_upstream_requests";
         /// Requests retried on another upstream server.

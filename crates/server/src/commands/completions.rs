@@ -76,7 +76,9 @@ fn operands(page: &str) -> Offer {
         "serve" => Offer::Directories,
         "explain" => Offer::Words(directives()),
         "convert" => Offer::WordsOrFiles("apache ingress".into()),
-        "diff" | "lab" | "bench compare" | "bench import" | "plan cost" | "plan fit" | "plan regions" | "plan day" => Offer::Files,
+        "diff" | "lab" | "bench compare" | "bench import" | "plan cost" | "plan fit" | "plan regions" | "plan day" => {
+            Offer::Files
+        }
         "bench" => words("compare import worker"),
         "plan" => words("cost fit regions day"),
         "completions" => words("bash zsh fish"),

@@ -13,6 +13,7 @@ mod plan;
 mod reference;
 mod serve;
 pub mod server;
+mod waf;
 
 use conf_schema::suggest::nearest_word;
 use std::ffi::OsString;
@@ -62,6 +63,12 @@ const COMMANDS: &[ServerCommand] = &[
         summary: "translate Apache virtual hosts, .htaccess files and Ingresses",
         help: Help::Text(convert::HELP),
         run: convert::run_convert,
+    },
+    ServerCommand {
+        name: "waf",
+        summary: "set up the web application firewall's rules, and report its audit log",
+        help: Help::Text(waf::HELP),
+        run: waf::run_waf,
     },
     ServerCommand {
         name: "certificates",

@@ -470,6 +470,9 @@ fn names(order: HandlerOrder) -> &'static [&'static str] {
         HandlerOrder::ServerRealip | HandlerOrder::Realip => {
             &["set_real_ip_from", "real_ip_header", "real_ip_recursive"]
         }
+        HandlerOrder::FirewallHead | HandlerOrder::FirewallBody => {
+            &["modsecurity", "modsecurity_rules", "modsecurity_rules_file"]
+        }
         HandlerOrder::RewritePrefix => &["rewrite_prefix"],
         HandlerOrder::RequestFields => &[
             "request_header_set",

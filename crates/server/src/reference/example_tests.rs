@@ -64,6 +64,7 @@ fn folder(name: &str) -> ExampleFolder {
         ("country.mmdb", mmdb()),
         ("entities.dtd", b"<!ENTITY a \"b\">\n".to_vec()),
         ("listing.xslt", LISTING.to_vec()),
+        ("waf.conf", b"SecRuleEngine On\nSecRequestBodyAccess On\n".to_vec()),
         ("ca.crl", revoked.into_bytes()),
     ];
     for name in ["example.crt", "client.crt", "ca.crt"] {

@@ -13,6 +13,7 @@ mod complaints;
 mod corpora;
 mod databases;
 mod files;
+mod firewall;
 mod guesses;
 mod htaccess;
 mod json_log;

@@ -58,6 +58,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/api.md",
             "docs/one-to-many.md",
             "docs/many-nodes.md",
+            "docs/waf.md",
             "docs/dns.md",
             "docs/kubernetes.md",
             "docs/containers.md",

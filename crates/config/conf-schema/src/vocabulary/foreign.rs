@@ -15,7 +15,7 @@ const fn family(names: &'static [&'static str], module: &'static str, instead: &
 }
 
 const APPLICATION: &str = "answer in an application behind \"proxy_pass\" or \"fastcgi_pass\"";
-const WAF: &str = "inspect requests in a web application firewall, in front or behind \"proxy_pass\"";
+const WAF: &str = "write \"modsecurity on;\" with rules of SecLang, such as those of the OWASP Core Rule Set";
 
 #[rustfmt::skip]
 const FAMILIES: &[ForeignFamily] = &[
@@ -43,7 +43,7 @@ const FAMILIES: &[ForeignFamily] = &[
     family(&["auth_jwt_key", "auth_jwt_enabled", "auth_jwt_algorithm", "auth_jwt_location", "auth_jwt_redirect", "auth_jwt_loginurl", "auth_jwt_validate_*", "auth_jwt_extract_*", "auth_jwt_use_keyfile", "auth_jwt_keyfile_path"],
         "a module for tokens", "write \"auth_jwt\" with \"auth_jwt_key_file\", which names a JWK set"),
     family(&["auth_totp_*", "auth_radius_*", "auth_cas_*", "cas_*"], "a module for logins", "write \"auth_request\" to a service that checks them"),
-    family(&["modsecurity", "modsecurity_*", "ModSecurity*"], "ModSecurity-nginx", WAF),
+    family(&["ModSecurity*"], "ModSecurity for nginx before version 3", "write \"modsecurity on;\" with \"modsecurity_rules_file\""),
     family(&["SecRulesEnabled", "SecRulesDisabled", "LearningMode", "DeniedUrl", "CheckRule", "BasicRule", "MainRule", "LibInjection*",
         "sec_rules_*", "naxsi_*"], "naxsi", WAF),
     family(&["waf*", "testcookie*", "roboo_*"], "a module against bots", WAF),

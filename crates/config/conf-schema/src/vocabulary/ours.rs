@@ -15,6 +15,13 @@ const STREAM: u32 = 0b10_0000_0000;
 
 #[rustfmt::skip]
 pub const ROWS: &[KnownDirective] = &[
+    k("modsecurity", "ngx_http_modsecurity_module", HSL, Arity::exact(1), false, "off", ""),
+    k("modsecurity_rules", "ngx_http_modsecurity_module", HSL, Arity::exact(1), false, "", ""),
+    k("modsecurity_rules_file", "ngx_http_modsecurity_module", HSL, Arity::exact(1), false, "", ""),
+    k("modsecurity_rules_remote", "ngx_http_modsecurity_module", HSL, Arity::exact(2), false, "", ""),
+    k("modsecurity_transaction_id", "ngx_http_modsecurity_module", HSL, Arity::AtLeast(1), false, "", ""),
+    k("modsecurity_use_error_log", "ngx_http_modsecurity_module", HSL, Arity::exact(1), false, "on", ""),
+    k("modsecurity_budget", "tidegate", HSL, Arity::Counts(0b110), false, "1s closed", ""),
     k("sandbox", "tidegate", MAIN, Arity::exact(1), false, "on", ""),
     k("shared_store", "tidegate", MAIN, Arity::AtLeast(1), false, "", ""),
     k("ssl_key_isolation", "tidegate", MAIN, Arity::exact(1), false, "off", ""),

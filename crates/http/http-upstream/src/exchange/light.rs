@@ -72,6 +72,7 @@ pub fn is_for(r: &Request) -> bool {
         && r.trace().is_none()
         && r.loc().transform.is_none()
         && r.loc().late_transform.is_none()
+        && r.loc().guard.is_none()
         && !r.loc().core.rate_limited
         && filters.iter().all(|(order, _)| matches!(order, FilterOrder::NotModified | FilterOrder::Range))
 }

@@ -48,7 +48,8 @@ impl Transaction {
         if self.spent.exhausted.is_some() {
             return self.verdict.clone();
         }
-        self.spent.begin_phase(self.services.clock.now());
+        self.phase = phase;
+        self.spent.begin_phase(self.services.work.spent());
         let rules = self.rules.clone();
         let steps = rules.phases.get(usize::from(phase).saturating_sub(1)).map(Vec::as_slice).unwrap_or_default();
         let decided = self.verdict.clone();
@@ -87,7 +88,7 @@ impl Transaction {
             }
         }
         self.current = None;
-        self.spent.end_phase(self.services.clock.now());
+        self.spent.end_phase(self.services.work.spent());
         self.verdict.clone()
     }
 
@@ -100,14 +101,15 @@ impl Transaction {
 
     /// Records that the budget ended, and decides.
     fn exhaust(&mut self, what: &str, rule: &Rule, phase: u8) {
+        let mut denied = None;
         if self.engine == EngineState::On
             && self.verdict == Verdict::Pass
             && phase != 5
             && let ExhaustedAction::Deny(status) = self.services.exhausted
         {
             self.verdict = Verdict::Deny { status, rule: 0 };
+            denied = Some(status);
         }
-        let denied = self.verdict != Verdict::Pass;
         self.matches.push(RuleMatch::exhausted(what, rule, phase, denied, &self.message_context()));
     }
 
@@ -134,6 +136,9 @@ impl Transaction {
             self.perform_changes(link);
             return Some(None);
         };
+        if link.screen.is_some_and(|place| !self.screens(place)) {
+            return None;
+        }
         let mut values = std::mem::take(&mut self.values);
         self.collect_link(rule, link, &mut values);
         // MATCHED_VARS of the link before are already among the values.
@@ -145,6 +150,10 @@ impl Transaction {
         let mut last = None;
         for (index, found) in values.drain(..) {
             let Some(target) = link.targets.get(index) else { continue };
+            let screens = link.screen.and_then(|place| Some((place, self.screens.get(place.group as usize)?)));
+            if screens.is_some_and(|(place, state)| !state.admits(place, found.id)) {
+                continue;
+            }
             if link.multi_match {
                 let rules = self.rules.clone();
                 let map = rules.settings.unicode_map.as_deref();
@@ -197,8 +206,7 @@ impl Transaction {
         if self.spent.exhausted.is_some() {
             return None;
         }
-        let Transaction { spent, services, .. } = self;
-        spent.evaluate(value.len(), &services.budget, &*services.clock);
+        self.count_step(value.len());
         let steps = self.rules.settings.match_steps;
         let places = self.services.places.as_deref();
         let evaluation = condition.operator.evaluate(&value, parameter, link.captures, steps, places);
@@ -226,6 +234,12 @@ impl Transaction {
         }
         self.perform_changes(link);
         Some(LinkMatch { name, value: found.value.clone(), parameter: parameter.to_vec(), reference })
+    }
+
+    /// Counts a look at a value of so many bytes.
+    pub(super) fn count_step(&mut self, bytes: usize) {
+        let Transaction { spent, services, .. } = self;
+        spent.evaluate(bytes, &services.budget, &*services.work);
     }
 
     fn note_failure(&mut self, failure: MatchFailure) {
@@ -259,7 +273,7 @@ impl Transaction {
     }
 
     /// The value behind the transformations of a node, from the cache if it has been computed.
-    fn transformed(&mut self, value: &Arc<[u8]>, id: u32, node: u32) -> Arc<[u8]> {
+    pub(super) fn transformed(&mut self, value: &Arc<[u8]>, id: u32, node: u32) -> Arc<[u8]> {
         if node == 0 {
             return value.clone();
         }

@@ -7,10 +7,11 @@ mod perform;
 mod request;
 mod resolve;
 mod response;
+mod screening;
 
 pub use budget::Budget;
 
-use crate::clock::{SystemClock, WallClock};
+use crate::clock::{ElapsedWork, SystemClock, WallClock, WorkClock};
 use crate::message::RuleMatch;
 use crate::places::GeoDatabase;
 use crate::rule::{AllowReach, AuditState, BodyProcessor, EngineState, Rule, Target};
@@ -20,9 +21,14 @@ use budget::BudgetUse;
 use facts::Facts;
 use std::sync::Arc;
 
+/// Status of a request whose budget has ended: rules that did not run could have denied it.
+pub const EXHAUSTED_STATUS: u16 = 403;
+
 /// The parts that transactions share besides the rules.
 pub struct Services {
     pub clock: Arc<dyn WallClock>,
+    /// Measures [`Budget::microseconds`].
+    pub work: Arc<dyn WorkClock>,
     pub store: Arc<dyn CollectionStore>,
     pub places: Option<Arc<dyn GeoDatabase>>,
     pub budget: Budget,
@@ -34,14 +40,15 @@ pub struct Services {
 }
 
 impl Default for Services {
-    /// The system's clock, a store in memory, the default budget, UTC.
+    /// The system's clock, a store in memory, the default budget, at whose end requests are denied, UTC.
     fn default() -> Services {
         Services {
             clock: Arc::new(SystemClock),
+            work: Arc::new(ElapsedWork),
             store: Arc::new(MemoryStore::default()),
             places: None,
             budget: Budget::default(),
-            exhausted: ExhaustedAction::Pass,
+            exhausted: ExhaustedAction::Deny(EXHAUSTED_STATUS),
             utc_offset: 0,
             connector: format!("waf v{}", env!("CARGO_PKG_VERSION")),
         }
@@ -145,6 +152,10 @@ pub struct Transaction {
     highest_severity: u8,
     /// Transformed values by (value, node): index `id`.
     cache: Vec<Vec<(u32, Arc<[u8]>)>>,
+    /// Passes over the values of groups of rules, by the index of the group.
+    screens: Vec<screening::ScreenState>,
+    /// The phase under evaluation.
+    phase: u8,
     /// The rule under evaluation, for `RULE`.
     current: Option<Arc<Rule>>,
     status: u16,
@@ -184,10 +195,12 @@ impl Transaction {
             matches: Vec::new(),
             keys: Vec::new(),
             environment: Vec::new(),
-            spent: BudgetUse::new(started),
+            spent: BudgetUse::default(),
             started,
             highest_severity: u8::MAX,
             cache: Vec::new(),
+            screens: Vec::new(),
+            phase: 0,
             current: None,
             status: 200,
             values: Vec::new(),
@@ -222,6 +235,14 @@ impl Transaction {
     /// Returns whether the caller has to hand in the response's body. Meaningful behind [`Transaction::response_headers`].
     pub fn wants_response_body(&self) -> bool {
         !self.is_off() && self.response_body_access && self.inspects_response()
+    }
+    /// Sets the status of a response that phase 3 has not seen, for the logs.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = status;
+    }
+    /// The id of the transaction, as in [`Connection::unique_id`].
+    pub fn unique_id(&self) -> &str {
+        &self.connection.unique_id
     }
     /// The rules of the transaction.
     pub fn rules(&self) -> &Arc<RuleSet> {

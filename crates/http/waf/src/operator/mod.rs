@@ -4,6 +4,7 @@ mod identity;
 mod networks;
 mod pattern;
 mod phrases;
+mod requirement;
 mod translate;
 
 use crate::failure::{Refusal, nearest};
@@ -14,6 +15,7 @@ use crate::template::Template;
 use crate::transform::{byte_at, hex_pair, read_utf8};
 pub use pattern::MATCH_STEPS_MAX;
 pub(crate) use pattern::{MatchFailure, Pattern};
+pub(crate) use requirement::{Requirement, add_byte};
 
 use identity::IdentityScheme;
 use networks::Networks;

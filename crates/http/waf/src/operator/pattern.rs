@@ -4,6 +4,7 @@
 //! writes them in the syntax of `regex-automata`, or gives up; then PCRE2 matches. Matching in linear time needs no
 //! limit.
 
+use super::requirement::{Requirement, required_by};
 use super::translate::{Translation, translate};
 use pcre2::bytes::{Regex as BacktrackingRegex, RegexBuilder};
 use regex_automata::meta::Regex as LinearRegex;
@@ -34,6 +35,8 @@ pub(crate) struct Pattern {
     /// Tells whether the pattern has `^`: at the end of a value behind a newline, PCRE2 and `regex-automata` differ.
     line_starts: bool,
     backtracking: OnceLock<Option<BacktrackingRegex>>,
+    /// The pattern in the syntax of `regex-automata`, if matching is linear.
+    translated: Option<Box<str>>,
     text: Box<str>,
     caseless: bool,
 }
@@ -49,13 +52,16 @@ impl Pattern {
     pub fn new(text: &str, caseless: bool, steps: u32) -> Result<Pattern, (String, usize)> {
         let translation = translate(text);
         let line_starts = matches!(translation, Translation::Linear { line_starts: true, .. });
-        let linear = match translation {
-            Translation::Linear { pattern, .. } => linear_regex(&pattern, caseless),
+        let translated = match translation {
+            Translation::Linear { pattern, .. } => Some(pattern.into_boxed_str()),
             Translation::Backtracking => None,
         };
+        let linear = translated.as_ref().and_then(|pattern| linear_regex(pattern, caseless));
         let limited = format!("(*LIMIT_MATCH={steps}){text}").into_boxed_str();
         let added = limited.len() - text.len();
-        let pattern = Pattern { linear, line_starts, backtracking: OnceLock::new(), text: limited, caseless };
+        let translated = translated.filter(|_| linear.is_some());
+        let pattern =
+            Pattern { linear, line_starts, backtracking: OnceLock::new(), translated, text: limited, caseless };
         if pattern.linear.is_none() {
             let compiled = pattern.build().map_err(|error| {
                 let words = error.to_string();
@@ -71,6 +77,11 @@ impl Pattern {
     #[cfg(test)]
     pub fn is_linear(&self) -> bool {
         self.linear.is_some()
+    }
+
+    /// Returns what a value must contain to match. `None` for patterns that PCRE2 matches: their failures count.
+    pub fn requirement(&self) -> Option<Requirement> {
+        required_by(self.translated.as_ref()?)
     }
 
     fn build(&self) -> Result<BacktrackingRegex, pcre2::Error> {

@@ -1,5 +1,6 @@
 //! `@pm` and `@pmFromFile`: many phrases in one pass, without regard to ASCII case.
 
+use super::requirement::{Requirement, requirement_of};
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 
 /// A compiled list of phrases.
@@ -37,6 +38,11 @@ impl Phrases {
         }
         let automaton = builder.build(&phrases).map_err(|error| error.to_string())?;
         Ok(Phrases { automaton: Some(automaton), phrases })
+    }
+
+    /// Returns what a value must contain to match.
+    pub fn requirement(&self) -> Option<Requirement> {
+        requirement_of(self.phrases.iter().map(|phrase| phrase.to_ascii_lowercase()).collect())
     }
 
     /// The phrase that ends first in `input`, and its start and end.

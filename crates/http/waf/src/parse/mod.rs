@@ -8,6 +8,7 @@ mod text;
 use crate::failure::{Place, Refusal, RuleError, RuleWarning, nearest};
 use crate::operator::{OperatorContext, make_operator};
 use crate::rule::{Condition, DefaultAction, Disruption, Link, Rule, Step, Target, TargetSelector};
+use crate::screen::ScreenBuilder;
 use crate::set::{RuleSet, Settings};
 use crate::source::{RuleFiles, RuleText};
 use crate::template::Template;
@@ -281,6 +282,7 @@ impl Compiler<'_> {
             exclusions,
             condition,
             chain_node: 0,
+            screen: None,
             multi_match: false,
             captures: false,
             changes: Vec::new(),
@@ -463,6 +465,7 @@ impl Compiler<'_> {
         self.apply_updates();
         self.check_markers()?;
         let mut chains = ChainTree::default();
+        let mut screens = ScreenBuilder::default();
         let mut phases: [Vec<Step>; 5] = Default::default();
         let mut xml_paths: Vec<Arc<crate::body::xml::XmlPath>> = Vec::new();
         let mut uses_full_request = false;
@@ -488,13 +491,21 @@ impl Compiler<'_> {
                         }
                     }
                 }
+                link.screen = screens.place(link);
             }
             if let Some(steps) = phases.get_mut(phase) {
                 steps.push(Step::Rule(Arc::new(draft.rule)));
             }
         }
-        let set =
-            RuleSet { settings: self.settings, phases, defaults: self.defaults, chains, xml_paths, uses_full_request };
+        let set = RuleSet {
+            settings: self.settings,
+            phases,
+            defaults: self.defaults,
+            chains,
+            screens: screens.finish(),
+            xml_paths,
+            uses_full_request,
+        };
         Ok((set, self.warnings))
     }
 

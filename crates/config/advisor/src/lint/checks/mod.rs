@@ -2,6 +2,7 @@
 
 mod access;
 mod exposure;
+mod firewall;
 mod headers;
 mod ifs;
 mod paths;
@@ -19,6 +20,7 @@ pub const ALL: &[&[LintCheck]] = &[
     paths::CHECKS,
     access::CHECKS,
     exposure::CHECKS,
+    firewall::CHECKS,
     headers::CHECKS,
     upstreams::CHECKS,
     transport::CHECKS,

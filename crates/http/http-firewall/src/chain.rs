@@ -1,0 +1,241 @@
+//! The rules of a block behind those of its parents: read with the configuration, compiled once for each distinct chain.
+
+use conf_schema::{At, Complaint, ComplaintLevel, Cx, Directive, Problem, TextStore, ValueKind, value::word_at};
+use conf_syntax::{Disk, TextSource, is_pattern, matches_include};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use waf::{RuleError, RuleFiles, RuleSet, RuleText};
+
+/// Width of an excerpt of a rule in messages, in characters.
+const EXCERPT_MAX: usize = 160;
+
+/// A `modsecurity_rules` or `modsecurity_rules_file` line.
+#[derive(Debug)]
+pub struct RuleLine {
+    /// Number of the block, which is above those of its parents, and of the line among all.
+    order: (usize, usize),
+    at: At,
+    directive: &'static str,
+    text: RuleText,
+}
+
+/// Lines so far, for their order: two directives add to one chain.
+#[derive(Default)]
+struct LineCount(usize);
+
+impl RuleLine {
+    fn new(cx: &mut Cx, d: &Directive, directive: &'static str, text: RuleText) -> Arc<RuleLine> {
+        let count = cx.get::<LineCount>();
+        count.0 += 1;
+        let order = (cx.get::<LineCount>().0, cx.block);
+        Arc::new(RuleLine { order: (order.1, order.0), at: At { span: d.span, line: d.line }, directive, text })
+    }
+
+    /// Makes the line of `modsecurity_rules_file`. Fails if the file cannot be read.
+    pub fn of_file(cx: &mut Cx, d: &Directive) -> Result<Arc<RuleLine>, Problem> {
+        let name = word_at(d, 0)?.text().into_owned();
+        let path = cx.conf_full_name(&name);
+        let bytes = cx.store.read(&path).map_err(|error| {
+            let words = format!("cannot read rules from \"{}\" {}", path.display(), observe::os_error(&error));
+            Problem::says(words).at(0)
+        })?;
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let name = path.display().to_string().into();
+        Ok(RuleLine::new(cx, d, "modsecurity_rules_file", RuleText { name, text }))
+    }
+
+    fn inline(cx: &mut Cx, d: &Directive) -> Result<Arc<RuleLine>, Problem> {
+        let word = word_at(d, 0)?.text().into_owned();
+        let file = cx.files.get(d.span.file.0 as usize).cloned().unwrap_or_default();
+        // Empty lines in front give the rules the numbers of the configuration's lines.
+        let lines = word.matches('\n').count();
+        let before = (d.line as usize).saturating_sub(lines + 1);
+        let text = "\n".repeat(before) + &word;
+        Ok(RuleLine::new(cx, d, "modsecurity_rules", RuleText { name: file.display().to_string().into(), text }))
+    }
+}
+
+/// `modsecurity_rules` lines, in any order.
+#[derive(Clone, Debug, Default)]
+pub struct RuleLines(Vec<Arc<RuleLine>>);
+
+impl ValueKind for RuleLines {
+    const SYNTAX: &'static str = "rules";
+    const REPEATS: bool = true;
+    const MERGES: bool = true;
+    fn parse(cx: &mut Cx, d: &Directive) -> Result<Self, Problem> {
+        RuleLine::inline(cx, d).map(RuleLines::of)
+    }
+    fn append(&mut self, later: Self) {
+        self.0.extend(later.0);
+    }
+    fn merge(&mut self, outer: &Self) {
+        self.0.extend(outer.0.iter().cloned());
+    }
+}
+
+impl RuleLines {
+    /// Makes the lines of a directive from its first line.
+    pub fn of(line: Arc<RuleLine>) -> RuleLines {
+        RuleLines(vec![line])
+    }
+    /// Joins lines of several directives in the order of their effect: outer blocks first, then as written.
+    pub fn joined<'l>(parts: impl IntoIterator<Item = Option<&'l RuleLines>>) -> RuleLines {
+        let mut all: Vec<Arc<RuleLine>> =
+            parts.into_iter().flatten().flat_map(|lines| lines.0.iter().cloned()).collect();
+        all.sort_by_key(|line| line.order);
+        all.dedup_by_key(|line| line.order);
+        RuleLines(all)
+    }
+    /// Tells whether there are no lines.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// Returns the names of the files in their order; lines in the configuration have its name.
+    pub fn names(&self) -> Vec<Arc<str>> {
+        let mut names: Vec<Arc<str>> = self.0.iter().map(|line| line.text.name.clone()).collect();
+        names.dedup();
+        names
+    }
+    /// Adds a warning about the rules, at their last line, once.
+    pub fn warn(&self, cx: &mut Cx, text: &str) {
+        let at = self.0.last().map(|line| line.at);
+        let complaint = Complaint {
+            level: ComplaintLevel::Warn,
+            text: text.into(),
+            span: at.map(|at| at.span),
+            line: at.map_or(0, |at| at.line),
+            hint: None,
+        };
+        if !cx.warnings.contains(&complaint) {
+            cx.warnings.push(complaint);
+        }
+    }
+    /// Attributes a problem of the rules to their last line.
+    pub fn place(&self, problem: Problem) -> Problem {
+        match self.0.last() {
+            Some(line) => Problem { inner: problem.inner.or(Some(line.at)), ..problem.of(line.directive) },
+            None => problem,
+        }
+    }
+}
+
+/// Compiled chains by the orders of their lines.
+#[derive(Default)]
+struct CompiledChains(HashMap<Vec<(usize, usize)>, Result<Arc<RuleSet>, Problem>>);
+
+/// Files of rules, read through the record of the configuration: a worker sees the files that the master has read.
+struct StoredFiles<'s>(RefCell<&'s mut TextStore>);
+
+/// A name in a file of rules, relative to the file's folder.
+fn beside(from: &str, name: &str) -> PathBuf {
+    Path::new(from).parent().unwrap_or(Path::new("/")).join(name)
+}
+
+impl StoredFiles<'_> {
+    fn read(&self, path: &Path) -> Result<Arc<[u8]>, String> {
+        self.0.borrow_mut().read(path).map_err(|error| format!("\"{}\" {}", path.display(), observe::os_error(&error)))
+    }
+    fn matching(&self, pattern: &Path) -> Vec<PathBuf> {
+        let pattern = pattern.to_string_lossy();
+        let store = self.0.borrow();
+        if !store.replay {
+            return Disk.glob(&pattern);
+        }
+        let known = store.files.iter().filter(|(_, text)| text.is_ok()).map(|(path, _)| path);
+        let mut found: Vec<PathBuf> =
+            known.filter(|path| matches_include(&pattern, &path.to_string_lossy())).cloned().collect();
+        found.sort();
+        found
+    }
+}
+
+impl RuleFiles for StoredFiles<'_> {
+    fn include(&self, pattern: &str, from: &str) -> Result<Vec<RuleText>, String> {
+        let full = beside(from, pattern);
+        let paths = if is_pattern(pattern) { self.matching(&full) } else { vec![full] };
+        let texts = paths.into_iter().map(|path| {
+            let text = String::from_utf8_lossy(&self.read(&path)?).into_owned();
+            Ok(RuleText { name: path.display().to_string().into(), text })
+        });
+        texts.collect()
+    }
+    fn data(&self, name: &str, from: &str) -> Result<Vec<u8>, String> {
+        self.read(&beside(from, name)).map(|bytes| bytes.to_vec())
+    }
+}
+
+/// Compiles the rules of a block. Warnings go to `cx.warnings`, once for each chain. Fails with the first error, at the
+/// line of the configuration that brought the rule; the message has the place in the file of rules, too.
+pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Problem> {
+    let key: Vec<(usize, usize)> = lines.0.iter().map(|line| line.order).collect();
+    if let Some(known) = cx.get::<CompiledChains>().0.get(&key) {
+        return known.clone();
+    }
+    let texts: Vec<RuleText> = lines.0.iter().map(|line| line.text.clone()).collect();
+    let mut store = std::mem::take(&mut cx.store);
+    let files = StoredFiles(RefCell::new(&mut store));
+    let compiled = RuleSet::compile(&texts, &files);
+    let compiled = match compiled {
+        Ok((rules, warnings)) => {
+            for warning in warnings {
+                let line = lines.line_of(&warning.place.file);
+                let complaint = Complaint {
+                    level: ComplaintLevel::Warn,
+                    text: format!("{} in {}:{}", warning.reason, warning.place.file, warning.place.line),
+                    span: line.map(|line| line.at.span),
+                    line: line.map_or(0, |line| line.at.line),
+                    hint: None,
+                };
+                // An inner block repeats the rules of its parents.
+                if !cx.warnings.contains(&complaint) {
+                    cx.warnings.push(complaint);
+                }
+            }
+            Ok(rules)
+        }
+        Err(error) => Err(word_error(&error, lines, &files)),
+    };
+    drop(files);
+    cx.store = store;
+    cx.get::<CompiledChains>().0.insert(key, compiled.clone());
+    compiled
+}
+
+impl RuleLines {
+    /// The line that brought a file of rules: its own, or the last one before an included file.
+    fn line_of(&self, file: &str) -> Option<&Arc<RuleLine>> {
+        self.0.iter().find(|line| *line.text.name == *file).or(self.0.last())
+    }
+}
+
+fn word_error(error: &RuleError, lines: &RuleLines, files: &StoredFiles<'_>) -> Problem {
+    let place = &error.place;
+    let line = lines.line_of(&place.file);
+    let own = line.filter(|line| line.text.name == place.file).map(|line| line.text.text.clone());
+    let text = own.or_else(|| {
+        let bytes = files.read(Path::new(&*place.file)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    });
+    let mut hint = format!("--> {}:{}:{}", place.file, place.line, place.column);
+    let row = text.as_deref().and_then(|text| text.lines().nth((place.line as usize).saturating_sub(1)));
+    if let Some(row) = row {
+        let before = row.get(..(place.column as usize).saturating_sub(1)).map_or(0, |before| before.chars().count());
+        // A long line is shown around the place.
+        let skipped = before.saturating_sub(EXCERPT_MAX / 2);
+        let shown: String =
+            row.chars().skip(skipped).take(EXCERPT_MAX).map(|c| if c == '\t' { ' ' } else { c }).collect();
+        hint.push_str(&format!("\n    | {shown}\n    | {}^", " ".repeat(before - skipped)));
+    }
+    if let Some(suggestion) = &error.suggestion {
+        hint.push_str(&format!("\n  = {suggestion}"));
+    }
+    let words = format!("rules: {} in {}:{}", error.reason, place.file, place.line);
+    let problem = Problem::says(words).hint(hint);
+    match line {
+        Some(line) => Problem { inner: Some(line.at), ..problem.of(line.directive) },
+        None => problem,
+    }
+}

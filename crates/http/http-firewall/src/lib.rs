@@ -1,0 +1,23 @@
+//! ModSecurity's directives (nginx: the connector `ngx_http_modsecurity_module`) on the engine of crate `waf`.
+//!
+//! `table.rs` has the directives, `chain.rs` compiles the rules of a block with those of its parents. For a request,
+//! `request.rs` runs phases 1 and 2, `response.rs` phases 3 and 4, and `record.rs` phase 5 and the logs. The transaction
+//! belongs to the main request and stays with it over internal redirects (`state.rs`).
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing))]
+
+mod audit_log;
+mod chain;
+mod record;
+mod request;
+mod response;
+mod services;
+mod state;
+mod table;
+mod work;
+
+use http_engine::Feature;
+
+/// The features of the crate.
+pub static FEATURES: &[&dyn Feature] = &[&table::Firewall];

@@ -1,0 +1,56 @@
+//! Evaluation in the loop or on a thread of the pool.
+
+use crate::state::FirewallState;
+use http_engine::{Flow, Request};
+use net::pool::Overflow;
+use observe::Severity;
+use waf::{Transaction, Verdict};
+
+/// Bytes of a request's head that are evaluated in the loop: some hundreds of microseconds with CRS
+/// (docs/decisions/0168).
+pub(crate) const HEAD_IN_LOOP_MAX: usize = 4 * 1024;
+/// Bytes of a body that are evaluated in the loop.
+pub(crate) const BODY_IN_LOOP_MAX: usize = 256;
+
+/// Runs a phase at once.
+pub(crate) fn run_here(r: &mut Request, work: impl FnOnce(&mut Transaction) -> Verdict) -> Verdict {
+    let state = r.ext_mut::<FirewallState>();
+    match state.and_then(|state| state.transaction.as_mut()) {
+        Some(transaction) => work(transaction),
+        None => Verdict::Pass,
+    }
+}
+
+/// Runs a phase on a thread of the pool `default`. A client that leaves does not end it: its request is logged with the
+/// matches. Fails with the answer if the pool has no room, or if the engine failed: the request is not let through.
+pub(crate) async fn run_pooled(
+    r: &mut Request,
+    work: impl FnOnce(&mut Transaction) -> Verdict + Send + 'static,
+) -> Result<Verdict, Flow> {
+    let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return Ok(run_here(r, work)) };
+    let taken = r.ext_mut::<FirewallState>().and_then(|state| state.transaction.take());
+    let Some(mut transaction) = taken else { return Ok(Verdict::Pass) };
+    let started = pool.run_long(move |_| {
+        let verdict = work(&mut transaction);
+        (transaction, verdict)
+    });
+    match started {
+        Ok(waiting) => match waiting.await {
+            Ok((transaction, verdict)) => {
+                if let Some(state) = r.ext_mut::<FirewallState>() {
+                    state.transaction = Some(transaction);
+                }
+                Ok(verdict)
+            }
+            Err(_) => {
+                r.log(Severity::Crit, format_args!("ModSecurity: the inspection of the request failed"));
+                Err(Flow::Status(500))
+            }
+        },
+        Err(Overflow { waiting }) => {
+            let name = net::pool::DEFAULT;
+            r.log(Severity::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            Err(Flow::Status(503))
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `tidegate waf`: files of the firewall's rules, and a report of its audit log.
+
+mod report;
+mod setup;
+
+use std::ffi::OsString;
+
+pub const HELP: &str = "\
+Usage: tidegate waf setup DIR [--crs PATH] [--paranoia LEVEL] [--block]
+                          [--wordpress] [--nextcloud] [--phpmyadmin]
+       tidegate waf report AUDIT_LOG ... [--least NUMBER]
+
+setup writes the files that connect the OWASP Core Rule Set to \"modsecurity on\": main.conf with the
+settings of the engine, crs-setup.conf, and two files for your own exclusions. It overwrites nothing,
+and compiles the rules as a start does. The rules themselves stay where they are: in Debian's package
+modsecurity-crs, or in an unpacked archive from https://github.com/coreruleset/coreruleset/releases.
+
+  --crs PATH        folder with \"rules\" (default: /usr/share/modsecurity-crs)
+  --paranoia LEVEL  1 (default) to 4: more rules, more false positives
+  --block           refuse requests at once; by default the rules only log (DetectionOnly)
+  --wordpress, --nextcloud, --phpmyadmin
+                    exclusions for the application: part of version 3, a plugin of version 4
+
+report reads audit logs (serial, native or JSON) and prints the rules that matched, with paths and
+parameters, and proposes exclusions in SecLang. A proposal is no advice: an attack looks the same.
+
+  --least NUMBER    propose for so many matches of one parameter or more (default: 2)
+
+docs/waf.md has the whole story.
+
+Exit code: 0; 1 if the rules do not compile; 2 if a file cannot be read or written.
+";
+
+pub fn run_waf(arguments: &[OsString]) -> i32 {
+    let words: Result<Vec<String>, OsString> = arguments.iter().map(|word| word.clone().into_string()).collect();
+    let Ok(words) = words else {
+        eprintln!("tidegate: an argument is no text");
+        return 2;
+    };
+    let done = match words.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        Some(("setup", rest)) => setup::write_setup(rest),
+        Some(("report", rest)) => report::print_report(rest),
+        Some((other, _)) => {
+            eprintln!("tidegate: unknown command \"waf {other}\"\n\n{HELP}");
+            return 2;
+        }
+        None => {
+            eprint!("{HELP}");
+            return 2;
+        }
+    };
+    done.unwrap_or_else(|words| {
+        eprintln!("tidegate: {words}");
+        2
+    })
+}
