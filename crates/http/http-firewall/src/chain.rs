@@ -198,7 +198,6 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
         }
         Err(error) => Err(word_error(&error, lines, &files)),
     };
-    drop(files);
     cx.store = store;
     cx.get::<CompiledChains>().0.insert(key, compiled.clone());
     compiled

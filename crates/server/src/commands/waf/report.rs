@@ -205,7 +205,7 @@ mod tests {
         let native = native_match(NATIVE).expect("a match");
         let entry = serde_json::json!({"transaction": {"request": {"uri": "/edit?x=1"}, "messages": [{"message": "XSS",
             "details": {"ruleId": "941100", "data": "", "match": "Matched \"Operator `Rx' with parameter `x' against variable `ARGS:text' (Value: `<b>' )"}}]}});
-        assert_eq!(json_matches(&entry), [native.clone()]);
+        assert_eq!(json_matches(&entry), std::slice::from_ref(&native));
         assert_eq!((native.rule, native.target.as_str(), native.path.as_str()), (941_100, "ARGS:text", "/edit"));
         assert_eq!(target_of("detected XSS using libinjection.", "Matched Data: x found within ARGS:q: <x>"), "ARGS:q");
     }

@@ -98,8 +98,8 @@ impl ChainText {
 
     /// The last value of a setting; `None` if another file may have it.
     fn setting(&self, name: &str, default: &str) -> Option<String> {
-        let values = self.text.lines().filter_map(|line| setting_value(line, name));
-        match values.last() {
+        let mut values = self.text.lines().filter_map(|line| setting_value(line, name));
+        match values.next_back() {
             Some(value) => Some(value.to_ascii_lowercase()),
             None if self.is_partial => None,
             None => Some(default.into()),
