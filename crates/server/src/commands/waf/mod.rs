@@ -6,7 +6,7 @@ mod setup;
 use std::ffi::OsString;
 
 pub const HELP: &str = "\
-Usage: tidegate waf setup DIR [--crs PATH] [--paranoia LEVEL] [--block]
+Usage: tidegate waf setup DIR [--crs PATH] [--paranoia LEVEL] [--block] [--audit-log FILE]
                           [--wordpress] [--nextcloud] [--phpmyadmin]
        tidegate waf report AUDIT_LOG ... [--least NUMBER]
 
@@ -17,6 +17,7 @@ modsecurity-crs, or in an unpacked archive from https://github.com/coreruleset/c
 
   --crs PATH        folder with \"rules\" (default: /usr/share/modsecurity-crs)
   --paranoia LEVEL  1 (default) to 4: more rules, more false positives
+  --audit-log FILE  the log of refused requests (default: waf-audit.log beside the error log)
   --block           refuse requests at once; by default the rules only log (DetectionOnly)
   --wordpress, --nextcloud, --phpmyadmin
                     exclusions for the application: part of version 3, a plugin of version 4

@@ -1,5 +1,6 @@
 //! `tidegate waf setup`: the files around the OWASP Core Rule Set.
 
+use crate::conf::paths::default_paths;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ const AFTER: &str = "\
 struct SetupOptions {
     folder: PathBuf,
     rules: PathBuf,
+    audit_log: PathBuf,
     paranoia: u8,
     blocks: bool,
     applications: Vec<&'static (&'static str, &'static str, &'static str)>,
@@ -42,6 +44,7 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
     let mut options = SetupOptions {
         folder: PathBuf::new(),
         rules: DEBIAN_RULES.into(),
+        audit_log: default_paths(None).error_log.with_file_name("waf-audit.log"),
         paranoia: 1,
         blocks: false,
         applications: Vec::new(),
@@ -51,6 +54,7 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
             "--crs" => options.rules = value()?.into(),
+            "--audit-log" => options.audit_log = value()?.into(),
             "--paranoia" => {
                 let level = value()?;
                 options.paranoia = level
@@ -71,6 +75,7 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
         }
     }
     options.folder = std::path::absolute(folder.ok_or("setup needs a folder")?).map_err(|error| error.to_string())?;
+    options.audit_log = std::path::absolute(&options.audit_log).map_err(|error| error.to_string())?;
     options.rules = std::path::absolute(&options.rules).map_err(|error| error.to_string())?;
     Ok(options)
 }
@@ -179,13 +184,14 @@ SecAuditLogRelevantStatus \"^(?:5|4(?!04))\"
 SecAuditLogParts ABHZ
 SecAuditLogType Serial
 SecAuditLogFormat JSON
-SecAuditLog logs/waf-audit.log
+SecAuditLog {}
 
 Include {}
 SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
     {levels}{switches}\"
 ",
         options.folder.join("main.conf").display(),
+        quoted(&options.audit_log),
         own("crs-setup.conf"),
     );
     for (end, file) in [("-config.conf", None), ("-before.conf", Some("exclusions-before.conf"))] {
@@ -265,6 +271,8 @@ mod tests {
         assert!(parse_options(&words(&[])).is_err());
         assert!(parse_options(&words(&["d", "--paranoia", "5"])).expect_err("level").contains("1 to 4"));
         assert!(parse_options(&words(&["d", "--crs"])).is_err());
+        let options = parse_options(&words(&["d", "--audit-log", "/srv/audit.log"])).expect("options");
+        assert_eq!(options.audit_log, Path::new("/srv/audit.log"));
         assert!(parse_options(&words(&["d", "--drupal"])).expect_err("option").contains("--drupal"));
         assert!(parse_options(&words(&["d", "e"])).is_err());
     }
@@ -282,6 +290,8 @@ mod tests {
         let main = fs::read_to_string(folder.join("own/main.conf")).expect("main.conf");
         assert!(main.contains("setvar:tx.crs_exclusions_wordpress=1"), "{main}");
         assert!(main.contains("setvar:tx.paranoia_level=2") && main.contains("SecRuleEngine On"), "{main}");
+        // Beside the error log of a packaged system, whose folder exists.
+        assert!(main.contains("/waf-audit.log\"\n") && main.contains("SecAuditLog \"/var/log/"), "{main}");
         // A second run keeps the files.
         fs::write(folder.join("own/exclusions-after.conf"), "SecRuleRemoveById 1\n").expect("exclusions");
         assert_eq!(write_setup(&arguments), Ok(0));
