@@ -66,7 +66,7 @@ const COMMANDS: &[ServerCommand] = &[
     },
     ServerCommand {
         name: "waf",
-        summary: "set up the web application firewall's rules, and report its audit log",
+        summary: "set up rules of the web application firewall, and report its audit log",
         help: Help::Text(waf::HELP),
         run: waf::run_waf,
     },
