@@ -1,5 +1,5 @@
 //! Bodies of the fuzz targets that need a whole configuration. They panic if an invariant is violated. `fuzz/` runs
-//! them under libFuzzer, and `tests/smoke.rs` with a seeded generator in every `cargo test`.
+//! them under libFuzzer, and `tests/operation/smoke.rs` with a seeded generator in every `cargo test`.
 
 mod reloads;
 

@@ -1,8 +1,8 @@
 //! The program: command line, configuration, master and worker processes, signals, reload, upgrade.
 //!
 //! Without a subcommand it takes nginx's options (`options.rs`, `commands/server.rs`); `commands/` contains the subcommands.
-//! The modules depend on each other in one direction: `messages`, `conf`, then `confinement` and `keys`, `generations`, `process`,
-//! `commands`.
+//! The modules depend on each other in one direction: `messages`, `conf`, then `confinement`, `keys` and `explanation`,
+//! `generations`, `process`, `commands`.
 
 #![forbid(unsafe_code)]
 

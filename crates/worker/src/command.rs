@@ -1,4 +1,4 @@
-//! Commands of the process to a worker thread: reload, QUIT.
+//! Commands of the process to a worker thread: reload, and QUIT for a graceful shutdown.
 
 use crate::quic::QuicListener;
 use crate::serving::{BoundSocket, ListenSocket, ListenState, ServeLoop};

@@ -37,6 +37,9 @@ const SANS_IO: &[&str] = &["dns-zone", "http-types", "wire-h1", "wire-h2", "wire
 /// Dependencies that a sans-I/O core may have.
 const SANS_IO_NEEDS: [&str; 5] = ["base", "bytes", "http-types", "memchr", "quinn-proto"];
 
+/// The picture of the crates in ARCHITECTURE.md.
+const PICTURE: &str = "docs/images/crates.svg";
+
 /// Most packages of which Cargo.lock has several versions: each is compiled as often.
 const SEVERAL_VERSIONS_MAX: usize = 8;
 
@@ -75,6 +78,7 @@ pub fn run_tidy(_: &[String]) -> Result<(), String> {
     complaints.extend(crate::wording::wording_complaints(&sources));
     complaints.extend(crate::places::place_complaints(&sources));
     complaints.extend(unlisted_decisions());
+    complaints.extend(missing_in_picture(&crates, &fs::read_to_string(PICTURE).unwrap_or_default()));
     complaints.extend(several_versions(&fs::read_to_string("Cargo.lock").unwrap_or_default()));
     if complaints.is_empty() {
         return Ok(());
@@ -90,6 +94,16 @@ pub fn rust_sources() -> Vec<(String, String)> {
     let texts =
         files.into_iter().filter_map(|file| Some((file.display().to_string(), fs::read_to_string(&file).ok()?)));
     texts.collect()
+}
+
+/// Returns a complaint for each crate below crates/ that the picture does not show.
+fn missing_in_picture(crates: &[(String, PathBuf)], picture: &str) -> Vec<String> {
+    let missing = crates.iter().filter(|(name, folder)| {
+        // The program's crate is shown with its name.
+        let shown = if name == "server" { "tidegate" } else { name };
+        folder.starts_with("crates") && !picture.contains(&format!(">{shown}</text>"))
+    });
+    missing.map(|(name, _)| format!("{PICTURE}: the crate {name} is not shown")).collect()
 }
 
 /// Reports decision records that their index does not link.
@@ -203,5 +217,12 @@ mod tests {
         assert_eq!(several_versions(&lock(SEVERAL_VERSIONS_MAX)), None);
         let complaint = several_versions(&lock(SEVERAL_VERSIONS_MAX + 1)).expect("one too many");
         assert!(complaint.contains("several versions of 9 packages"), "{complaint}");
+    }
+
+    #[test]
+    fn a_crate_that_the_picture_lacks_is_a_complaint() {
+        let crates = ["base", "server", "tls"].map(|name| (name.to_string(), Path::new("crates").join(name)));
+        let complaints = missing_in_picture(&crates, "<text>base</text><text>tidegate</text>");
+        assert_eq!(complaints, ["docs/images/crates.svg: the crate tls is not shown"]);
     }
 }

@@ -5,7 +5,7 @@ use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use waf::{
-    Budget, CollectionStore, EXHAUSTED_STATUS, ExhaustedAction, MemoryStore, STORE_BYTES_MAX, Services, Settings,
+    Budget, CollectionStore, EXHAUSTED_STATUS, ExhaustedAction, MemoryStore, RuleSet, STORE_BYTES_MAX, Services,
     SystemClock, WorkClock,
 };
 
@@ -42,9 +42,10 @@ fn store(timeout: u64) -> Arc<dyn CollectionStore> {
 }
 
 /// Makes the shared parts for a block. Fails for a setting that cannot be honoured.
-pub fn services(_: &mut Cx, settings: &Settings, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
-    if settings.geo_database.is_some() {
-        let words = "rules: SecGeoLookupDb is not supported: @geoLookup has no database";
+pub fn services(_: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
+    let settings = &rules.settings;
+    if settings.geo_database.is_some() || rules.asks_for_places() {
+        let words = "rules: SecGeoLookupDb and @geoLookup are not supported: there is no database of places";
         return Err(Problem::says(words).hint("write geoip2, and compare its variables with map or geo"));
     }
     let now = base::clock::unix_seconds();

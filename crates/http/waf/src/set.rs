@@ -159,6 +159,15 @@ impl RuleSet {
         })
     }
 
+    /// Tells whether a rule asks for the place of an address (`@geoLookup`), which needs a [`crate::GeoDatabase`].
+    pub fn asks_for_places(&self) -> bool {
+        let rules = self.phases.iter().flatten().filter_map(|step| match step {
+            Step::Rule(rule) => Some(rule),
+            Step::Marker(_) => None,
+        });
+        rules.flat_map(|rule| &rule.links).any(|link| matches!(link.operator, crate::operator::Operator::GeoLookup))
+    }
+
     /// Returns whether bodies of responses with this content type are inspected.
     pub fn inspects_response(&self, content_type: &str) -> bool {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

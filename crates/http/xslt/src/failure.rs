@@ -1,4 +1,4 @@
-//! Ends of transformations other than results.
+//! Errors of a transformation, and its end by `xsl:message terminate`.
 
 /// End of a transformation.
 #[derive(Clone, Debug)]

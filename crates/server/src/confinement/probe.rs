@@ -1,4 +1,4 @@
-//! Escape attempts of a confined process, in debug builds for `tests/sandbox.rs`.
+//! Escape attempts of a confined process, in debug builds for `tests/operation/sandbox.rs`.
 
 use crate::say;
 use net::confine::Escape;

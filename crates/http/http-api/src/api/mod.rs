@@ -1,5 +1,5 @@
 //! api (nginx: `ngx_http_api_module` of the commercial edition): the state of the server as JSON, and changes of
-//! key-value pairs and of servers of groups; below `/tidegate/` the configuration (`own.rs`).
+//! key-value pairs and of servers of groups; below `/tidegate/` the configuration (`own/`).
 //!
 //! `path.rs` parses the URI, `run.rs` responds. A separate thread handles all requests in order: collecting numbers and
 //! writing files delays no worker, and changes have one writer.

@@ -1,5 +1,5 @@
 //! auth_failure_limit (Tidegate only): after too many failed logins with an equal key, requests get 429 before their
-//! credentials are checked. `shared/failed_logins.rs` counts.
+//! credentials are checked. `http_engine::failed_logins` counts.
 
 use area::bucket::Rate;
 use area::shared_limit::{PermitRule, SharedLimit};

@@ -1,4 +1,4 @@
-//! Stores of state that several servers share.
+//! The dashboard's section `Shared store`: stores of state that several servers share.
 
 use super::super::data::Data;
 use super::super::format;
