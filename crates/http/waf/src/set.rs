@@ -165,7 +165,8 @@ impl RuleSet {
             Step::Rule(rule) => Some(rule),
             Step::Marker(_) => None,
         });
-        rules.flat_map(|rule| &rule.links).any(|link| matches!(link.operator, crate::operator::Operator::GeoLookup))
+        let mut conditions = rules.flat_map(|rule| &rule.links).filter_map(|link| link.condition.as_ref());
+        conditions.any(|condition| matches!(condition.operator, crate::operator::Operator::GeoLookup))
     }
 
     /// Returns whether bodies of responses with this content type are inspected.

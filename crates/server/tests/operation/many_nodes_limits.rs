@@ -4,7 +4,7 @@ use crate::many_nodes::Redis;
 use crate::support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use support::api::get;
 use support::client::Client;
@@ -75,8 +75,11 @@ fn connections_of_all_servers_count_together() {
     let Some(mut redis) = Redis::start() else { return };
     let is_open = Arc::new(AtomicBool::new(false));
     let gate = is_open.clone();
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let arrivals = arrived.clone();
     let origin = Origin::new(move |mut talk| {
         while talk.request().is_some() {
+            arrivals.fetch_add(1, Ordering::Relaxed);
             while !gate.load(Ordering::Relaxed) && !talk.is_over() {
                 pace(Duration::from_millis(5));
             }
@@ -101,6 +104,11 @@ fn connections_of_all_servers_count_together() {
         });
     };
     let held: Vec<_> = (0..4).map(|index| nodes[index % 2].begin("/held?key=a")).collect();
+    // A request that asks would count as well, and take the place of the last of them.
+    wait("all requests at the origin", || match arrived.load(Ordering::Relaxed) {
+        4 => Ok(()),
+        seen => Err(seen.to_string()),
+    });
     nodes.iter().for_each(|node| wait_for(node, "a", 429));
     assert_eq!((status(&nodes[0], "b"), status(&nodes[1], "b")), (204, 204), "another key");
     // A reload changes nothing, also if it begins another connection to the store.
