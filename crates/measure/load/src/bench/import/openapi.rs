@@ -78,6 +78,8 @@ impl<'a> ApiDescription<'a> {
     }
 
     fn operation(&mut self, place: &str, method: &str, path: &str, item: &Value, operation: &Value) {
+        let placeholders = path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+        let placeholders: Vec<String> = placeholders.map(ToString::to_string).collect();
         let (mut path, mut query, mut headers) = (escape_braces(path), Vec::new(), Vec::new());
         let own = list_of(operation, "parameters");
         let key = |p: &Value| (text_of(p, "name").to_string(), text_of(p, "in").to_string());
@@ -104,6 +106,13 @@ impl<'a> ApiDescription<'a> {
                     self.session.leave_out(place, format!("the cookie `{name}`: use --cookies, or -H 'Cookie: ...'"))
                 }
                 other => self.session.leave_out(place, format!("the parameter `{name}`, which is in `{other}`")),
+            }
+        }
+        // Those that no parameter declares have no example.
+        for name in placeholders {
+            let place = format!("{{{name}}}");
+            if path.replace(&format!("${place}"), "").contains(&place) {
+                path = path.replace(&place, &self.session.unknown_value(&name));
             }
         }
         if !query.is_empty() {
@@ -328,6 +337,15 @@ components:
         }
         let text = session.session_text("shop.yaml").unwrap();
         assert_eq!(crate::bench::requests::parse_session(&text).unwrap().len(), 2, "{text}");
+    }
+
+    #[test]
+    fn placeholders_without_a_parameter_have_unknown_values() {
+        let text = r##"{ "openapi": "3.0.0", "paths": { "/a/{id}/{of}": { "delete": { "parameters": [{ "name": "id",
+            "in": "path", "example": 7 }] } } } }"##;
+        let session = import_text(text, None).unwrap();
+        assert_eq!(session.steps[0].path, "/a/7/${of}");
+        assert_eq!(session.unknown, ["of"]);
     }
 
     #[test]
