@@ -8,6 +8,7 @@
 
 pub mod expected;
 pub mod fault_proxy;
+pub mod mutation;
 
 use std::io::Write as _;
 

@@ -8,7 +8,7 @@ use http_upstream::body_store::{self, BodyStore};
 use observe::Severity;
 use std::rc::Rc;
 use std::sync::Arc;
-use waf::{EngineState, Verdict};
+use waf::EngineState;
 
 /// Copies of a body that an evaluation makes: its own, arguments, and files.
 const BODY_COPIES: u64 = 3;
@@ -126,7 +126,6 @@ async fn inspect_body(r: &mut Request) -> Flow {
         false => run_pooled(r, move |transaction| transaction.request_body(&body)).await,
     };
     match done {
-        Ok(verdict @ Verdict::Pass) => answer(r, verdict, 2),
         Ok(verdict) => answer(r, verdict, 2),
         Err(flow) => flow,
     }

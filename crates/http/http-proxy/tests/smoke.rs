@@ -1,6 +1,10 @@
 //! A seeded run of the fuzz targets of the protocols towards servers.
 
 use http_proxy::fuzzing;
+use testkit::mutation::run_mutations;
+
+/// Words of an input, exclusively.
+const WORDS_MAX: usize = 10;
 
 const HEADS: &[&str] = &[
     "\0\0\0",
@@ -27,12 +31,12 @@ const HEADS: &[&str] = &[
 
 #[test]
 fn mutated_heads_of_cgi_are_read() {
-    run(HEADS, fuzzing::cgi, 40_000);
+    run_mutations(HEADS, WORDS_MAX, fuzzing::cgi, 40_000);
 }
 
 #[test]
 fn mutated_answers_of_http1_are_read() {
-    run(HEADS, fuzzing::http1_answer, 40_000);
+    run_mutations(HEADS, WORDS_MAX, fuzzing::http1_answer, 40_000);
 }
 
 const RECORDS: &[&str] = &[
@@ -54,7 +58,7 @@ const RECORDS: &[&str] = &[
 
 #[test]
 fn mutated_records_of_fastcgi_are_read() {
-    run(RECORDS, fuzzing::fastcgi, 40_000);
+    run_mutations(RECORDS, WORDS_MAX, fuzzing::fastcgi, 40_000);
 }
 
 const VALUES: &[&str] = &[
@@ -77,23 +81,5 @@ const VALUES: &[&str] = &[
 
 #[test]
 fn mutated_answers_of_memcached_are_read() {
-    run(VALUES, fuzzing::memcached, 40_000);
-}
-
-fn run(words: &[&str], target: fn(&[u8]), rounds: usize) {
-    let mut state = testkit::Random::new(0x9e37_79b9_7f4a_7c15);
-    let mut next = move |below: usize| state.below(below);
-    target(b"");
-    for round in 0..rounds {
-        let mut input = Vec::new();
-        for _ in 0..next(10) {
-            input.extend_from_slice(words[next(words.len())].as_bytes());
-        }
-        if round % 4 == 1 && !input.is_empty() {
-            let at = next(input.len());
-            input[at] = next(256) as u8;
-        }
-        let result = std::panic::catch_unwind(|| target(&input));
-        assert!(result.is_ok(), "round {round}: {}", input.escape_ascii());
-    }
+    run_mutations(VALUES, WORDS_MAX, fuzzing::memcached, 40_000);
 }

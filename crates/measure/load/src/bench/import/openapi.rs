@@ -108,7 +108,7 @@ impl<'a> ApiDescription<'a> {
                 other => self.session.leave_out(place, format!("the parameter `{name}`, which is in `{other}`")),
             }
         }
-        // Those that no parameter declares have no example.
+        // Replaces placeholders that no parameter declares: there is no example for them.
         for name in placeholders {
             let place = format!("{{{name}}}");
             if path.replace(&format!("${place}"), "").contains(&place) {
