@@ -48,9 +48,30 @@ pub fn cpu_millis(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("ticks")).sum::<u64>() * 10
 }
 
-pub fn peak_kb(pid: u32) -> u64 {
+/// Memory of a process but for pages of files: the program's own code, of which a development build has tens of megabytes, becomes
+/// resident when a feature first runs, and is no request's.
+pub struct PrivateMemory {
+    pid: u32,
+    /// Kilobytes at the beginning.
+    held_kb: u64,
+}
+
+impl PrivateMemory {
+    /// Begins to count the peak anew.
+    pub fn begin(pid: u32) -> PrivateMemory {
+        std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the peak is reset");
+        PrivateMemory { pid, held_kb: status_kb(pid, "RssAnon:") + status_kb(pid, "RssShmem:") }
+    }
+    /// Kilobytes that the process has held at most, beyond those of the beginning.
+    pub fn growth_kb(&self) -> u64 {
+        let peak = status_kb(self.pid, "VmHWM:") - status_kb(self.pid, "RssFile:");
+        peak.saturating_sub(self.held_kb)
+    }
+}
+
+fn status_kb(pid: u32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = text.lines().find(|line| line.starts_with("VmHWM:")).expect("a peak");
+    let line = text.lines().find(|line| line.starts_with(name)).expect("its memory");
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("kilobytes")
 }
 
@@ -58,12 +79,10 @@ pub fn peak_kb(pid: u32) -> u64 {
 fn measure(running: &Running<'_>, port: u16, bound: &Bound, attack: impl FnOnce() -> u64) {
     let worker = running.worker();
     answers(port);
-    let (held, cpu) = (support::resident_kb(worker), cpu_millis(worker));
-    // The peak is counted anew from here.
-    std::fs::write(format!("/proc/{worker}/clear_refs"), "5").expect("the peak is reset");
+    let (memory, cpu) = (PrivateMemory::begin(worker), cpu_millis(worker));
     let sent = attack();
     answers(port);
-    let held = peak_kb(worker).saturating_sub(held);
+    let held = memory.growth_kb();
     let cpu = cpu_millis(worker) - cpu;
     let allowed_cpu = (bound.millis_a_megabyte * sent / 1_000_000).max(100) * SLOWNESS;
     println!("| {} | {} | {held} | {} | {cpu} | {allowed_cpu} |", bound.name, sent / 1024, bound.held_kb + WARM_KB,);

@@ -4,7 +4,7 @@
 //!
 //! `cargo xtask bounds` runs all rows against the release build; `cargo test` runs them with smaller files.
 
-use crate::bounds::{ALONE, QuitNow, SLOWNESS, WARM_KB, amount, answers, cpu_millis, grey_png, peak_kb};
+use crate::bounds::{ALONE, PrivateMemory, QuitNow, SLOWNESS, WARM_KB, amount, answers, cpu_millis, grey_png};
 use crate::support;
 
 use std::io::Write;
@@ -352,11 +352,10 @@ fn cost<C>(running: &Running<'_>, port: u16, attack: impl FnOnce() -> C, leave: 
     let worker = running.worker();
     answers(port);
     settle(worker);
-    let (held, cpu) = (support::resident_kb(worker), cpu_millis(worker));
-    std::fs::write(format!("/proc/{worker}/clear_refs"), "5").expect("the peak is reset");
+    let (memory, cpu) = (PrivateMemory::begin(worker), cpu_millis(worker));
     let client = attack();
     settle(worker);
-    let held = peak_kb(worker).saturating_sub(held);
+    let held = memory.growth_kb();
     let meanwhile = cpu_millis(worker);
     leave(client);
     settle(worker);
