@@ -45,13 +45,7 @@ pub fn measure_fairness(
     rustix::thread::sched_setaffinity(None, &processors).map_err(|e| format!("processor 1: {e}"))?;
     let ours = BenchServer::start(scenario, binary, "tidegate", 0)?;
     let theirs = BenchServer::start(scenario, nginx, "nginx", 0)?;
-    let file = ours.folder().join("html").join(FILE);
-    File::create(&file).and_then(|file| file.set_len(FILE_BYTES)).map_err(|e| format!("{}: {e}", file.display()))?;
-    File::open(&file)
-        .and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()))
-        .map_err(|e| format!("{}: {e}", file.display()))?;
-    std::fs::hard_link(&file, theirs.folder().join("html").join(FILE))
-        .map_err(|e| format!("{}: {e}", file.display()))?;
+    make_download(&ours, &theirs)?;
     let mut text =
         String::from("# A second client beside a hog\n\nMilliseconds; of the turns' figures the median.\n\n");
     text.push_str("| beside | server | p50 | p99 | longest |\n|---|---|---|---|---|\n");
@@ -80,6 +74,17 @@ pub fn measure_fairness(
     }
     std::fs::create_dir_all(folder).map_err(|e| e.to_string())?;
     std::fs::write(folder.join("fairness.md"), text).map_err(|e| format!("{}: {e}", folder.display()))
+}
+
+/// Makes the file of the downloads in the folders of both servers, sparse and in the kernel's memory.
+pub fn make_download(one: &BenchServer, other: &BenchServer) -> Result<(), String> {
+    let [file, linked] = [one, other].map(|server| server.folder().join("html").join(FILE));
+    File::create(&file)
+        .and_then(|created| created.set_len(FILE_BYTES))
+        .and_then(|()| File::open(&file))
+        .and_then(|mut opened| std::io::copy(&mut opened, &mut std::io::sink()))
+        .and_then(|_| std::fs::hard_link(&file, &linked))
+        .map_err(|e| format!("{}: {e}", file.display()))
 }
 
 /// Response times of a turn, in milliseconds.
@@ -116,10 +121,11 @@ fn turn(server: &BenchServer, scenario: &Scenario, hog: &str, seconds: u64) -> R
 }
 
 /// The other client, in a separate process.
-struct Hog(Child);
+pub struct Hog(Child);
 
 impl Hog {
-    fn start(kind: &str, port: u16) -> Result<Hog, String> {
+    /// Starts it; returns when its first response has begun.
+    pub fn start(kind: &str, port: u16) -> Result<Hog, String> {
         let own = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new("taskset");
         command.args(["-c", "1", "nice", "-n", "19"]).arg(own).args(["bench", "--hog", kind, &port.to_string()]);

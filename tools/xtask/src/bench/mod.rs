@@ -7,7 +7,7 @@
 //! not. A scenario of HTTP/2 (`streams=`) or HTTP/3 (`http3`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
 //! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost, `--scrape` the latency beside scrapes of 1,000 zones, `--observed`
-//! the CPU time of zones and sampled traces. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! the CPU time of zones and sampled traces, `--sizes` responses by size, `--tails` the slowest responses. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -22,6 +22,7 @@ mod scrape;
 mod server;
 mod sessions;
 mod sizes;
+mod tails;
 
 use report::{BenchOutcome, ReportRow};
 use scenario::Scenario;
@@ -52,6 +53,8 @@ Instead of CPU time:
   --scrape        measure latency beside scrapes of the metrics of 1,000 zones
   --sizes         measure responses of 1 KB to 4 MB over 1 and 64 connections: CPU time, p50 and p99;
                   SCENARIO is static, proxied, TLS, HTTP/2 or HTTP/3
+  --tails         measure p50, p99 and p99.9 of a closed loop and at 50, 80 and 95 % of nginx's rate, and of 100
+                  clients beside a download (default: six scenarios)
   --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
 
   cargo xtask bench static-5k h2-5k --pairs 7
@@ -81,6 +84,8 @@ struct BenchOptions {
     observed: bool,
     /// Measure responses by size.
     sizes: bool,
+    /// Measure the slowest responses.
+    tails: bool,
     out: Option<PathBuf>,
     note: String,
 }
@@ -91,6 +96,8 @@ pub struct Turn {
     pub per_second: f64,
     pub p50_us: f64,
     pub p99_us: f64,
+    /// Of Tidegate's client; wrk does not tell it.
+    pub p999_us: f64,
 }
 
 pub fn run_bench(arguments: &[String]) -> Result<(), String> {
@@ -135,6 +142,9 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     if options.sizes {
         return sizes::run(&root, &binary, &client, &options, &folder);
     }
+    if options.tails {
+        return tails::measure_tails(&root, &binary, &client, &options, &folder);
+    }
     let mut rows = Vec::new();
     for scenario in scenario::all_scenarios(&root.join("benches/scenarios"), &options.scenarios)? {
         eprintln!("==> {}", scenario.name);
@@ -168,6 +178,7 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
         scrape: false,
         observed: false,
         sizes: false,
+        tails: false,
         out: None,
         note: String::new(),
     };
@@ -186,6 +197,7 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
             "--scrape" => options.scrape = true,
             "--observed" => options.observed = true,
             "--sizes" => options.sizes = true,
+            "--tails" => options.tails = true,
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => {
@@ -255,13 +267,9 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &BenchOpt
     if let Some(conf) = scenario.h2o.as_ref().filter(|_| is_there("h2o")) {
         peers.push(BenchServer::h2o(scenario, conf, Path::new("h2o"))?);
     }
-    let same = |a: &BenchServer, b: &BenchServer| match scenario.tls || scenario.protocol().is_some() {
-        false => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
-        true => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
-    };
-    same(&ours, &theirs)?;
+    same_answers(scenario, client, &ours, &theirs)?;
     for peer in &peers {
-        same(peer, &theirs)?;
+        same_answers(scenario, client, peer, &theirs)?;
     }
     // The floor program sends only the length, not the content.
     if let Some(mode) = &scenario.floor {
@@ -275,8 +283,16 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &BenchOpt
         false => turn(scenario, server, options.seconds),
     };
     let outcome = in_pairs(&ours, &theirs, &peers, options.pairs, &turn)?;
-    same(&ours, &theirs)?;
+    same_answers(scenario, client, &ours, &theirs)?;
     Ok(outcome)
+}
+
+/// Compares the scenario's response of two servers.
+fn same_answers(scenario: &Scenario, client: &Path, a: &BenchServer, b: &BenchServer) -> Result<(), String> {
+    match scenario.tls || scenario.protocol().is_some() {
+        false => compare(a, &a.ask(scenario)?, b, &b.ask(scenario)?),
+        true => compare(a, &a.ask_by(client, scenario)?, b, &b.ask_by(client, scenario)?),
+    }
 }
 
 /// Tells whether a peer is installed.
@@ -355,6 +371,7 @@ fn turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn,
         per_second: word("Requests/sec:", 1).and_then(|w| w.parse().ok()).unwrap_or(0.0),
         p50_us: word("50%", 1).map_or(0.0, |w| microseconds(&w)),
         p99_us: word("99%", 1).map_or(0.0, |w| microseconds(&w)),
+        p999_us: 0.0,
     })
 }
 
@@ -405,6 +422,7 @@ fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u6
         per_second: figure(&round["good_rps"]),
         p50_us: figure(&round["latency"]["p50"]) * 1e6,
         p99_us: figure(&round["latency"]["p99"]) * 1e6,
+        p999_us: figure(&round["latency"]["p999"]) * 1e6,
     })
 }
 

@@ -112,7 +112,7 @@ fn table_row(row: &ReportRow) -> String {
 fn json_row(row: &ReportRow) -> Value {
     let turn = |t: &Turn| {
         let round = |x: f64| (x * 1000.0).round() / 1000.0;
-        json!({ "cpu_us": round(t.cpu_us), "per_second": t.per_second.round(), "p50_us": t.p50_us, "p99_us": t.p99_us })
+        json!({ "cpu_us": round(t.cpu_us), "per_second": t.per_second.round(), "p50_us": t.p50_us, "p99_us": t.p99_us, "p999_us": t.p999_us })
     };
     let rounds: Value = match &row.outcome {
         BenchOutcome::Speed(pairs, peers) => pairs

@@ -43,6 +43,10 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Returns the variant `NAME@RATE`, an open loop.
+    pub fn at_rate(&self, rate: u64) -> Scenario {
+        Scenario { name: format!("{}@{rate}", self.name), rate: Some(rate), ..self.clone() }
+    }
     /// Uses `tidegate bench`, not wrk.
     pub fn by_bench(&self) -> bool {
         self.rate.is_some() || self.streams.is_some() || self.http3 || self.fresh || self.post.is_some()
@@ -81,12 +85,7 @@ pub fn all_scenarios(folder: &Path, names: &[String]) -> Result<Vec<Scenario>, S
             h2o: beside("h2o.conf"),
             ..parse_scenario(name, conf)?
         };
-        let at_rates = whole.rates.iter().map(|rate| Scenario {
-            name: format!("{}@{rate}", whole.name),
-            rate: Some(*rate),
-            ..whole.clone()
-        });
-        let variants: Vec<Scenario> = at_rates.collect();
+        let variants: Vec<Scenario> = whole.rates.iter().map(|rate| whole.at_rate(*rate)).collect();
         found.extend(std::iter::once(whole).chain(variants));
     }
     found.retain(|scenario| names.is_empty() || names.contains(&scenario.name));

@@ -199,11 +199,12 @@ impl OutHead {
         self.fields.push(OutField { name, value });
     }
     /// Positions newly filled slots after the fields so far.
+    #[inline]
     pub fn settle(&mut self) {
         HeadSlot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
     }
     /// [`OutHead::settle`] for a single slot.
-    #[inline]
+    #[inline(always)]
     pub fn settle_slot(&mut self, slot: HeadSlot) {
         let bit = 1 << slot as u8;
         if self.places.settled & bit != 0 || !self.holds(slot) {
@@ -234,7 +235,7 @@ impl OutHead {
             name => name,
         }
     }
-    #[inline]
+    #[inline(always)]
     fn holds(&self, slot: HeadSlot) -> bool {
         match slot {
             HeadSlot::Location => !self.location.is_empty(),
