@@ -682,8 +682,7 @@ fn send_through(
     body: ResponseBody,
     from: FilterStage,
 ) -> Result<PhaseOutcome, (Box<Request>, Flow)> {
-    let plan = r.plan_rc();
-    let guard = plan.loc(r.scope.location).guard.as_ref().filter(|_| !r.is_subrequest() && !r.progress.post_action);
+    let guard = r.loc().guard.clone().filter(|_| !r.is_subrequest() && !r.progress.post_action);
     let Some(guard) = guard else {
         let done = filter(&mut r, body, &(from..=FilterStage::Late));
         return responded(r, done);

@@ -149,11 +149,17 @@ pub fn pass_fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink)
     if !o.lines.is_empty() {
         sink.lines(&o.lines);
     }
-    let is_written = own_location || is_list;
-    let mut slots = o.slots().filter(|(slot, _)| !(is_written && *slot == HeadSlot::Location)).peekable();
+    // Of the location in its fixed position there is no second one.
+    let is_due = |slot: HeadSlot| o.holds(slot) && !(slot == HeadSlot::Location && (own_location || is_list));
+    let mut slots = o.slots();
     for (index, field) in o.fields.iter().enumerate() {
-        while let Some((slot, _)) = slots.next_if(|(_, before)| *before <= index) {
-            write_slot(o, slot, sink);
+        while let Some(((slot, before), rest)) = slots.split_first()
+            && *before <= index
+        {
+            slots = rest;
+            if is_due(*slot) {
+                write_slot(o, *slot, sink);
+            }
         }
         let (name, value) = (field.name.bytes(), field.value.bytes());
         // Last line of defence: features check their fields, with the directive's name.
@@ -164,7 +170,9 @@ pub fn pass_fields(r: &mut Request, connection: bool, sink: &mut impl FieldSink)
         sink.field(name, value);
     }
     for (slot, _) in slots {
-        write_slot(o, slot, sink);
+        if is_due(*slot) {
+            write_slot(o, *slot, sink);
+        }
     }
 }
 

@@ -23,12 +23,15 @@ mod server;
 mod sessions;
 mod sizes;
 mod tails;
+mod touched;
+mod turns;
 
 use report::{BenchOutcome, ReportRow};
 use scenario::Scenario;
 use server::BenchServer;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use turns::{TRIES, Turn, turn, turn_by};
 
 pub const HELP: &str = "\
 Usage: cargo xtask bench [SCENARIO...] [OPTIONS]
@@ -55,6 +58,8 @@ Instead of CPU time:
                   SCENARIO is static, proxied, TLS, HTTP/2 or HTTP/3
   --tails         measure p50, p99 and p99.9 of a closed loop and at 50, 80 and 95 % of nginx's rate, and of 100
                   clients beside a download (default: six scenarios)
+  --touched       count the cache lines and pages that a request touches (needs valgrind; default: five scenarios)
+  --order FILE    with --touched: write a linker script that places the functions of requests beside each other
   --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
 
   cargo xtask bench static-5k h2-5k --pairs 7
@@ -62,8 +67,6 @@ Instead of CPU time:
 
 /// Scenarios of `--syscalls` by default: a static file and a proxied response.
 const CALLS_OF: [&str; 2] = ["static-5k", "proxy-1k"];
-
-const TRIES: usize = 4;
 
 struct BenchOptions {
     scenarios: Vec<String>,
@@ -86,18 +89,12 @@ struct BenchOptions {
     sizes: bool,
     /// Measure the slowest responses.
     tails: bool,
+    /// Count lines and pages of a request.
+    touched: bool,
+    /// Linker script to be written.
+    order: Option<PathBuf>,
     out: Option<PathBuf>,
     note: String,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Turn {
-    pub cpu_us: f64,
-    pub per_second: f64,
-    pub p50_us: f64,
-    pub p99_us: f64,
-    /// Of Tidegate's client; wrk does not tell it.
-    pub p999_us: f64,
 }
 
 pub fn run_bench(arguments: &[String]) -> Result<(), String> {
@@ -123,7 +120,12 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     if options.scrape {
         return scrape::measure_scrapes(&binary, &client, options.pairs, options.seconds, &folder);
     }
-    let programs: &[&str] = if options.calls { &["strace", "taskset", "gzip"] } else { &["wrk", "taskset", "gzip"] };
+    let own = match () {
+        () if options.calls => "strace",
+        () if options.touched => "valgrind",
+        () => "wrk",
+    };
+    let programs = [own, "taskset", "gzip"];
     for program in programs {
         if Command::new(program).arg("--version").output().is_err() {
             return Err(format!("{program} is not installed"));
@@ -141,6 +143,9 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     }
     if options.sizes {
         return sizes::run(&root, &binary, &client, &options, &folder);
+    }
+    if options.touched {
+        return touched::measure_touched(&root, &binary, &client, &options, &folder);
     }
     if options.tails {
         return tails::measure_tails(&root, &binary, &client, &options, &folder);
@@ -179,6 +184,8 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
         observed: false,
         sizes: false,
         tails: false,
+        touched: false,
+        order: None,
         out: None,
         note: String::new(),
     };
@@ -198,6 +205,8 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
             "--observed" => options.observed = true,
             "--sizes" => options.sizes = true,
             "--tails" => options.tails = true,
+            "--touched" => options.touched = true,
+            "--order" => options.order = Some(value()?.into()),
             "--out" => options.out = Some(value()?.into()),
             "--note" => options.note = value()?.clone(),
             flag if flag.starts_with('-') => {
@@ -343,109 +352,9 @@ fn compare(
     Ok(())
 }
 
-/// Runs wrk; returns the CPU time of the server's processes.
-fn turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
-    let before = server.cpu_ns();
-    let mut wrk = Command::new("taskset");
-    wrk.args(["-c", "1", "wrk", "--latency", "-t1"]);
-    wrk.arg(format!("-c{}", scenario.connections)).arg(format!("-d{seconds}s"));
-    for header in &scenario.headers {
-        wrk.args(["-H", &header.replace(':', ": ")]);
-    }
-    let output = wrk.arg(scenario.url(server.port)).output().map_err(|e| format!("wrk: {e}"))?;
-    let after = server.cpu_ns();
-    let text = String::from_utf8_lossy(&output.stdout);
-    if let Some(line) = text.lines().find(|line| line.contains("Non-2xx") || line.contains("Socket errors")) {
-        return Err(format!("wrong answers from {}: {}", server.name, line.trim()));
-    }
-    let word = |mark: &str, index: usize| {
-        let line = text.lines().find(|line| line.contains(mark))?;
-        line.split_whitespace().nth(index).map(ToString::to_string)
-    };
-    let requests: f64 = word("requests in", 0).and_then(|w| w.parse().ok()).unwrap_or(0.0);
-    if requests < 1.0 {
-        return Err(format!("{} answered nothing", server.name));
-    }
-    Ok(Turn {
-        cpu_us: (after - before) as f64 / 1000.0 / requests,
-        per_second: word("Requests/sec:", 1).and_then(|w| w.parse().ok()).unwrap_or(0.0),
-        p50_us: word("50%", 1).map_or(0.0, |w| microseconds(&w)),
-        p99_us: word("99%", 1).map_or(0.0, |w| microseconds(&w)),
-        p999_us: 0.0,
-    })
-}
-
-/// Uses Tidegate's client: at an offered rate with equal arrivals, or over HTTP/2.
-fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u64) -> Result<Turn, String> {
-    let mut bench = Command::new("taskset");
-    bench.args(["-c", "1"]).arg(client).args([
-        "bench",
-        "--no-live",
-        "--quiet",
-        "--warmup",
-        "0s",
-        "--json",
-        "/dev/stdout",
-    ]);
-    bench.args(["-t", "1", "-c", &scenario.connections.to_string()]);
-    bench.args(scenario.protocol());
-    if let Some(streams) = scenario.streams {
-        bench.args(["-m", &streams.to_string()]);
-    }
-    if let Some(length) = scenario.post {
-        bench.args(["-X", "POST", "-b", &format!("@{}", server.body_file(length)?.display())]);
-    }
-    bench.args(scenario.fresh.then_some("--no-keepalive"));
-    if let Some(rate) = scenario.rate {
-        bench.args(["-r", &rate.to_string()]);
-    }
-    bench.args(["-d", &format!("{seconds}s")]);
-    for header in &scenario.headers {
-        bench.args(["-H", &header.replace(':', ": ")]);
-    }
-    bench.arg(scenario.url(server.port));
-    let before = server.cpu_ns();
-    let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
-    let after = server.cpu_ns();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("the client says: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
-    let round = &report["points"][0]["rounds"][0];
-    let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
-    let (due, good) = (figure(&round["due"]), figure(&round["good"]));
-    // Failed requests cost another amount of time, or none. Those in flight at the end have not failed.
-    let in_flight = scenario.connections * scenario.streams.unwrap_or(1);
-    if good + (in_flight as f64) < due * 0.99 || good < 1.0 {
-        return Err(format!("{} answered {good} of {due} requests", server.name));
-    }
-    Ok(Turn {
-        cpu_us: (after - before) as f64 / 1000.0 / good,
-        per_second: figure(&round["good_rps"]),
-        p50_us: figure(&round["latency"]["p50"]) * 1e6,
-        p99_us: figure(&round["latency"]["p99"]) * 1e6,
-        p999_us: figure(&round["latency"]["p999"]) * 1e6,
-    })
-}
-
-/// wrk's format: `1.23ms`.
-fn microseconds(word: &str) -> f64 {
-    let (number, factor) = match word {
-        w if w.ends_with("us") => (&w[..w.len() - 2], 1.0),
-        w if w.ends_with("ms") => (&w[..w.len() - 2], 1e3),
-        w => (w.trim_end_matches('s'), 1e6),
-    };
-    number.parse::<f64>().map_or(0.0, |n| n * factor)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_as_wrk_writes_them() {
-        for (word, want) in [("743.00us", 743.0), ("1.25ms", 1250.0), ("2.00s", 2e6), ("x", 0.0)] {
-            assert!((microseconds(word) - want).abs() < 1e-6, "{word}");
-        }
-    }
 
     #[test]
     fn every_scenario_can_be_read() {

@@ -1,7 +1,7 @@
 //! Results: a line while running, a table, and all rounds as JSON.
 
-use super::Turn;
 use super::calls::{self, Calls};
+use super::turns::Turn;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;

@@ -6,7 +6,7 @@
 use super::report::value_spread;
 use super::scenario::{self, Scenario};
 use super::server::{BenchServer, PATIENCE};
-use super::{TRIES, turn_by};
+use super::turns::{TRIES, turn_by};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::Path;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -15,6 +15,30 @@ pub struct BenchServer {
     pub port: u16,
     child: Child,
     folder: PathBuf,
+}
+
+/// How a server's program is run.
+#[derive(Clone, Copy)]
+enum Launch {
+    /// On a processor.
+    Processor(&'static str),
+    /// Under valgrind, which writes each access to memory to the error output.
+    Lackey,
+}
+
+impl Launch {
+    fn command(self, binary: &Path) -> Command {
+        let mut command = match self {
+            Launch::Processor(_) => Command::new("taskset"),
+            Launch::Lackey => Command::new("valgrind"),
+        };
+        match self {
+            Launch::Processor(number) => command.args(["-c", number]).stderr(Stdio::null()),
+            Launch::Lackey => command.args(["--tool=lackey", "--trace-mem=yes"]).stderr(Stdio::piped()),
+        };
+        command.arg(binary);
+        command
+    }
 }
 
 /// Equal for all servers.
@@ -28,22 +52,35 @@ pub struct ServerAnswer {
 impl BenchServer {
     /// Starts a server on CPU 0. `origin`: port of the upstream server, if any.
     pub fn start(scenario: &Scenario, binary: &Path, name: &'static str, origin: u16) -> Result<BenchServer, String> {
-        BenchServer::with(scenario, &scenario.conf, binary, name, origin, "0")
+        BenchServer::with(scenario, &scenario.conf, binary, name, origin, Launch::Processor("0"))
+    }
+
+    /// Starts a server without a master process under valgrind's lackey; returns the trace of its accesses to memory. After the
+    /// caller has begun to read it, [`BenchServer::listens`] waits for the server.
+    pub fn traced(
+        scenario: &Scenario,
+        binary: &Path,
+        name: &'static str,
+        origin: u16,
+    ) -> Result<(BenchServer, ChildStderr), String> {
+        let mut server = BenchServer::with(scenario, &scenario.conf, binary, name, origin, Launch::Lackey)?;
+        let trace = server.child.stderr.take().ok_or("no trace")?;
+        Ok((server, trace))
     }
 
     /// Upstream server, on the client's CPU.
     pub fn origin(scenario: &Scenario, conf: &str, binary: &Path) -> Result<BenchServer, String> {
-        BenchServer::with(scenario, conf, binary, "origin", 0, "1")
+        BenchServer::with(scenario, conf, binary, "origin", 0, Launch::Processor("1"))
     }
 
     /// HAProxy
     pub fn haproxy(scenario: &Scenario, conf: &str, binary: &Path, origin: u16) -> Result<BenchServer, String> {
-        BenchServer::with(scenario, conf, binary, "haproxy", origin, "0")
+        BenchServer::with(scenario, conf, binary, "haproxy", origin, Launch::Processor("0"))
     }
 
     /// h2o
     pub fn h2o(scenario: &Scenario, conf: &str, binary: &Path) -> Result<BenchServer, String> {
-        BenchServer::with(scenario, conf, binary, "h2o", 0, "0")
+        BenchServer::with(scenario, conf, binary, "h2o", 0, Launch::Processor("0"))
     }
 
     /// php-fpm on the client's CPU; its script is in the folder `html`.
@@ -108,7 +145,7 @@ impl BenchServer {
         binary: &Path,
         name: &'static str,
         origin: u16,
-        processor: &str,
+        launch: Launch,
     ) -> Result<BenchServer, String> {
         let folder = std::env::temp_dir().join(format!("bench-{}-{name}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
@@ -143,18 +180,17 @@ impl BenchServer {
             let _ = fs::remove_dir_all(&folder);
             return Err(format!("{name} refuses the configuration: {}", first.trim()));
         }
-        let child = Command::new("taskset")
-            .args(["-c", processor])
-            .arg(binary)
-            .current_dir(&folder)
-            .args(&arguments)
-            .args(&errors)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .map_err(|e| format!("{name}: {e}"))?;
+        let mut command = launch.command(binary);
+        command.current_dir(&folder).args(&arguments).args(&errors).stdin(Stdio::null()).stdout(Stdio::null());
+        if matches!(launch, Launch::Lackey) {
+            command.args(["-g", "master_process off;"]);
+        }
+        let child = command.spawn().map_err(|e| format!("{name}: {e}"))?;
         let server = BenchServer { name, port, child, folder };
+        if matches!(launch, Launch::Lackey) {
+            // It stops when nobody reads its trace.
+            return Ok(server);
+        }
         if scenario.session == Some(super::sessions::SessionKind::Udp) {
             server.hears()?;
             return Ok(server);
@@ -168,8 +204,8 @@ impl BenchServer {
     }
 
     /// Waits until the server accepts connections.
-    fn listens(&self) -> Result<(), String> {
-        let until = Instant::now() + PATIENCE;
+    pub fn listens(&self) -> Result<(), String> {
+        let until = Instant::now() + 6 * PATIENCE;
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if Instant::now() > until {
                 return Err(format!("{} does not listen", self.name));
@@ -261,6 +297,15 @@ impl BenchServer {
             (Some(status), Some(length), Some(hash)) => Ok(ServerAnswer { status, length, hash }),
             _ => Err(format!("{}: {}", self.name, String::from_utf8_lossy(&output.stderr).trim())),
         }
+    }
+
+    /// Returns the address at which a program lies in the started process.
+    pub fn address_of(&self, program: &Path) -> Result<u64, String> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.child.id())).map_err(|e| e.to_string())?;
+        let program = program.canonicalize().map_err(|e| e.to_string())?;
+        let line = maps.lines().find(|line| line.ends_with(&*program.to_string_lossy()));
+        let begin = line.and_then(|line| line.split('-').next()).and_then(|word| u64::from_str_radix(word, 16).ok());
+        begin.ok_or(format!("{} does not run", program.display()))
     }
 
     /// By name, to the started process.

@@ -4,7 +4,8 @@
 use super::report::BenchOutcome;
 use super::scenario::Scenario;
 use super::server::BenchServer;
-use super::{BenchOptions, Turn, in_pairs};
+use super::turns::Turn;
+use super::{BenchOptions, in_pairs};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;

@@ -5,7 +5,8 @@
 
 use super::report::value_spread;
 use super::scenario::{self, Scenario};
-use super::{BenchOptions, BenchOutcome, Turn, measure};
+use super::turns::Turn;
+use super::{BenchOptions, BenchOutcome, measure};
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -7,7 +7,8 @@ use super::fairness::{self, Hog};
 use super::report::value_spread;
 use super::scenario;
 use super::server::BenchServer;
-use super::{BenchOptions, TRIES, Turn, same_answers, turn_by};
+use super::turns::{TRIES, Turn, turn_by};
+use super::{BenchOptions, same_answers};
 use std::fmt::Write as _;
 use std::path::Path;
 

@@ -199,9 +199,11 @@ impl OutHead {
         self.fields.push(OutField { name, value });
     }
     /// Positions newly filled slots after the fields so far.
-    #[inline]
     pub fn settle(&mut self) {
-        HeadSlot::ALL.into_iter().for_each(|slot| self.settle_slot(slot));
+        // Most heads have few slots: a step of the loop is a comparison.
+        for slot in &HeadSlot::ALL {
+            self.settle_slot(*slot);
+        }
     }
     /// [`OutHead::settle`] for a single slot.
     #[inline(always)]
@@ -235,8 +237,9 @@ impl OutHead {
             name => name,
         }
     }
+    /// Returns whether a slot has a value.
     #[inline(always)]
-    fn holds(&self, slot: HeadSlot) -> bool {
+    pub fn holds(&self, slot: HeadSlot) -> bool {
         match slot {
             HeadSlot::Location => !self.location.is_empty(),
             HeadSlot::Server => !self.server.is_empty(),
@@ -247,10 +250,11 @@ impl OutHead {
             HeadSlot::AcceptRanges => self.accept_ranges == Some(true),
         }
     }
-    /// Complete after [`OutHead::settle`].
-    pub fn slots(&self) -> impl Iterator<Item = (HeadSlot, usize)> + '_ {
-        let known = self.places.known.get(..self.places.count).unwrap_or_default();
-        known.iter().copied().filter(|(slot, _)| self.holds(*slot))
+    /// Slots with the index of the field that each precedes, in this order. Complete after [`OutHead::settle`]; a slot that was
+    /// emptied since is still among them.
+    #[inline]
+    pub fn slots(&self) -> &[(HeadSlot, usize)] {
+        self.places.known.get(..self.places.count).unwrap_or_default()
     }
     /// Returns the value of a field in the list (not of those with a slot).
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {

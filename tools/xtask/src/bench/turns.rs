@@ -1,0 +1,140 @@
+//! A turn: the load of a scenario on one server, by wrk or by Tidegate's own client.
+
+use super::scenario::Scenario;
+use super::server::BenchServer;
+use std::path::Path;
+use std::process::Command;
+
+/// Turns of Tidegate's client until one has not been disturbed by other programs.
+pub const TRIES: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turn {
+    pub cpu_us: f64,
+    pub per_second: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    /// Of Tidegate's client; wrk does not tell it.
+    pub p999_us: f64,
+}
+
+/// Runs wrk; returns the CPU time of the server's processes.
+pub fn turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
+    let before = server.cpu_ns();
+    let mut wrk = Command::new("taskset");
+    wrk.args(["-c", "1", "wrk", "--latency", "-t1"]);
+    wrk.arg(format!("-c{}", scenario.connections)).arg(format!("-d{seconds}s"));
+    for header in &scenario.headers {
+        wrk.args(["-H", &header.replace(':', ": ")]);
+    }
+    let output = wrk.arg(scenario.url(server.port)).output().map_err(|e| format!("wrk: {e}"))?;
+    let after = server.cpu_ns();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if let Some(line) = text.lines().find(|line| line.contains("Non-2xx") || line.contains("Socket errors")) {
+        return Err(format!("wrong answers from {}: {}", server.name, line.trim()));
+    }
+    let word = |mark: &str, index: usize| {
+        let line = text.lines().find(|line| line.contains(mark))?;
+        line.split_whitespace().nth(index).map(ToString::to_string)
+    };
+    let requests: f64 = word("requests in", 0).and_then(|w| w.parse().ok()).unwrap_or(0.0);
+    if requests < 1.0 {
+        return Err(format!("{} answered nothing", server.name));
+    }
+    Ok(Turn {
+        cpu_us: (after - before) as f64 / 1000.0 / requests,
+        per_second: word("Requests/sec:", 1).and_then(|w| w.parse().ok()).unwrap_or(0.0),
+        p50_us: word("50%", 1).map_or(0.0, |w| microseconds(&w)),
+        p99_us: word("99%", 1).map_or(0.0, |w| microseconds(&w)),
+        p999_us: 0.0,
+    })
+}
+
+/// Uses Tidegate's client: at an offered rate with equal arrivals, or over HTTP/2.
+pub fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u64) -> Result<Turn, String> {
+    let mut bench = bench_command(scenario, server, client)?;
+    bench.args(["-c", &scenario.connections.to_string(), "-d", &format!("{seconds}s")]);
+    if let Some(streams) = scenario.streams {
+        bench.args(["-m", &streams.to_string()]);
+    }
+    bench.args(scenario.fresh.then_some("--no-keepalive"));
+    if let Some(rate) = scenario.rate {
+        bench.args(["-r", &rate.to_string()]);
+    }
+    bench.arg(scenario.url(server.port));
+    let before = server.cpu_ns();
+    let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
+    let after = server.cpu_ns();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| format!("the client says: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let round = &report["points"][0]["rounds"][0];
+    let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+    let (due, good) = (figure(&round["due"]), figure(&round["good"]));
+    // Failed requests cost another amount of time, or none. Those in flight at the end have not failed.
+    let in_flight = scenario.connections * scenario.streams.unwrap_or(1);
+    if good + (in_flight as f64) < due * 0.99 || good < 1.0 {
+        return Err(format!("{} answered {good} of {due} requests", server.name));
+    }
+    Ok(Turn {
+        cpu_us: (after - before) as f64 / 1000.0 / good,
+        per_second: figure(&round["good_rps"]),
+        p50_us: figure(&round["latency"]["p50"]) * 1e6,
+        p99_us: figure(&round["latency"]["p99"]) * 1e6,
+        p999_us: figure(&round["latency"]["p999"]) * 1e6,
+    })
+}
+
+/// Sends requests one after the other over one connection, with patience for a slow server.
+pub fn turn_of_requests(scenario: &Scenario, server: &BenchServer, client: &Path, requests: u32) -> Result<(), String> {
+    let mut bench = bench_command(scenario, server, client)?;
+    bench.args(["-c", "1", "--requests", &requests.to_string(), "--timeout", "60s"]);
+    bench.args(scenario.streams.map(|_| "-m1"));
+    let output = bench.arg(scenario.url(server.port)).output().map_err(|e| format!("{}: {e}", client.display()))?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_string()) }
+}
+
+/// Tidegate's client on processor 1, with the scenario's request; without its load and URL.
+fn bench_command(scenario: &Scenario, server: &BenchServer, client: &Path) -> Result<Command, String> {
+    let mut bench = Command::new("taskset");
+    bench.args(["-c", "1"]).arg(client).args([
+        "bench",
+        "--no-live",
+        "--quiet",
+        "--warmup",
+        "0s",
+        "--json",
+        "/dev/stdout",
+        "-t",
+        "1",
+    ]);
+    bench.args(scenario.protocol());
+    if let Some(length) = scenario.post {
+        bench.args(["-X", "POST", "-b", &format!("@{}", server.body_file(length)?.display())]);
+    }
+    for header in &scenario.headers {
+        bench.args(["-H", &header.replace(':', ": ")]);
+    }
+    Ok(bench)
+}
+
+/// wrk's format: `1.23ms`.
+fn microseconds(word: &str) -> f64 {
+    let (number, factor) = match word {
+        w if w.ends_with("us") => (&w[..w.len() - 2], 1.0),
+        w if w.ends_with("ms") => (&w[..w.len() - 2], 1e3),
+        w => (w.trim_end_matches('s'), 1e6),
+    };
+    number.parse::<f64>().map_or(0.0, |n| n * factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_wrk_writes_them() {
+        for (word, want) in [("743.00us", 743.0), ("1.25ms", 1250.0), ("2.00s", 2e6), ("x", 0.0)] {
+            assert!((microseconds(word) - want).abs() < 1e-6, "{word}");
+        }
+    }
+}
