@@ -1,4 +1,4 @@
-//! Places the functions that requests run beside each other in optimized programs (docs/decisions/0173).
+//! Places the functions that requests run beside each other in optimized programs (docs/decisions/0175).
 //!
 //! `TIDEGATE_LAYOUT=off` leaves the order to the linker, for linkers that do not read scripts with INSERT (mold).
 

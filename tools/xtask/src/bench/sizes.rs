@@ -7,6 +7,8 @@ use super::report::value_spread;
 use super::scenario::{self, Scenario};
 use super::turns::Turn;
 use super::{BenchOptions, BenchOutcome, measure};
+use figures::plot::{Axis, Mark, Plot, Point, Series};
+use figures::units::Unit;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -33,7 +35,7 @@ pub fn size_files() -> impl Iterator<Item = (String, usize)> {
     SIZES.into_iter().map(|size| (file_of(size), size * 1024))
 }
 
-/// Measures all sizes in pairs with nginx, and writes `sizes.md` and `sizes.csv` into `folder`. `options.scenarios` names the kinds
+/// Measures all sizes in pairs with nginx, and writes `sizes.md`, `sizes.csv` and `sizes.svg` into `folder`. `options.scenarios` names the kinds
 /// (`static`, `proxied`, `TLS`, `HTTP/2`, `HTTP/3`); empty: all.
 ///
 /// # Errors
@@ -56,17 +58,25 @@ pub(super) fn run(
     let mut table = String::from(
         "kind,connections,kilobytes,nginx_cpu_us,tidegate_cpu_us,ratio,nginx_p50_ms,tidegate_p50_ms,nginx_p99_ms,tidegate_p99_ms\n",
     );
+    let mut plot = Plot::new(
+        "nginx's CPU time per request over Tidegate's",
+        Axis::log("size of the response", Unit::Bytes),
+        Axis::linear("ratio", Unit::Plain),
+    );
+    plot.marks_y.push((1.0, "nginx".into()));
     let wanted = |kind: &str| options.scenarios.is_empty() || options.scenarios.iter().any(|name| name == kind);
     for (kind, base) in KINDS.into_iter().filter(|(kind, _)| wanted(kind)) {
         let base = scenario::all_scenarios(&root.join("benches/scenarios"), &[base.to_string()])?;
         let base = base.first().ok_or("a scenario is missing")?;
         for connections in CONNECTIONS {
+            let mut points = Vec::new();
             for size in SIZES {
                 let scenario = of_size(base, connections, size);
                 let begin = format!("{kind} | {connections} | {size} KB");
                 let row = match measure(&scenario, binary, client, options) {
                     Ok(BenchOutcome::Speed(pairs, _)) => {
                         let _ = writeln!(table, "{kind},{connections},{size},{}", values(&pairs));
+                        points.push(ratio_point(size, &pairs));
                         cells(&pairs)
                     }
                     Ok(_) => "not measured | | | |".to_string(),
@@ -75,10 +85,11 @@ pub(super) fn run(
                 eprintln!("{begin} | {row}");
                 let _ = writeln!(text, "| {begin} | {row} |");
             }
+            plot.series.push(Series::new(&format!("{kind}, {connections}"), Mark::Line, points));
         }
     }
     std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for (name, content) in [("sizes.md", &text), ("sizes.csv", &table)] {
+    for (name, content) in [("sizes.md", &text), ("sizes.csv", &table), ("sizes.svg", &plot.svg_file())] {
         std::fs::write(folder.join(name), content).map_err(|e| format!("{}: {e}", folder.join(name).display()))?;
     }
     Ok(())
@@ -91,6 +102,12 @@ fn of_size(base: &Scenario, connections: usize, size: usize) -> Scenario {
     scenario.streams = base.streams.map(|_| 1);
     (scenario.h2o, scenario.haproxy) = (None, None);
     scenario
+}
+
+/// Median of the pairs' ratios, with the least and the most.
+fn ratio_point(size: usize, pairs: &[(Turn, Turn)]) -> Point {
+    let ratio = value_spread(pairs.iter().map(|(theirs, ours)| theirs.cpu_us / ours.cpu_us));
+    Point { low: ratio.least, high: ratio.most, ..Point::new((size * 1024) as f64, ratio.median) }
 }
 
 type Figure = fn(&Turn) -> f64;

@@ -238,7 +238,7 @@ fn linker_script(functions: &BTreeMap<String, Vec<usize>>) -> String {
     sorted.sort_by_key(|(name, scenarios)| (usize::MAX - scenarios.len(), *scenarios, *name));
     let lines: String = sorted.iter().map(|(name, _)| format!("    *(.text.{name})\n")).collect();
     format!(
-        "/* Functions that requests run, beside each other (docs/decisions/0173).\n   \
+        "/* Functions that requests run, beside each other (docs/decisions/0175).\n   \
          Made by: cargo xtask bench --touched --order FILE */\nSECTIONS {{\n  .text.requests : {{\n{lines}  }}\n}}\nINSERT BEFORE .text;\n"
     )
 }
