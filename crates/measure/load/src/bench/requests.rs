@@ -76,7 +76,7 @@ pub fn request_target(options: &Options) -> Result<(Target, Vec<RequestUrl>), St
     Ok((target, urls))
 }
 
-/// What the requests of a run are.
+/// Kind of the requests of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlKind {
     /// Requests over HTTP.
@@ -87,7 +87,7 @@ pub enum UrlKind {
     Grpc,
 }
 
-/// Kind of the URLs. Fails if they are of several.
+/// Finds the kind of the URLs. Fails if they are of several.
 pub fn url_kind(options: &Options) -> Result<UrlKind, String> {
     let kind = |url: &String| {
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());

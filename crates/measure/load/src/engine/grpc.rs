@@ -61,11 +61,6 @@ impl MessageForm {
         self.method.is_client_streaming()
     }
 
-    /// Tells whether either side sends any number of messages.
-    pub fn is_streaming(&self) -> bool {
-        self.method.is_client_streaming() || self.method.is_server_streaming()
-    }
-
     /// Appends the framed messages of a JSON text: of an array for methods that take a stream, otherwise of one object;
     /// an empty text is an empty message. Fails with place, field and suggestion.
     pub fn frame_messages(&self, json: &[u8], out: &mut Vec<u8>) -> Result<(), String> {

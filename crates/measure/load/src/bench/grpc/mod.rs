@@ -58,12 +58,6 @@ pub fn prepare_calls(o: &Options, target: &Target, list: &mut Vec<RequestSpec>) 
     Ok(GrpcJob { descriptors: pool.encode_to_vec(), interval: o.stream_interval.unwrap_or(0.0) })
 }
 
-/// Tells whether any call has a stream of messages; its time to first byte is that of the first message.
-pub fn has_streams(job: &GrpcJob, list: &[RequestSpec]) -> bool {
-    let Ok(pool) = job.pool() else { return false };
-    list.iter().any(|call| MessageForm::find(&pool, &call.path).is_ok_and(|form| form.is_streaming()))
-}
-
 /// The elements of an array, as JSON.
 fn single_messages(body: &str) -> Option<Vec<String>> {
     let items: Vec<serde_json::Value> = serde_json::from_str(body.trim()).ok()?;

@@ -6,6 +6,7 @@ use prost_reflect::DescriptorPool;
 use prost_reflect::prost::{self, Message};
 use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 
+use crate::engine::failure::LoadFailure;
 use crate::engine::grpc::{PREFIX, split_message};
 use crate::engine::job::Job;
 use crate::engine::request::RequestSpec;
@@ -155,7 +156,13 @@ fn ask(job: &Job, version: &str, question: ReflectionQuestion) -> Result<Option<
         binary,
         ..RequestSpec::get(&format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"))
     };
-    let (seen, body) = fetch_body(job, &spec).map_err(|why| wrong(&why))?;
+    let (seen, body) = fetch_body(job, &spec).map_err(|why| match job.target.tls {
+        None if why == LoadFailure::ClosedEarly.word() => wrong("the connection was closed (TLS needs grpcs://)"),
+        Some(_) if why.contains("close_notify") => {
+            wrong("the TLS connection was closed (a server that asks for certificates needs --cert and --key)")
+        }
+        _ => wrong(&why),
+    })?;
     let (frame, _) = split_message(&body);
     if frame.len() < PREFIX {
         // Only a status, which is UNIMPLEMENTED.
