@@ -22,6 +22,9 @@ Flags of other tools:
   tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
 WebSocket (each request is a message, the server's next message its answer):
   tidegate bench ws://127.0.0.1:8080/echo -b 'n={{seq}}' -r 5k
+gRPC (the body is JSON; an array for methods that take a stream):
+  tidegate bench grpc://127.0.0.1:50051/pkg.Greeter/SayHello -b '{\"name\": \"n{{seq}}\"}' -c 10 -m 8
+  tidegate bench grpcs://127.0.0.1:50051/pkg.Greeter/SayHello --proto greeter.proto -b @message.json -r 5k
 HTTP/2 and HTTP/3:
   tidegate bench https://127.0.0.1:8443/ --http2 -c 10 -m 32  10 connections with 32 concurrent streams each
   tidegate bench https://127.0.0.1:8443/ --http3 --conn-rate 500 --resume --early-data   resumed QUIC connections with 0-RTT requests
@@ -115,6 +118,18 @@ pub struct Options {
     /// Priority of every request (RFC 9218), such as `u=1,i`.
     #[arg(long, value_name = "FIELD", value_parser = priority, help_heading = "HTTP/2 and HTTP/3")]
     pub priority: Option<String>,
+    /// File with the called service (.proto), of grpc:// and grpcs:// URLs; without it, the server's reflection is asked. May be repeated.
+    #[arg(long, value_name = "FILE", help_heading = "gRPC")]
+    pub proto: Vec<PathBuf>,
+    /// Folder of --proto files and their imports [default: the folders of the files]. May be repeated.
+    #[arg(long, value_name = "DIR", requires = "proto", help_heading = "gRPC")]
+    pub import_path: Vec<PathBuf>,
+    /// Compiled descriptors (`protoc --include_imports --descriptor_set_out=FILE`), instead of --proto.
+    #[arg(long, value_name = "FILE", conflicts_with = "proto", help_heading = "gRPC")]
+    pub protoset: Option<PathBuf>,
+    /// Pause between the messages that a call sends [default: all at once].
+    #[arg(long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "gRPC")]
+    pub stream_interval: Option<f64>,
     /// Warm-up before each point [default: 500ms; none with --requests].
     #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "Load")]
     pub warmup: Option<f64>,

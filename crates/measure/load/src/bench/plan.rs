@@ -1,27 +1,20 @@
 //! Plan of a run from the options: the job and order of every point, and the watched processes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::cli::{Options, parse_time};
 use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
 use super::remote_write::{SeriesCollector, SeriesFormat};
-use super::{replay, requests, watcher};
+use super::requests::UrlKind;
+use super::{grpc, refusals, replay, requests, watcher};
 use figures::units::format_counted;
 
 use crate::engine::feed::RowOrder;
 use crate::engine::job::{Http2, Http3, Job, Model, Think};
 use crate::engine::profile::{Arrivals, Profile, Stage};
-use crate::engine::request::RequestSpec;
-use crate::engine::run::prepare_requests;
-use crate::engine::tls;
-use crate::observe::machine::check_cpus;
 use crate::observe::processes::{ProcessGroup, is_local};
 use crate::observe::status::StatusText;
-use crate::protocol::ClientProtocol as _;
-use crate::protocol::h1::H1;
-use crate::protocol::h2::H2;
-use crate::protocol::h3::H3;
 
 /// Default streams per connection of an open loop; servers usually allow as many.
 const STREAMS: usize = 100;
@@ -70,7 +63,7 @@ impl Plan {
     pub fn new(o: &Options) -> Result<Plan, String> {
         let (target, urls) = requests::request_target(o)?;
         let mut list = requests::build_requests(o, &urls)?;
-        let websocket = requests::are_websockets(o)?;
+        let kind = requests::url_kind(o)?;
         let data = o.data.as_deref().map(DataFile::read).transpose()?;
         let requirements: Vec<Requirement> =
             o.require.iter().map(|r| gate::parse_requirement(r)).collect::<Result<_, _>>()?;
@@ -143,7 +136,7 @@ impl Plan {
         let span = span.min(profile.seconds());
         let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let own = Http2::default();
-        let http2 = o.http2.then(|| Http2 {
+        let http2 = (o.http2 || kind == UrlKind::Grpc).then(|| Http2 {
             stream_window: o.stream_window.unwrap_or(own.stream_window),
             connection_window: o.connection_window.unwrap_or(own.connection_window),
             table: o.header_table.unwrap_or(own.table),
@@ -156,10 +149,18 @@ impl Plan {
         let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
         let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
         let mut headers: Vec<String> = o.headers.iter().cloned().chain(priority).collect();
+        let grpc = match kind {
+            UrlKind::Grpc => {
+                refusals::refuse_grpc(o)?;
+                Some(grpc::prepare_calls(o, &target, &mut list)?)
+            }
+            UrlKind::Http | UrlKind::WebSocket => None,
+        };
         let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
         let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
         let base = Job {
-            websocket,
+            websocket: kind == UrlKind::WebSocket,
+            grpc,
             follow: o.follow.unwrap_or(0),
             cookies: o.cookies,
             data,
@@ -193,7 +194,7 @@ impl Plan {
             profile,
             ..Job::closed(target, 1, 1.0)
         };
-        refuse(o, &base)?;
+        refusals::refuse_options(o, &base)?;
         let page = o.watch.as_deref().map(StatusText::new).transpose()?;
         if let (Some(page), Some(url)) = (&page, &o.watch) {
             page.read().map_err(|e| format!("--watch {url}: {e}"))?;
@@ -295,6 +296,7 @@ impl Plan {
         };
         let protocol = match (&j.http2, &j.http3) {
             _ if j.websocket => ", WebSocket",
+            _ if j.grpc.is_some() => ", gRPC",
             (_, Some(_)) => ", HTTP/3",
             (Some(_), _) => ", HTTP/2",
             (None, None) => "",
@@ -327,135 +329,6 @@ fn collectors(o: &Options) -> Result<Vec<SeriesCollector>, String> {
         o.otlp.clone().map(|url| (url, SeriesFormat::Otlp)),
     ];
     all.into_iter().flatten().map(|(url, format)| SeriesCollector::new(&url, format)).collect()
-}
-
-/// Refuses options without effect and impossible combinations.
-fn refuse(o: &Options, base: &Job) -> Result<(), String> {
-    let open = base.model.is_open();
-    let words = |option: &str, why: &str| Err(format!("{option} {why}"));
-    let of_streams = [
-        ("--streams", o.streams.is_some()),
-        ("--stream-window", o.stream_window.is_some()),
-        ("--connection-window", o.connection_window.is_some()),
-        ("--priority", o.priority.is_some()),
-    ];
-    if let Some((option, _)) = of_streams.iter().find(|(_, given)| *given && !base.is_multiplexed()) {
-        return words(option, "is for --http2 and --http3");
-    }
-    if base.http3.is_some() && (base.target.tls.is_none() || base.target.unix.is_some()) {
-        return words("--http3", "needs a URL that begins with https://, and no Unix socket");
-    }
-    if base.http3.is_some() && o.tls == "1.2" {
-        return words("--http3", "has TLS 1.3 only (RFC 9001, 4.2)");
-    }
-    if o.streams.is_some_and(|n| n > 1) && o.session.is_some() {
-        return words(
-            "--streams",
-            "above 1 sends a request before the answer that the next step of a --session depends on",
-        );
-    }
-    if o.streams.is_some_and(|n| n > 1) && o.conn_rate.is_some() {
-        return words("--streams", "above 1 is not for --conn-rate, whose calls follow each other");
-    }
-    if o.streams.is_some_and(|n| n > 1) && o.think.is_some() {
-        return words(
-            "--streams",
-            "above 1 is not for users who --think: a user waits for an answer before the next request",
-        );
-    }
-    let ahead = [("--pipeline", (o.pipeline > 1).then_some(o.pipeline)), ("--streams", o.streams)];
-    if let Some((option, _)) = ahead.iter().find(|(_, n)| base.calls > 0 && n.is_some_and(|n| n > base.calls as usize))
-    {
-        return words(option, "is above the number of requests per connection (--calls, --no-keepalive)");
-    }
-    if base.target.proxy.is_some() && base.http2.is_some() && base.target.tls.is_none() {
-        return words("--proxy", "forwards HTTP/1.1 in cleartext: --http2 through a proxy needs an https:// URL");
-    }
-    if o.connections_per_host.is_some() && !base.model.is_pooled() {
-        return words(
-            "--connections-per-host",
-            "applies to open loops (-r): a user of a closed loop has one connection",
-        );
-    }
-    let is_once = base.data.as_ref().is_some_and(|data| data.order == RowOrder::Once);
-    if is_once && !base.servers.is_empty() {
-        return words("--data FILE:once", "is for one server: with several, each takes the rows at its own pace");
-    }
-    if is_once && o.warmup.is_some_and(|warmup| warmup > 0.0) {
-        return words("--data FILE:once", "has no --warmup, which would use rows up unmeasured");
-    }
-    if !o.workers.is_empty() && o.cert.is_some() {
-        return words("--cert and --key", "are for this machine: the link to --workers is not encrypted");
-    }
-    if base.websocket {
-        let wrong = [
-            ("--http2 and --http3", o.http2 || o.http3),
-            ("--follow", o.follow.is_some()),
-            ("--cookies", o.cookies),
-            ("--replay", o.replay.is_some()),
-            ("--method", o.method != "GET"),
-            ("--expect-status", !o.expect_status.is_empty()),
-            ("--show", o.show),
-            ("--proxy with ws://", base.target.proxy.is_some() && base.target.tls.is_none()),
-        ];
-        if let Some((option, _)) = wrong.iter().find(|(_, given)| *given) {
-            return words(option, "is for requests over HTTP, not for messages over WebSocket");
-        }
-        let first = &base.requests[0];
-        let reads =
-            |r: &RequestSpec| r.extract.values().any(|from| !from.starts_with("json:") && !from.starts_with("regex:"));
-        if let Some(other) = base.requests.iter().find(|r| r.path != first.path || reads(r)) {
-            let why = format!(
-                "of {} has another path, or extracts from a head: a connection is upgraded once, for {}",
-                other.path, first.path
-            );
-            return words("a message", &why);
-        }
-        if first.path.contains("{{") || base.headers.iter().chain(&first.headers).any(|line| line.contains("{{")) {
-            return words(
-                "a template",
-                "belongs into the body of a message: path and headers are those of the upgrade",
-            );
-        }
-    }
-    if open && o.pipeline > 1 {
-        return words("--pipeline", "applies to closed loops only: an open loop uses any free connection");
-    }
-    if open && o.think.is_some() && o.conn_rate.is_none() {
-        return words("--think", "applies to closed loops and --conn-rate only: an open loop has no waiting users");
-    }
-    if o.session.is_some() && o.pipeline > 1 {
-        return words("--pipeline", "sends a request before the answer that the next step of a --session depends on");
-    }
-    if !open && o.arrivals.is_some() {
-        return words("--arrivals", "applies to open loops only (-r, --conn-rate)");
-    }
-    if base.target.tls.is_none()
-        && (o.cacert.is_some() || o.cert.is_some() || o.resume || !o.tls.is_empty() || !o.ciphers.is_empty())
-    {
-        return words("--cacert, --cert, --resume, --tls and --ciphers", "need a URL that begins with https://");
-    }
-    check_cpus("--pin", &o.pin)?;
-    if let Some(pid) = o.pid.iter().find(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-        return Err(format!("--pid {pid}: there is no such process"));
-    }
-    if !o.workers.is_empty() && !o.pin.is_empty() {
-        return words("--pin", "is for threads of this machine, not for --workers");
-    }
-    if o.workers.is_empty() {
-        for source in &o.source {
-            let bound = std::net::TcpListener::bind((*source, 0));
-            bound.map_err(|e| format!("--source {source}: not an address of this machine ({e})"))?;
-        }
-    }
-    if let Some(tls) = &base.target.tls {
-        match (&base.http2, &base.http3) {
-            (_, Some(_)) => H3::shared(base, &[]).map(|_| ())?,
-            (Some(_), _) => tls::client_config(tls, &base.target.host, &[H2::NAME]).map(|_| ())?,
-            (None, None) => tls::client_config(tls, &base.target.host, &[H1::NAME]).map(|_| ())?,
-        }
-    }
-    prepare_requests(base).map(|_| ())
 }
 
 fn streams(count: usize) -> String {

@@ -87,6 +87,11 @@ impl SeriesCollector {
     /// Parses the URL and checks that the collector accepts connections.
     pub fn new(text: &str, format: SeriesFormat) -> Result<SeriesCollector, String> {
         let wrong = |why: String| format!("{} {text}: {why}", format.option());
+        if let Some((scheme, _)) = text.split_once("://")
+            && !scheme.to_ascii_lowercase().starts_with("http")
+        {
+            return Err(wrong(format!("`{scheme}` is no collector over HTTP: write http://HOST:PORT")));
+        }
         let mut url = RequestUrl::parse(text).map_err(&wrong)?;
         if url.tls {
             return Err(wrong("only collectors with http:// are supported".into()));
@@ -391,6 +396,10 @@ mod tests {
             let has_token = seen.contains("\r\nAuthorization: Token secret\r\n");
             assert_eq!(has_token, format == SeriesFormat::Influx { token: Some("secret".into()) });
             assert_eq!(seen.contains("x,run=a value=1 1000\n"), matches!(format, SeriesFormat::Influx { .. }));
+        }
+        for scheme in ["grpc", "ws", "ftp"] {
+            let why = SeriesCollector::new(&format!("{scheme}://127.0.0.1:1/"), SeriesFormat::Otlp).unwrap_err();
+            assert!(why.contains("write http://"), "{why}");
         }
         let why = SeriesCollector::new("http://127.0.0.1:1/", SeriesFormat::Influx { token: None }).unwrap_err();
         assert!(why.starts_with("--influx http://127.0.0.1:1/: the URL has no db"), "{why}");

@@ -31,7 +31,9 @@ impl RequestUrl {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("ws") => (false, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("wss") => (true, rest),
-            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http, https, ws or wss"))),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("grpc") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("grpcs") => (true, rest),
+            Some((scheme, _)) => return Err(wrong(&format!("`{scheme}` is not http, https, ws, wss, grpc or grpcs"))),
             None => (false, text),
         };
         let cut = rest.find(['/', '?', '#', '{']).unwrap_or(rest.len());
@@ -74,16 +76,33 @@ pub fn request_target(options: &Options) -> Result<(Target, Vec<RequestUrl>), St
     Ok((target, urls))
 }
 
-/// Tells whether the URLs are those of WebSockets. Fails if only some are.
-pub fn are_websockets(options: &Options) -> Result<bool, String> {
-    let is_socket = |url: &String| {
-        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
-        url.contains("://") && (scheme == "ws" || scheme == "wss")
+/// Kind of the requests of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlKind {
+    /// Requests over HTTP.
+    Http,
+    /// Messages over WebSocket (`ws`, `wss`).
+    WebSocket,
+    /// Calls of gRPC (`grpc`, `grpcs`).
+    Grpc,
+}
+
+/// Finds the kind of the URLs. Fails if they are of several.
+pub fn url_kind(options: &Options) -> Result<UrlKind, String> {
+    let kind = |url: &String| {
+        let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+        match scheme.as_deref() {
+            Some("ws" | "wss") => UrlKind::WebSocket,
+            Some("grpc" | "grpcs") => UrlKind::Grpc,
+            _ => UrlKind::Http,
+        }
     };
-    match options.urls.iter().filter(|url| is_socket(url)).count() {
-        0 => Ok(false),
-        all if all == options.urls.len() => Ok(true),
-        _ => Err("a run has either WebSockets (ws://, wss://) or requests over HTTP".into()),
+    let first = options.urls.first().map_or(UrlKind::Http, kind);
+    match options.urls.iter().all(|url| kind(url) == first) {
+        true => Ok(first),
+        false => {
+            Err("a run has either WebSockets (ws://, wss://), calls (grpc://, grpcs://) or requests over HTTP".into())
+        }
     }
 }
 
@@ -93,7 +112,7 @@ pub fn assign_servers(options: &Options, first: &Target, list: &mut [RequestSpec
     let mut targets = vec![first.clone()];
     for request in list {
         let lower = request.path.get(..8).unwrap_or(&request.path).to_ascii_lowercase();
-        let schemes = ["http://", "https://", "ws://", "wss://"];
+        let schemes = ["http://", "https://", "ws://", "wss://", "grpc://", "grpcs://"];
         if !schemes.iter().any(|scheme| lower.starts_with(scheme)) {
             continue;
         }

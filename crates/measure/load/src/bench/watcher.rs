@@ -11,6 +11,7 @@ use super::gate::{GateCondition, parse_conditions};
 use super::remote_write::{Sender, SeriesCollector, SeriesSample};
 use crate::engine::record::LoadRecord;
 use crate::engine::run::Moment;
+use crate::protocol::grpc::code_name;
 use crate::report::build::latency_times;
 use crate::report::model::Round;
 
@@ -119,7 +120,9 @@ impl<'a> Watcher<'a> {
         let (t, r) = (&self.total, &moment.record);
         let one = |value: f64| vec![(None, value)];
         let labelled = |name: &'static str, value: String| Some((name, value));
-        let statuses = t.statuses.sorted().iter().map(|(s, n)| (labelled("code", s.to_string()), *n as f64)).collect();
+        let http = t.statuses.sorted().into_iter().map(|(status, n)| (status.to_string(), n));
+        let grpc = t.codes.sorted().into_iter().map(|(code, n)| (code_name(code), n));
+        let statuses = http.chain(grpc).map(|(code, n)| (labelled("code", code), n as f64)).collect();
         let failures = t.failures.seen().map(|(c, n)| (labelled("class", c.word().into()), n as f64)).collect();
         let quantiles = [0.5, 0.9, 0.99, 1.0].iter();
         let quantiles = quantiles.map(|q| (labelled("quantile", q.to_string()), r.corrected.quantile(*q)));

@@ -31,7 +31,7 @@ pub struct WireOutcome {
     #[serde(default)]
     refused: Option<String>,
     #[serde(default)]
-    redirect_error: Option<String>,
+    answer_error: Option<String>,
     #[serde(default)]
     used_up: u64,
 }
@@ -54,6 +54,10 @@ struct WireRecord {
     counts: [u64; 15],
     failures: BTreeMap<LoadFailure, u64>,
     statuses: Statuses,
+    #[serde(default)]
+    codes: Statuses,
+    #[serde(default)]
+    messages: u64,
     resets: Statuses,
 }
 
@@ -93,6 +97,8 @@ impl WireRecord {
             ],
             failures: r.failures.seen().collect(),
             statuses: r.statuses.clone(),
+            codes: r.codes.clone(),
+            messages: r.messages,
             resets: r.resets.clone(),
         }
     }
@@ -133,6 +139,7 @@ impl WireRecord {
         record.connect_cost = Cost { calls, cpu, sources };
         record.failures = failures;
         record.statuses = self.statuses.clone();
+        (record.codes, record.messages) = (self.codes.clone(), self.messages);
         (record.resets, record.again) = (self.resets.clone(), again);
         record.redirects = redirects;
         Ok(record)
@@ -164,7 +171,7 @@ impl WireOutcome {
             starved: o.starved,
             tls_error: o.tls_error.clone(),
             refused: o.refused.clone(),
-            redirect_error: o.redirect_error.clone(),
+            answer_error: o.answer_error.clone(),
             used_up: o.used_up,
         }
     }
@@ -191,7 +198,7 @@ impl WireOutcome {
             starved: self.starved,
             tls_error: self.tls_error.clone(),
             refused: self.refused.clone(),
-            redirect_error: self.redirect_error.clone(),
+            answer_error: self.answer_error.clone(),
             used_up: self.used_up,
             machines: Vec::new(),
         })
@@ -211,10 +218,12 @@ mod tests {
         record.apart(9_000_000, 2_000_000);
         record.failures.add(LoadFailure::Reset);
         record.statuses.add(404);
+        record.codes.add(5);
+        record.messages = 8;
         record.settle();
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
         let outcome = RunOutcome {
-            redirect_error: Some("why".into()),
+            answer_error: Some("why".into()),
             used_up: 2,
             machines: Vec::new(),
             waited: vec![0.25],
@@ -243,6 +252,7 @@ mod tests {
         assert_eq!((back.waited, back.interval, back.timeline.0.len()), (vec![0.25], 0.5, 1));
         assert_eq!(back.total.failures.of(LoadFailure::Reset), 1);
         assert_eq!(back.total.statuses.sorted(), [(404, 1)]);
+        assert_eq!((back.total.codes.sorted(), back.total.messages), (vec![(5, 1)], 8));
     }
 
     #[test]

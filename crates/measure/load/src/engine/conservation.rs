@@ -304,13 +304,13 @@ fn redirects_are_followed_within_the_latency() {
     job.follow = 2;
     let (r, done) = play_world(hops(), &job);
     assert_eq!((r.due, r.in_time, r.answers, r.redirects), (20, 20, 20, 40));
-    assert_eq!((r.statuses.sorted(), done.redirect_error), (vec![(200, 20)], None));
+    assert_eq!((r.statuses.sorted(), done.answer_error), (vec![(200, 20)], None));
     assert!((r.corrected.quantile(0.5) - 0.06).abs() < 0.001, "{}", r.corrected.quantile(0.5));
     assert!((r.raw().quantile(0.5) - 0.06).abs() < 0.001, "{}", r.raw().quantile(0.5));
     job.follow = 1;
     let (r, done) = play_world(hops(), &job);
     assert_eq!((r.failures.of(LoadFailure::Redirect), r.redirects), (20, 20));
-    assert_eq!(done.redirect_error.as_deref(), Some("more redirects than --follow 1"));
+    assert_eq!(done.answer_error.as_deref(), Some("more redirects than --follow 1"));
     job.follow = 0;
     let (r, _) = play_world(hops(), &job);
     assert_eq!((r.in_time, r.statuses.sorted()), (20, vec![(302, 20)]));

@@ -30,11 +30,15 @@ pub enum LoadFailure {
     Timeout,
     Protocol,
     Status,
+    /// The call ended with a status other than OK (gRPC).
+    GrpcStatus,
     Body,
     /// More redirects than `--follow` allows, or one to another server.
     Redirect,
     /// Without a value that later requests of the session need.
     Extract,
+    /// A template gave no message that can be encoded (gRPC).
+    Message,
     Unfinished,
     /// Due but never sent: no connection became free.
     Unsent,
@@ -42,7 +46,7 @@ pub enum LoadFailure {
 
 impl LoadFailure {
     /// In the order of reports.
-    pub const ALL: [LoadFailure; 21] = [
+    pub const ALL: [LoadFailure; 23] = [
         LoadFailure::ConnectRefused,
         LoadFailure::ConnectTimeout,
         LoadFailure::Connect,
@@ -59,9 +63,11 @@ impl LoadFailure {
         LoadFailure::Timeout,
         LoadFailure::Protocol,
         LoadFailure::Status,
+        LoadFailure::GrpcStatus,
         LoadFailure::Body,
         LoadFailure::Redirect,
         LoadFailure::Extract,
+        LoadFailure::Message,
         LoadFailure::Unfinished,
         LoadFailure::Unsent,
     ];
@@ -84,9 +90,11 @@ impl LoadFailure {
             LoadFailure::Timeout => "timeout",
             LoadFailure::Protocol => "malformed response",
             LoadFailure::Status => "unexpected status",
+            LoadFailure::GrpcStatus => "gRPC status",
             LoadFailure::Body => "unexpected body",
             LoadFailure::Redirect => "redirect not followed",
             LoadFailure::Extract => "nothing to extract",
+            LoadFailure::Message => "message not encodable",
             LoadFailure::Unfinished => "unfinished at the end",
             LoadFailure::Unsent => "due but never sent",
         }
@@ -133,11 +141,11 @@ mod tests {
             assert_eq!(class as usize, i, "the order of ALL is the order of the enum");
             f.add_many(class, i as u64 + 1);
         }
-        assert_eq!(f.total(), (1..=21).sum::<u64>());
-        assert_eq!(f.of(LoadFailure::Unsent), 21);
+        assert_eq!(f.total(), (1..=23).sum::<u64>());
+        assert_eq!(f.of(LoadFailure::Unsent), 23);
         let mut g = f;
         g.merge(&f);
         assert_eq!(g.of(LoadFailure::Tls), 12);
-        assert_eq!(f.seen().count(), 21);
+        assert_eq!(f.seen().count(), 23);
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::feed::LoadData;
+use super::grpc::GrpcJob;
 use super::profile::{Arrivals, Profile};
 use super::request::RequestSpec;
 
@@ -47,6 +48,9 @@ pub struct Job {
     /// Requests are messages over WebSocket.
     #[serde(default)]
     pub websocket: bool,
+    /// Requests are calls of gRPC, over HTTP/2.
+    #[serde(default)]
+    pub grpc: Option<GrpcJob>,
     /// Redirects that are followed for each request; 0: an answer that redirects is the answer.
     #[serde(default)]
     pub follow: u32,
@@ -225,6 +229,7 @@ impl Job {
             interval: 1.0,
             share: (0, 1),
             websocket: false,
+            grpc: None,
             follow: 0,
             cookies: false,
             data: None,

@@ -2,10 +2,12 @@
 //! [`world`] knows neither sockets nor clocks and runs over [`epoll`] or the tests' virtual network. [`job`] describes
 //! a run, [`run`] starts worlds and merges their reports.
 
+pub mod chooser;
 pub mod cookies;
 pub mod epoll;
 pub mod failure;
 pub mod feed;
+pub mod grpc;
 pub mod job;
 pub mod latency;
 pub mod ports;

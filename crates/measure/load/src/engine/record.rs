@@ -32,6 +32,9 @@ pub struct LoadRecord {
     pub other_bytes: u64,
     pub failures: Failures,
     pub statuses: Statuses,
+    /// Calls of gRPC by their status code, and messages of their answers.
+    pub codes: Statuses,
+    pub messages: u64,
     /// HTTP/2 streams reset by the server, by code, and unprocessed requests sent again.
     pub resets: Statuses,
     pub again: u64,
@@ -104,6 +107,8 @@ impl LoadRecord {
         self.other_bytes += other.other_bytes;
         self.failures.merge(&other.failures);
         self.statuses.merge(&other.statuses);
+        self.codes.merge(&other.codes);
+        self.messages += other.messages;
         self.idle_closed += other.idle_closed;
         self.resets.merge(&other.resets);
         self.again += other.again;

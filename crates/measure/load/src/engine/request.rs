@@ -7,6 +7,7 @@ use http_types::Method;
 use serde::{Deserialize, Serialize};
 use wire_h1::RequestWriter;
 
+use super::grpc::MessageForm;
 use super::session::{Extractor, SessionVariables};
 use super::template::RequestTemplate;
 
@@ -138,6 +139,9 @@ pub struct PreparedRequest {
     has_jar: bool,
     is_secure: bool,
     follows: bool,
+    /// A call of gRPC; with the form of its messages if they have templates.
+    is_grpc: bool,
+    form: Option<MessageForm>,
 }
 
 impl PreparedRequest {
@@ -199,6 +203,8 @@ impl PreparedRequest {
             has_jar: false,
             is_secure: false,
             follows: false,
+            is_grpc: false,
+            form: None,
         };
         let mut bytes = Vec::new();
         let mut some = SessionVariables::with_data(&vec![vec!["x".to_string(); COLUMNS_MAX]].into());
@@ -229,6 +235,39 @@ impl PreparedRequest {
         }
         // Its parts were checked with the request.
         let _ = upgrade.write(0, &SessionVariables::default(), &mut Rng::new(0), out);
+    }
+
+    /// Makes the request a call of gRPC, whose body is the JSON of its messages. Fails if the JSON has no such message;
+    /// one with variables is looked at when it is sent.
+    pub fn for_grpc(mut self, form: MessageForm) -> Result<PreparedRequest, String> {
+        (self.method, self.method_name, self.is_grpc) = (Method::Post, b"POST".to_vec(), true);
+        let own = [("Content-Type", "application/grpc"), ("TE", "trailers")];
+        for (name, value) in own {
+            if !self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())) {
+                self.headers.push((name.as_bytes().to_vec(), RequestTemplate::verbatim(value.as_bytes())));
+            }
+        }
+        let mut frames = Vec::new();
+        match self.body.constant() {
+            Some(json) => {
+                form.frame_messages(json, &mut frames)?;
+                self.body = RequestTemplate::verbatim(&frames);
+            }
+            None => {
+                if !self.body.has_variables() {
+                    let mut json = Vec::new();
+                    self.body.fill(0, &SessionVariables::default(), &mut Rng::new(0), &mut json);
+                    form.frame_messages(&json, &mut frames)?;
+                }
+                self.form = Some(form);
+            }
+        }
+        Ok(self.settle())
+    }
+
+    #[inline]
+    pub fn is_grpc(&self) -> bool {
+        self.is_grpc
     }
 
     /// Tells whether target, headers and body have no template.
@@ -339,7 +378,7 @@ impl PreparedRequest {
     }
 
     /// Appends header block and body for HTTP/2 or HTTP/3, without connection-specific fields and with `Host` as
-    /// `:authority` (RFC 9113, 8.2.2 and 8.3.1; RFC 9114, 4.2 and 4.3.1).
+    /// `:authority` (RFC 9113, 8.2.2 and 8.3.1; RFC 9114, 4.2 and 4.3.1). False if the filled body is no message of gRPC.
     pub fn write_streamed(
         &self,
         sequence: u64,
@@ -347,8 +386,14 @@ impl PreparedRequest {
         rng: &mut Rng,
         block: &mut Vec<u8>,
         body: &mut Vec<u8>,
-    ) {
+    ) -> bool {
         self.body.fill(sequence, variables, rng, body);
+        if let Some(form) = &self.form {
+            let json = std::mem::take(body);
+            if form.frame_messages(&json, body).is_err() {
+                return false;
+            }
+        }
         if self.is_http3 {
             let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
             self.each_field(sequence, variables, rng, body.len(), &mut |name, value| {
@@ -360,6 +405,7 @@ impl PreparedRequest {
             let mut encoder = wire_h2::Encoder::stateless();
             self.each_field(sequence, variables, rng, body.len(), &mut |name, value| encoder.field(name, value, block));
         }
+        true
     }
 
     /// Passes the fields of a request with a body of `length` octets to `take`, pseudo-header fields first.
@@ -401,7 +447,9 @@ impl PreparedRequest {
             }
         }
         let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
-        if !framed && (length > 0 || matches!(self.method, Method::Post | Method::Put | Method::Patch)) {
+        // A call has as many messages as its stream.
+        if !framed && !self.is_grpc && (length > 0 || matches!(self.method, Method::Post | Method::Put | Method::Patch))
+        {
             take(b"content-length", length.to_string().as_bytes());
         }
     }
@@ -480,36 +528,6 @@ fn method(name: &str) -> Method {
     }
 }
 
-#[derive(Clone, Debug)]
-pub struct Chooser {
-    cumulative: Vec<f64>,
-}
-
-impl Chooser {
-    /// Negative weights count as 0; if all are 0 the choice is uniform.
-    pub fn new(weights: impl Iterator<Item = f64>) -> Chooser {
-        let mut sum = 0.0;
-        let cumulative: Vec<f64> = weights
-            .map(|w| {
-                sum += w.max(0.0);
-                sum
-            })
-            .collect();
-        let equal = sum <= 0.0;
-        let n = cumulative.len();
-        Chooser { cumulative: if equal { (1..=n).map(|i| i as f64).collect() } else { cumulative } }
-    }
-
-    #[inline]
-    pub fn choose(&self, rng: &mut Rng) -> u32 {
-        if self.cumulative.len() < 2 {
-            return 0;
-        }
-        let at = rng.unit() * self.cumulative[self.cumulative.len() - 1];
-        self.cumulative.partition_point(|c| *c <= at) as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -581,15 +599,5 @@ mod tests {
         assert!(!Expect::default().allows(404));
         assert!(Expect { status: vec![404], ..Expect::default() }.allows(404));
         assert!(!Expect { status: vec![404], ..Expect::default() }.allows(200));
-    }
-
-    #[test]
-    fn weights_are_kept() {
-        let c = Chooser::new([1.0, 3.0, 0.0].into_iter());
-        let mut rng = Rng::new(2);
-        let mut counts = [0u32; 3];
-        (0..40_000).for_each(|_| counts[c.choose(&mut rng) as usize] += 1);
-        assert!((9_500..10_500).contains(&counts[0]) && counts[2] == 0, "{counts:?}");
-        assert_eq!(Chooser::new([0.0, 0.0].into_iter()).cumulative, [1.0, 2.0]);
     }
 }

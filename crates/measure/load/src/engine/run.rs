@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::epoll::Epoll;
+use super::grpc::{GrpcJob, MessageForm};
 use super::job::Job;
 use super::ports::Ports;
 use super::record::{Interval, LoadRecord};
@@ -73,7 +74,7 @@ pub struct RunOutcome {
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
     /// Reason of the first redirect that was not followed.
-    pub redirect_error: Option<String>,
+    pub answer_error: Option<String>,
     /// Threads whose rows of data were used up.
     pub used_up: u64,
     /// Parts of several machines, in their order; empty for this one.
@@ -146,7 +147,7 @@ impl RunOutcome {
         self.starved += other.starved;
         self.tls_error = self.tls_error.take().or(other.tls_error);
         self.refused = self.refused.take().or(other.refused);
-        self.redirect_error = self.redirect_error.take().or(other.redirect_error);
+        self.answer_error = self.answer_error.take().or(other.answer_error);
         self.used_up += other.used_up;
         self.machines.extend(other.machines);
     }
@@ -158,6 +159,7 @@ pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
     }
     let authority = job.target.authority();
     let close = job.calls == 1;
+    let pool = job.grpc.as_ref().map(GrpcJob::pool).transpose()?;
     let prepared = job.requests.iter().map(|r| {
         let mut prepared = PreparedRequest::new(r, &authority, &job.headers, close)?;
         if job.cookies {
@@ -168,6 +170,9 @@ pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
         }
         if let Some(proxy) = job.target.proxy.as_ref().filter(|_| job.target.tls.is_none()) {
             prepared = prepared.through_proxy(&job.target.origin(), proxy.authorization.as_deref());
+        }
+        if let Some(pool) = &pool {
+            prepared = prepared.for_grpc(MessageForm::find(pool, &r.path)?)?;
         }
         Ok(match (&job.http2, &job.http3) {
             (_, Some(_)) => prepared.for_http3(),
@@ -235,7 +240,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         outcome.starved += done.starved;
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
         outcome.refused = outcome.refused.or(done.refused);
-        outcome.redirect_error = outcome.redirect_error.or(done.redirect_error);
+        outcome.answer_error = outcome.answer_error.or(done.answer_error);
         outcome.used_up += u64::from(done.used_up);
     }
     if let Some(last) = outcome.moments.last_mut() {

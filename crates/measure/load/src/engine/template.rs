@@ -62,6 +62,11 @@ impl RequestTemplate {
         self.pieces.iter().filter_map(|p| if let Piece::Variable(name) = p { Some(name.as_str()) } else { None })
     }
 
+    /// Tells whether values of a session or of data are filled in.
+    pub fn has_variables(&self) -> bool {
+        self.pieces.iter().any(|p| matches!(p, Piece::Variable(_) | Piece::Column { .. }))
+    }
+
     /// Appends one filling; `sequence` fills `{{seq}}`.
     pub fn fill(&self, sequence: u64, variables: &SessionVariables, rng: &mut Rng, out: &mut Vec<u8>) {
         for piece in &self.pieces {

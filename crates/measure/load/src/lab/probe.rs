@@ -9,6 +9,7 @@ use figures::rng::Rng;
 use rustls::{ClientConnection, StreamOwned};
 use serde::{Deserialize, Serialize};
 
+use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
 use crate::engine::request::{Expect, Fnv, PreparedRequest, RequestSpec};
 use crate::engine::session::SessionVariables;
@@ -151,6 +152,7 @@ fn exchange<P: ClientProtocol>(
         EncodedRequest::Ready(bytes) => bytes.to_vec(),
         EncodedRequest::Written => output,
         EncodedRequest::Kept => Vec::new(),
+        EncodedRequest::Unsendable => return Err(LoadFailure::Message.word().into()),
     };
     let words = |e: std::io::Error| tls::explain_error(&e.to_string());
     stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(words)?;

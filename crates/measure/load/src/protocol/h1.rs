@@ -166,6 +166,7 @@ impl H1 {
         let answer = ResponseSummary {
             lane: 0,
             status: self.current.status,
+            grpc: None,
             body: self.body,
             overhead: self.overhead,
             reusable: self.current.reusable,

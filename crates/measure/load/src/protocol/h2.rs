@@ -6,8 +6,10 @@ use figures::rng::Rng;
 use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
+use super::grpc::GrpcAnswer;
 use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
 use crate::engine::failure::LoadFailure;
+use crate::engine::grpc::split_message;
 use crate::engine::job::Job;
 use crate::engine::request::PreparedRequest;
 use crate::engine::session::SessionVariables;
@@ -25,12 +27,16 @@ pub struct H2 {
     broken: Option<LoadFailure>,
     more: bool,
     streams_max: usize,
+    /// Head of the last answer; of a call, the text of its status.
     head: Vec<u8>,
     body: Vec<u8>,
+    /// Nanoseconds between the messages of a call; 0: all at once.
+    interval: u64,
 }
 
 #[derive(Debug)]
 pub struct H2Settings {
+    interval: u64,
     limits: ClientLimits,
     /// The server's limit of streams on earlier connections, so that new ones need not wait for SETTINGS.
     learned: Option<usize>,
@@ -48,6 +54,10 @@ struct Lane {
     promised: Option<u64>,
     /// Unsent request body, and the response body if inspected.
     unsent: Vec<u8>,
+    /// Messages of a call that wait for their time, and the time of the next (0: not yet known).
+    later: Vec<u8>,
+    next: u64,
+    grpc: Option<GrpcAnswer>,
     kept: Option<Vec<u8>>,
     head: Vec<u8>,
 }
@@ -64,7 +74,8 @@ impl H2 {
         }
     }
 
-    fn begin(&mut self, lane: usize, list: &List, octets: usize) -> Result<bool, LoadFailure> {
+    /// Takes in a head. False: it is interim, or the first message of a call is what begins the answer.
+    fn begin(&mut self, lane: usize, list: &List, octets: usize, end: bool) -> Result<bool, LoadFailure> {
         let Some(request) = self.lanes.get_mut(lane) else { return Ok(false) };
         request.overhead += octets as u64;
         let first = list.iter().next().filter(|(name, _)| *name == b":status");
@@ -88,7 +99,11 @@ impl H2 {
                 [name, b": ", value, b"\n"].iter().for_each(|part| request.head.extend_from_slice(part));
             }
         }
-        Ok(true)
+        match &mut request.grpc {
+            // An answer without a body has its trailers in the head.
+            Some(answer) => answer.take_fields(list).map(|()| end),
+            None => Ok(true),
+        }
     }
 
     fn finish(&mut self, lane: usize) -> Event {
@@ -97,11 +112,20 @@ impl H2 {
         if request.promised.is_some_and(|length| length != request.body) {
             return Event::Failed { lane, class: LoadFailure::Truncated, code: None };
         }
+        let grpc = match request.grpc.map(|answer| answer.finish(request.status)).transpose() {
+            Ok(end) => end,
+            Err(class) => return Event::Failed { lane, class, code: None },
+        };
         self.head = request.head;
+        let grpc = grpc.map(|(end, text)| {
+            self.head = text;
+            end
+        });
         self.body = request.kept.unwrap_or_default();
         Event::Answer(ResponseSummary {
             lane,
             status: request.status,
+            grpc,
             body: request.body,
             overhead: request.overhead,
             reusable: !self.client.is_going() || !self.lanes.is_empty(),
@@ -121,7 +145,7 @@ impl H2 {
 
     fn send_rest(&mut self, lane: usize) {
         if let Some(request) = self.lanes.get_mut(lane) {
-            let sent = self.client.send_body(request.stream, &request.unsent, true);
+            let sent = self.client.send_body(request.stream, &request.unsent, request.later.is_empty());
             request.unsent.drain(..sent);
         }
     }
@@ -131,7 +155,7 @@ impl H2 {
         match event {
             ClientEvent::Head { stream, list, end, octets } => {
                 let lane = self.lane(stream)?;
-                match self.begin(lane, &list, octets) {
+                match self.begin(lane, &list, octets, end) {
                     Ok(false) => None,
                     Ok(true) if end => Some(self.finish(lane)),
                     Ok(true) => Some(Event::Began { lane }),
@@ -147,14 +171,29 @@ impl H2 {
                 {
                     kept.extend_from_slice(&bytes);
                 }
-                self.grown(lane, bytes.len(), octets, end)
+                let (before, after) = match &mut request.grpc {
+                    None => (1, Ok(1)),
+                    Some(answer) => (answer.messages(), answer.take_body(&bytes)),
+                };
+                match after {
+                    Err(_) => Some(self.malformed(lane)),
+                    Ok(messages) => {
+                        let began = (before == 0 && messages > 0).then_some(Event::Began { lane });
+                        self.grown(lane, bytes.len(), octets, end).or(began)
+                    }
+                }
             }
             ClientEvent::Counted { stream, length, end, octets } => {
                 let lane = self.lane(stream)?;
                 self.grown(lane, length, octets, end)
             }
-            ClientEvent::Trailers { stream, octets, .. } => {
+            ClientEvent::Trailers { stream, octets, list } => {
                 let lane = self.lane(stream)?;
+                if let Some(answer) = &mut self.lanes.get_mut(lane)?.grpc
+                    && answer.take_fields(&list).is_err()
+                {
+                    return Some(self.malformed(lane));
+                }
                 self.grown(lane, 0, octets, true)
             }
             ClientEvent::Reset { stream, unprocessed, code } => {
@@ -198,10 +237,12 @@ impl ClientProtocol for H2 {
             stream_window: own.stream_window,
             connection_window: own.connection_window,
             table: own.table,
-            count_bodies: !requests.iter().any(PreparedRequest::wants_body),
+            // Messages of calls are counted.
+            count_bodies: job.grpc.is_none() && !requests.iter().any(PreparedRequest::wants_body),
             ..ClientLimits::default()
         };
-        Ok(H2Settings { limits, learned: None })
+        let interval = job.grpc.as_ref().map_or(0, |grpc| (grpc.interval * 1e9) as u64);
+        Ok(H2Settings { interval, limits, learned: None })
     }
 
     fn new(shared: &H2Settings) -> Self {
@@ -213,6 +254,7 @@ impl ClientProtocol for H2 {
             streams_max: shared.learned.unwrap_or(UNSETTLED_MAX),
             head: Vec::new(),
             body: Vec::new(),
+            interval: shared.interval,
         }
     }
 
@@ -230,6 +272,30 @@ impl ClientProtocol for H2 {
     }
     fn advance(&mut self, count: usize) {
         self.client.advance(count);
+    }
+    fn deadline(&mut self) -> Option<u64> {
+        if self.interval == 0 {
+            return None;
+        }
+        // A call that has just begun learns the time with its first call of `expire`.
+        self.lanes.iter().filter(|lane| !lane.later.is_empty()).map(|lane| lane.next.max(1)).min()
+    }
+    fn expire(&mut self, now: u64) {
+        for lane in 0..self.lanes.len() {
+            let Some(request) = self.lanes.get_mut(lane).filter(|lane| !lane.later.is_empty()) else { continue };
+            if request.next == 0 {
+                request.next = now + self.interval;
+                continue;
+            }
+            while request.next <= now && !request.later.is_empty() {
+                let later = std::mem::take(&mut request.later);
+                let (message, rest) = split_message(&later);
+                request.unsent.extend_from_slice(message);
+                request.later = rest.to_vec();
+                request.next += self.interval;
+            }
+            self.send_rest(lane);
+        }
     }
     fn cancel(&mut self, lane: usize) -> bool {
         self.drop_lane(lane);
@@ -252,13 +318,16 @@ impl ClientProtocol for H2 {
         let (block, body) = match request.constant_streamed() {
             Some(both) => both,
             None => {
-                request.write_streamed(sequence, variables, rng, &mut own_block, &mut own_body);
+                if !request.write_streamed(sequence, variables, rng, &mut own_block, &mut own_body) {
+                    return EncodedRequest::Unsendable;
+                }
                 (own_block.as_slice(), own_body.as_slice())
             }
         };
         // The engine has checked for room; if there is none, the lane is never answered.
         let stream = self.client.open(block, body.is_empty()).unwrap_or(u32::MAX);
-        let sent = if body.is_empty() { 0 } else { self.client.send_body(stream, body, true) };
+        let (now, later) = if self.interval > 0 { split_message(body) } else { (body, &[][..]) };
+        let sent = if now.is_empty() { 0 } else { self.client.send_body(stream, now, later.is_empty()) };
         self.lanes.push_back(Lane {
             stream,
             status: 0,
@@ -268,7 +337,10 @@ impl ClientProtocol for H2 {
             body: 0,
             overhead: 0,
             promised: None,
-            unsent: body.get(sent..).unwrap_or_default().to_vec(),
+            unsent: now.get(sent..).unwrap_or_default().to_vec(),
+            later: later.to_vec(),
+            next: 0,
+            grpc: request.is_grpc().then(GrpcAnswer::default),
             kept: request.wants_body().then(Vec::new),
             head: Vec::new(),
         });

@@ -219,6 +219,7 @@ impl H3 {
         self.found.push_back(Event::Answer(ResponseSummary {
             lane,
             status: request.status,
+            grpc: None,
             body: request.body,
             overhead: request.overhead,
             reusable: !self.going || !self.lanes.is_empty(),

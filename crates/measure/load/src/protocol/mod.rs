@@ -1,6 +1,7 @@
 //! Protocol cores in the client role, behind one interface: HTTP/1.1 ([`h1`]) WebSocket ([`ws`]), and multiplexing HTTP/2
-//! ([`h2`]) and HTTP/3 ([`h3`]), whose output gathers until the engine takes it.
+//! ([`h2`], with gRPC's answers in [`grpc`]) and HTTP/3 ([`h3`]), whose output gathers until the engine takes it.
 
+pub mod grpc;
 pub mod h1;
 pub mod h2;
 pub mod h3;
@@ -20,6 +21,8 @@ pub struct ResponseSummary {
     /// Index of the answered request in flight, counted from the oldest.
     pub lane: usize,
     pub status: u16,
+    /// End of a call of gRPC.
+    pub grpc: Option<grpc::GrpcEnd>,
     /// Bytes of the decoded body, and of head and framing.
     pub body: u64,
     pub overhead: u64,
@@ -69,6 +72,8 @@ pub enum EncodedRequest<'a> {
     Written,
     /// The core's own output ([`ClientProtocol::output`]).
     Kept,
+    /// The filled templates make no message; nothing is sent.
+    Unsendable,
 }
 
 /// One end of a connection. Sans-I/O: bytes in, bytes out, no clock.

@@ -119,7 +119,14 @@ impl Ws {
                 let (body, overhead) = (std::mem::take(&mut self.body), std::mem::take(&mut self.overhead));
                 // A message that nothing asked for is no answer.
                 Ok(match self.waiting.pop_front() {
-                    Some(_) => Event::Answer(ResponseSummary { lane: 0, status: 0, body, overhead, reusable: true }),
+                    Some(_) => Event::Answer(ResponseSummary {
+                        lane: 0,
+                        status: 0,
+                        grpc: None,
+                        body,
+                        overhead,
+                        reusable: true,
+                    }),
                     None => Event::More,
                 })
             }

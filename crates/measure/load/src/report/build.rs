@@ -7,6 +7,7 @@ use crate::engine::timeline::{Coarse, RequestCounts};
 use crate::observe::kernel::Counters;
 use crate::observe::processes::ProcessSample;
 use crate::observe::status::Status;
+use crate::protocol::grpc::code_name;
 
 /// Looks at the server during a round, with seconds from the measured start.
 #[derive(Clone, Debug, Default)]
@@ -86,10 +87,12 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         bytes_per_response: bytes as f64 / t.answers.max(1) as f64,
         failures: t.failures.seen().map(|(c, n)| (c.word().to_string(), n)).collect(),
         statuses: t.statuses.sorted().into_iter().collect(),
+        grpc_statuses: t.codes.sorted().into_iter().map(|(code, n)| (code_name(code), n)).collect(),
+        messages: t.messages,
         resets: t.resets.sorted().into_iter().collect(),
         again: t.again,
         redirects: t.redirects,
-        redirect_error: outcome.redirect_error.clone(),
+        answer_error: outcome.answer_error.clone(),
         data_used_up: outcome.used_up > 0,
         machines: outcome.machines.clone(),
         latency: latency_times(&t.corrected),

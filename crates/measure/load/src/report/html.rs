@@ -253,7 +253,12 @@ fn tables(page: &mut HtmlPage, report: &Report) {
             point.rounds.len().to_string(),
             if point.rounds.len() > 1 { Unit::Share.write(point.rps().relative_half_width()) } else { "–".into() },
             grouped_rate(r.answers as f64),
-            list(r.statuses.iter().map(|(s, n)| format!("{s}: {}", format_count(*n as f64))).collect()),
+            list(
+                (r.statuses.iter().map(|(s, n)| (s.to_string(), n)))
+                    .chain(r.grpc_statuses.iter().map(|(name, n)| (name.clone(), n)))
+                    .map(|(s, n)| format!("{s}: {}", format_count(*n as f64)))
+                    .collect(),
+            ),
             list(r.failure_words().map(|(c, n)| format!("{c}: {}", format_count(n as f64))).collect()),
             format_bytes(r.bytes_per_second),
             format_count(r.connections_per_second),

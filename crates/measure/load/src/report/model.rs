@@ -105,16 +105,21 @@ pub struct Round {
     pub bytes_per_response: f64,
     pub failures: BTreeMap<String, u64>,
     pub statuses: BTreeMap<u16, u64>,
+    /// Calls of gRPC by the name of their status, and messages of their answers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub grpc_statuses: BTreeMap<String, u64>,
+    #[serde(default)]
+    pub messages: u64,
     /// HTTP/2 streams reset by the server, by code, and requests sent again unprocessed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub resets: BTreeMap<u16, u64>,
     #[serde(default)]
     pub again: u64,
-    /// Redirects followed, which are no answers, and the reason of the first that was not.
+    /// Redirects followed, which are no answers; the first reason of a redirect not followed, or of a status of gRPC.
     #[serde(default)]
     pub redirects: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub redirect_error: Option<String>,
+    pub answer_error: Option<String>,
     /// The rows of data were used up before the end.
     #[serde(default)]
     pub data_used_up: bool,
@@ -191,8 +196,8 @@ impl Round {
                 (format!("{class} ({why})"), *n)
             }
             (_, Some(why)) if class == LoadFailure::Connect.word() => (format!("{class} ({why})"), *n),
-            _ if class == LoadFailure::Redirect.word() => {
-                let why = self.redirect_error.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+            _ if class == LoadFailure::Redirect.word() || class == LoadFailure::GrpcStatus.word() => {
+                let why = self.answer_error.as_ref().map_or(String::new(), |why| format!(" ({why})"));
                 (format!("{class}{why}"), *n)
             }
             _ if class == LoadFailure::StreamReset.word() => {

@@ -85,6 +85,13 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if !statuses.is_empty() {
         let _ = writeln!(out, "  status  {}", statuses.join("   "));
     }
+    if !r.grpc_statuses.is_empty() {
+        let codes: Vec<String> =
+            r.grpc_statuses.iter().map(|(name, n)| format!("{name}: {}", grouped_rate(*n as f64))).collect();
+        let messages = format_counted(r.messages, "message", "messages");
+        let rate = grouped_rate((r.messages as f64 / r.seconds.max(1e-9)).round());
+        let _ = writeln!(out, "  gRPC    {}   ({messages} received, {rate}/s)", codes.join("   "));
+    }
     for (class, n) in r.failure_words() {
         let _ = writeln!(out, "  failed  {class}: {}", grouped_rate(n as f64));
     }

@@ -9,6 +9,7 @@ use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, PreparedRequest};
 use crate::engine::transport::{Transport, TransportSlot};
+use crate::protocol::grpc::code_name;
 use crate::protocol::{ClientProtocol, EncodedRequest, ResponseSummary};
 
 impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
@@ -134,6 +135,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             if open {
                 self.send(slot, due, now);
+                if self.connections[slot].flights.len() + self.connections[slot].waiting.len() <= busy {
+                    return;
+                }
             } else {
                 self.connections[slot].waiting.push_back(due);
                 self.waiting += 1;
@@ -192,6 +196,19 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             EncodedRequest::Ready(bytes) => self.write(slot, bytes),
             EncodedRequest::Written => self.write(slot, &output),
             EncodedRequest::Kept => self.soil(slot),
+            EncodedRequest::Unsendable => self.drop_unsendable(slot, now),
+        }
+    }
+
+    /// Fails the request that was about to be sent; its user goes on after a pause.
+    fn drop_unsendable(&mut self, slot: TransportSlot, now: u64) {
+        let connection = &mut self.connections[slot];
+        let Some(flight) = connection.flights.pop_back() else { return };
+        let epoch = connection.epoch;
+        self.in_flight -= 1;
+        self.fail(flight.due, Some(now), LoadFailure::Message, now);
+        if !self.job.model.is_pooled() {
+            self.wake.push(Reverse((now + BACKOFF, slot, epoch)));
         }
     }
 
@@ -210,6 +227,13 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         let connection = &mut self.connections[slot];
         let request = &self.requests[flight.due.request as usize % self.requests.len()];
+        if let Some(end) = answer.grpc.filter(|end| end.code > 0) {
+            let text = String::from_utf8_lossy(connection.protocol.head());
+            self.answer_error.get_or_insert_with(|| match text.is_empty() {
+                true => code_name(end.code),
+                false => format!("{}: {}", code_name(end.code), text.replace(char::is_control, " ")),
+            });
+        }
         let mut failure = refused.or_else(|| judge(request, &answer, &connection.body));
         if self.job.session {
             failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
@@ -226,7 +250,10 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             record.good += u64::from(failure.is_none());
             record.body_bytes += answer.body;
             record.other_bytes += answer.overhead;
-            if answer.status > 0 {
+            if let Some(end) = answer.grpc {
+                record.codes.add(end.code);
+                record.messages += u64::from(end.messages);
+            } else if answer.status > 0 {
                 record.statuses.add(answer.status);
             }
         }
@@ -486,6 +513,9 @@ fn proceed<P: ClientProtocol>(
 
 #[inline]
 fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
+    if let Some(end) = answer.grpc {
+        return (end.code > 0).then_some(LoadFailure::GrpcStatus);
+    }
     let expect = &request.expect;
     // A message has no status.
     if answer.status > 0 && !expect.allows(answer.status) {

@@ -182,6 +182,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if P::DATAGRAMS {
             return self.flush_datagrams(slot);
         }
+        self.flush_stream(slot);
+        self.arm_timer(slot);
+    }
+
+    fn flush_stream(&mut self, slot: TransportSlot) {
         let connection = &mut self.connections[slot];
         if connection.state != ConnectionState::Open {
             return;

@@ -89,13 +89,20 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                 Io::Failed(class) => return Err(class),
             }
         }
+        self.arm_timer(slot);
+        Ok(())
+    }
+
+    /// Notes the time at which the protocol wants to go on by itself.
+    #[inline]
+    pub(super) fn arm_timer(&mut self, slot: TransportSlot) {
+        let connection = &mut self.connections[slot];
         if let Some(at) = connection.protocol.deadline()
             && (connection.timer == 0 || at < connection.timer)
         {
             connection.timer = at;
             self.timers.push(Reverse((at, slot, connection.epoch)));
         }
-        Ok(())
     }
 
     /// Next timer; `u64::MAX` for never.

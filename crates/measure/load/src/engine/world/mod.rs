@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use figures::rng::Rng;
 
 use self::connection::Connection;
+use super::chooser::Chooser;
 use super::failure::LoadFailure;
 use super::feed::RowFeed;
 use super::job::{Job, Model};
 use super::profile::{Profile, Schedule, Stage};
 use super::record::{Interval, LoadRecord};
 use super::redirect::FixedRequests;
-use super::request::{Chooser, PreparedRequest};
+use super::request::PreparedRequest;
 use super::session::SessionVariables;
 use super::timeline::{Kinds, Timeline};
 use super::tls;
@@ -100,7 +101,7 @@ pub struct WorldResult {
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
     /// Reason of the first redirect that was not followed.
-    pub redirect_error: Option<String>,
+    pub answer_error: Option<String>,
     /// The rows of data were used up, which ended the load.
     pub used_up: bool,
 }
@@ -170,7 +171,7 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     refused: Option<(LoadFailure, String)>,
     /// Requests that may be sent again as they were: redirected ones, and those of users with cookies.
     fixed: FixedRequests,
-    redirect_error: Option<String>,
+    answer_error: Option<String>,
     feed: Option<RowFeed>,
     used_up: bool,
     /// CONNECT request for the proxy.
@@ -270,7 +271,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             established: false,
             refused: None,
             fixed: FixedRequests::default(),
-            redirect_error: None,
+            answer_error: None,
             feed: job.data.as_ref().map(|data| RowFeed::new(data, number, of)),
             used_up: false,
             tunnel: exchange::tunnel_request(&job.target),
@@ -390,7 +391,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             starved: self.starved(ended),
             tls_error: None,
             refused: None,
-            redirect_error: None,
+            answer_error: None,
             used_up: false,
         };
         self.to = ended;
@@ -398,7 +399,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         done.last_due = self.last_due;
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
-        done.redirect_error = self.redirect_error.take();
+        done.answer_error = self.answer_error.take();
         done.used_up = self.used_up;
         done.timeline = std::mem::take(&mut self.timeline);
         done.kinds = std::mem::take(&mut self.kinds);
@@ -427,6 +428,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             self.check_timeouts(now);
             self.expire(now);
+            self.flush_output();
             self.net.wait(limit.min(now + 20_000_000).min(self.next_timer()), &mut ready);
             for event in std::mem::take(&mut ready) {
                 self.handle(event);

@@ -87,7 +87,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let target = match target {
             Ok(target) => target,
             Err(why) => {
-                self.redirect_error.get_or_insert(why);
+                self.answer_error.get_or_insert(why);
                 self.fixed.remove(due.fixed);
                 return AnswerTrack::Result { fixed, failure: Some(LoadFailure::Redirect) };
             }
