@@ -177,6 +177,9 @@ pub(crate) struct Link {
     pub chain_node: u32,
     /// The link's place in the screen of its layer.
     pub screen: Option<Arc<crate::screen::ScreenPlace>>,
+    /// A screen was asked for a place since the targets and transformations changed; without a place the link is always
+    /// evaluated.
+    pub has_asked_screen: bool,
     pub multi_match: bool,
     pub captures: bool,
     pub changes: Vec<(VariablePlace, VariableChange)>,

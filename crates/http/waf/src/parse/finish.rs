@@ -91,9 +91,14 @@ impl Compiler<'_> {
     fn place_links(&mut self, chains: &ChainTree, number: u32) -> Option<crate::screen::ScreenLayer> {
         let mut builder = ScreenBuilder::default();
         let mut taken = Vec::new();
-        for (index, entry) in self.entries.iter().enumerate() {
+        for (index, entry) in self.entries.iter_mut().enumerate() {
             let Entry::Rule(rule) = entry else { continue };
-            for (offset, link) in rule.links.iter().enumerate().filter(|(_, link)| link.screen.is_none()) {
+            if rule.links.iter().all(|link| link.has_asked_screen) {
+                continue;
+            }
+            let links = Arc::make_mut(rule).links.iter_mut().enumerate();
+            for (offset, link) in links.filter(|(_, link)| !link.has_asked_screen) {
+                link.has_asked_screen = true;
                 if builder.take(link) {
                     taken.push((index, offset));
                 }
@@ -151,7 +156,7 @@ fn settle(rule: &mut Rule, nodes: &[u32], xml_paths: &mut Vec<Arc<XmlPath>>) {
     for (link, node) in rule.links.iter_mut().zip(nodes) {
         if link.chain_node != *node {
             link.chain_node = *node;
-            link.screen = None;
+            (link.screen, link.has_asked_screen) = (None, false);
         }
         for target in &mut link.targets {
             if let TargetSelector::Path(path) = &mut target.selector {

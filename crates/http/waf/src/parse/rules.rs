@@ -47,6 +47,7 @@ impl Compiler<'_> {
             condition,
             chain_node: 0,
             screen: None,
+            has_asked_screen: false,
             multi_match: false,
             captures: false,
             changes: Vec::new(),

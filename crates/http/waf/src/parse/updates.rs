@@ -49,7 +49,7 @@ impl RuleUpdate {
                         head.targets.extend(added.iter().cloned());
                         head.exclusions.extend(excluded.iter().cloned());
                         if !added.is_empty() {
-                            head.screen = None;
+                            (head.screen, head.has_asked_screen) = (None, false);
                         }
                     }
                 }
@@ -83,7 +83,7 @@ fn update_rule(rule: &mut Rule, offset: usize, list: &ActionList) {
         link.transformations.extend(&list.transformations);
         link.ignores_default_chain |= list.ignores_default_chain;
         // The values of a screen depend on them.
-        link.screen = None;
+        (link.screen, link.has_asked_screen) = (None, false);
         list.clone().update(link);
     }
 }
