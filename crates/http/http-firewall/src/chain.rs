@@ -1,4 +1,4 @@
-//! The rules of a block behind those of its parents: read with the configuration, compiled once for each distinct chain.
+//! The rules of a block behind those of its parents: read with the configuration, compiled once for each block with rules.
 
 use conf_schema::{At, Complaint, ComplaintLevel, Cx, Directive, Problem, TextStore, ValueKind, value::word_at};
 use conf_syntax::{Disk, TextSource, is_pattern, matches_include};
@@ -167,17 +167,25 @@ impl RuleFiles for StoredFiles<'_> {
     }
 }
 
-/// Compiles the rules of a block. Warnings go to `cx.warnings`, once for each chain. Fails with the first error, at the
-/// line of the configuration that brought the rule; the message has the place in the file of rules, too.
+/// Compiles the rules of a block behind those of its parents, which blocks share. Warnings go to `cx.warnings`, once for
+/// each chain. Fails with the first error, at the line of the configuration that brought the rule; the message has the
+/// place in the file of rules, too.
 pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Problem> {
     let key: Vec<(usize, usize)> = lines.0.iter().map(|line| line.order).collect();
     if let Some(known) = cx.get::<CompiledChains>().0.get(&key) {
         return known.clone();
     }
-    let texts: Vec<RuleText> = lines.0.iter().map(|line| line.text.clone()).collect();
+    let (outer, own) = lines.divided();
+    // Rules that stand in two blocks, such as a chain, are compiled together.
+    let parent = if outer.is_empty() { None } else { compile_chain(cx, &outer).ok() };
+    let new = if parent.is_some() { own } else { lines.0.as_slice() };
+    let texts: Vec<RuleText> = new.iter().map(|line| line.text.clone()).collect();
     let mut store = std::mem::take(&mut cx.store);
     let files = StoredFiles(RefCell::new(&mut store));
-    let compiled = RuleSet::compile(&texts, &files);
+    let compiled = match &parent {
+        Some(parent) => RuleSet::compile_behind(parent, &texts, &files),
+        None => RuleSet::compile(&texts, &files),
+    };
     let compiled = match compiled {
         Ok((rules, warnings)) => {
             for warning in warnings {
@@ -204,6 +212,13 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
 }
 
 impl RuleLines {
+    /// The lines of the parents, and those of the innermost block.
+    fn divided(&self) -> (RuleLines, &[Arc<RuleLine>]) {
+        let block = self.0.last().map(|line| line.order.0);
+        let first = self.0.iter().position(|line| Some(line.order.0) == block).unwrap_or(0);
+        let (outer, own) = self.0.split_at(first);
+        (RuleLines(outer.to_vec()), own)
+    }
     /// The line that brought a file of rules: its own, or the last one before an included file.
     fn line_of(&self, file: &str) -> Option<&Arc<RuleLine>> {
         self.0.iter().find(|line| *line.text.name == *file).or(self.0.last())
@@ -236,5 +251,28 @@ fn word_error(error: &RuleError, lines: &RuleLines, files: &StoredFiles<'_>) -> 
     match line {
         Some(line) => Problem { inner: Some(line.at), ..problem.of(line.directive) },
         None => problem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(block: usize, number: usize) -> Arc<RuleLine> {
+        let text = RuleText { name: "x".into(), text: String::new() };
+        Arc::new(RuleLine { order: (block, number), at: At::default(), directive: "modsecurity_rules", text })
+    }
+
+    #[test]
+    fn the_innermost_block_is_compiled_behind_its_parents() {
+        let lines = RuleLines(vec![line(1, 1), line(1, 2), line(4, 3), line(7, 4), line(7, 9)]);
+        let orders = |lines: &[Arc<RuleLine>]| lines.iter().map(|line| line.order).collect::<Vec<_>>();
+        let (outer, own) = lines.divided();
+        assert_eq!((orders(&outer.0), orders(own)), (vec![(1, 1), (1, 2), (4, 3)], vec![(7, 4), (7, 9)]));
+        let (outer, own) = outer.divided();
+        assert_eq!((orders(&outer.0), orders(own)), (vec![(1, 1), (1, 2)], vec![(4, 3)]));
+        let (outer, own) = outer.divided();
+        assert_eq!((orders(&outer.0), orders(own)), (Vec::new(), vec![(1, 1), (1, 2)]));
+        assert!(RuleLines::default().divided().0.is_empty());
     }
 }

@@ -1,5 +1,5 @@
 //! Prints the CPU time of requests with the rules of a checkout of coreruleset/coreruleset, at paranoia 1 and 4:
-//! `cargo run --release -p waf --example measure -- DIR`.
+//! `cargo run --release -p waf --example measure -- DIR [WORD]`. `WORD` chooses requests by their names, for profilers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -77,7 +77,8 @@ fn request(rules: &Arc<RuleSet>, services: &Arc<Services>, uri: &str, kind: Opti
 }
 
 fn main() -> Result<(), String> {
-    let folder = std::env::args().nth(1).ok_or("usage: measure DIR")?;
+    let folder = std::env::args().nth(1).ok_or("usage: measure DIR [WORD]")?;
+    let chosen = std::env::args().nth(2).unwrap_or_default();
     let services = Arc::new(Services::default());
     let form = (0..40).map(|n| format!("field{n}=some ordinary text of a form {n}")).collect::<Vec<_>>().join("&");
     let items = (0..400).map(|n| format!("{{\"id\":{n},\"name\":\"item number {n}\"}}")).collect::<Vec<_>>().join(",");
@@ -97,6 +98,9 @@ fn main() -> Result<(), String> {
             ("form of 2 KB", "/form", Some("application/x-www-form-urlencoded"), form.as_str()),
             ("JSON of 15 KB", "/api", Some("application/json"), document.as_str()),
         ] {
+            if !name.contains(chosen.as_str()) {
+                continue;
+            }
             // The first requests fill the caches of the patterns' states.
             let mut matches = 0;
             for _ in 0..10 {

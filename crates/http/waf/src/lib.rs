@@ -2,8 +2,8 @@
 //!
 //! # Order of calls
 //!
-//! [`RuleSet::compile`] makes an immutable set from texts; a [`RuleFiles`] of the caller reads the files that rules
-//! refer to. [`Services`] holds what transactions share: the clock, the store of collections, limits. For each request,
+//! [`RuleSet::compile`] makes an immutable set from texts, [`RuleSet::compile_behind`] one that shares the rules of another
+//! set; a [`RuleFiles`] of the caller reads the files that rules refer to. [`Services`] holds what transactions share: the clock, the store of collections, limits. For each request,
 //! [`Transaction::new`], [`Transaction::uri`], [`Transaction::request_header`] for each header,
 //! [`Transaction::request_headers`] (phase 1), [`Transaction::request_body`] (phase 2), [`Transaction::response_header`]
 //! for each header, [`Transaction::response_headers`] (phase 3), [`Transaction::response_body`] (phase 4) and
@@ -22,6 +22,8 @@
 //! [`Budget`] bounds steps, work (by the [`WorkClock`] of the caller) and memory of a transaction, and
 //! [`Services::exhausted`] is the answer at its end. It is checked between evaluations of operators: one evaluation takes
 //! at most the pattern's size times the value's length.
+//! Each value is looked at once, and rules that could not match it are left out (`screen`); a pattern is compiled for the
+//! first value that it could match, in some milliseconds.
 //! Patterns are matched in linear time by `regex-automata`; those with look-around, back references or possessive
 //! quantifiers by PCRE2 with at most [`MATCH_STEPS_MAX`] steps (`SecPcreMatchLimit`). JSON is read to a depth of 128, XML
 //! to 200,000 nodes without external entities, multipart to 10,000 parts; `SecArgumentsLimit` is 1,000 without a
@@ -53,6 +55,7 @@
 
 mod audit;
 mod body;
+mod byte_set;
 mod clock;
 mod engine;
 mod failure;

@@ -122,7 +122,7 @@ impl RuleMatch {
         RuleMatch {
             id: rule.id,
             phase: rule.phase,
-            file: rule.file.clone(),
+            file: rule.place.file.clone(),
             line: head.line,
             message: printable(&message, false),
             data: printable(&limited(&data, FIELD_SHOWN), true),
@@ -154,7 +154,7 @@ impl RuleMatch {
         RuleMatch {
             id: 0,
             phase,
-            file: rule.file.clone(),
+            file: rule.place.file.clone(),
             line: rule.links.first().map_or(0, |link| link.line),
             message: format!("the budget of the transaction ended ({what}); the remaining rules were left out"),
             data: String::new(),

@@ -167,22 +167,27 @@ pub(crate) struct RuleLabels {
 }
 
 /// A rule without its chain: a chain is a list of links, of which the first carries the id and the disruptive action.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub targets: Vec<Target>,
     pub exclusions: Vec<Target>,
     /// `None` for `SecAction`, which always matches.
-    pub condition: Option<Condition>,
+    pub condition: Option<Arc<Condition>>,
     /// The node of the transformations in the set's tree.
     pub chain_node: u32,
-    /// The link's place in the search that rules with equal targets share.
-    pub screen: Option<crate::screen::ScreenPlace>,
+    /// The link's place in the screen of its layer.
+    pub screen: Option<Arc<crate::screen::ScreenPlace>>,
+    /// A screen was asked for a place since the targets and transformations changed; without a place the link is always
+    /// evaluated.
+    pub has_asked_screen: bool,
     pub multi_match: bool,
     pub captures: bool,
     pub changes: Vec<(VariablePlace, VariableChange)>,
     pub effects: Vec<Effect>,
     pub labels: RuleLabels,
     pub line: u32,
+    /// Those of the link itself, without those of `SecDefaultAction`.
+    pub transformations: Vec<crate::transform::Transformation>,
     /// `t:none` among the transformations: those of `SecDefaultAction` do not count.
     pub ignores_default_chain: bool,
     pub logs: Option<bool>,
@@ -190,11 +195,11 @@ pub(crate) struct Link {
 }
 
 /// A compiled rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rule {
     pub id: u64,
     pub phase: u8,
-    pub file: Arc<str>,
+    pub place: crate::failure::Place,
     pub links: Vec<Link>,
     pub disruption: Option<Disruption>,
     pub status: Option<u16>,
@@ -222,7 +227,7 @@ pub(crate) enum Step {
 }
 
 /// `SecDefaultAction` of a phase.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DefaultAction {
     pub disruption: Option<Disruption>,
     pub status: Option<u16>,

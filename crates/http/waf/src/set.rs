@@ -124,10 +124,27 @@ pub struct RuleSet {
     /// The nodes of the transformations of `SecDefaultAction`, where a rule does not say `t:none`, are already in the
     /// rules' nodes.
     pub(crate) chains: ChainTree,
-    /// Searches that rules with equal targets share.
-    pub(crate) screens: Vec<crate::screen::ScreenGroup>,
+    /// Screens of rules, by layer.
+    pub(crate) screens: Vec<Arc<crate::screen::ScreenLayer>>,
     pub(crate) xml_paths: Vec<Arc<XmlPath>>,
     pub(crate) uses_full_request: bool,
+    pub(crate) parts: RuleParts,
+}
+
+/// The facts of a compilation that [`RuleSet::compile_behind`] goes on with.
+pub(crate) struct RuleParts {
+    pub entries: Vec<crate::parse::Entry>,
+    pub updates: Vec<Arc<crate::parse::RuleUpdate>>,
+    /// The places of all ids, also of removed rules.
+    pub ids: hashbrown::HashMap<u64, crate::failure::Place>,
+    /// Links of all rules.
+    pub links: usize,
+}
+
+impl std::fmt::Debug for RuleParts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuleParts").field("links", &self.links).finish_non_exhaustive()
+    }
 }
 
 /// A rule's facts for reports.
@@ -150,7 +167,7 @@ impl RuleSet {
             Step::Rule(rule) => Some(RuleSummary {
                 id: rule.id,
                 phase: rule.phase,
-                file: &rule.file,
+                file: &rule.place.file,
                 line: rule.links.first().map_or(0, |link| link.line),
                 tags: rule.tag_texts.iter().map(|tag| &**tag).collect(),
                 message: rule.message_text.as_deref(),

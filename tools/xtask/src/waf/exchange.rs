@@ -141,8 +141,8 @@ impl RuleExchange {
         answer
     }
 
-    /// Runs all phases.
-    pub fn run(&self, rules: &Arc<RuleSet>, services: &Arc<Services>) -> Outcome {
+    /// Runs all phases; `all_values` evaluates every rule with every value, also if it could not match.
+    pub fn run(&self, rules: &Arc<RuleSet>, services: &Arc<Services>, all_values: bool) -> Outcome {
         let connection = Connection {
             client_address: "127.0.0.1".into(),
             client_port: 40_000,
@@ -152,6 +152,9 @@ impl RuleExchange {
             hostname: String::new(),
         };
         let mut transaction = Transaction::new(rules, services, connection);
+        if all_values {
+            transaction.evaluate_all_values();
+        }
         transaction.uri(&self.method, &self.uri, &self.version);
         for (name, value) in &self.headers {
             transaction.request_header(name, value);

@@ -70,6 +70,12 @@ impl BudgetUse {
             }
         }
     }
+    /// Checks memory that is held for a moment besides the kept one.
+    pub fn hold(&mut self, bytes: usize, budget: &Budget) {
+        if self.bytes.saturating_add(bytes as u64) > budget.bytes {
+            self.exhausted = self.exhausted.or(Some(EXHAUSTED_BYTES));
+        }
+    }
     /// Counts memory.
     pub fn keep(&mut self, bytes: usize, budget: &Budget) {
         self.bytes = self.bytes.saturating_add(bytes as u64);

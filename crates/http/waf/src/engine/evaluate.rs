@@ -115,9 +115,15 @@ impl Transaction {
 
     /// Evaluates a rule with its chain; returns whether all links matched.
     fn evaluate_rule(&mut self, rule: &Arc<Rule>) -> bool {
-        self.current = Some(rule.clone());
         let mut last = None;
         for link in &rule.links {
+            if link.screen.as_ref().is_some_and(|place| !self.could_match(place)) {
+                self.facts.matched.clear();
+                return false;
+            }
+            if self.current.as_ref().is_none_or(|current| current.id != rule.id) {
+                self.current = Some(rule.clone());
+            }
             match self.evaluate_link(rule, link) {
                 Some(found) => last = found.or(last),
                 None => {
@@ -130,15 +136,12 @@ impl Transaction {
         true
     }
 
-    /// Evaluates one link. `None` if it does not match; a `SecAction` matches without a value.
+    /// Evaluates one link that could match. `None` if it does not match; a `SecAction` matches without a value.
     fn evaluate_link(&mut self, rule: &Arc<Rule>, link: &Link) -> Option<Option<LinkMatch>> {
         let Some(condition) = &link.condition else {
             self.perform_changes(link);
             return Some(None);
         };
-        if link.screen.is_some_and(|place| !self.screens(place)) {
-            return None;
-        }
         let mut values = std::mem::take(&mut self.values);
         self.collect_link(rule, link, &mut values);
         // MATCHED_VARS of the link before are already among the values.
@@ -150,10 +153,6 @@ impl Transaction {
         let mut last = None;
         for (index, found) in values.drain(..) {
             let Some(target) = link.targets.get(index) else { continue };
-            let screens = link.screen.and_then(|place| Some((place, self.screens.get(place.group as usize)?)));
-            if screens.is_some_and(|(place, state)| !state.admits(place, found.id)) {
-                continue;
-            }
             if link.multi_match {
                 let rules = self.rules.clone();
                 let map = rules.settings.unicode_map.as_deref();
@@ -184,7 +183,7 @@ impl Transaction {
             if !target.counts && exclusions().any(is_whole) {
                 continue;
             }
-            self.collect(target, &mut buffer);
+            self.collect(target, self.admission(link.screen.as_deref()), &mut buffer);
             for found in buffer.drain(..) {
                 let is_excluded = |excluded: &Target| excluded.covers(target.variable, found.element.as_deref());
                 if values.len() < VALUES_MAX && (target.counts || !exclusions().any(is_excluded)) {

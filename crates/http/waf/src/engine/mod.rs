@@ -152,8 +152,10 @@ pub struct Transaction {
     highest_severity: u8,
     /// Transformed values by (value, node): index `id`.
     cache: Vec<Vec<(u32, Arc<[u8]>)>>,
-    /// Passes over the values of groups of rules, by the index of the group.
-    screens: Vec<screening::ScreenState>,
+    /// Looks at values, by layer of the rules' screens.
+    looks: Vec<screening::LayerLooks>,
+    /// [`Transaction::evaluate_all_values`] was called.
+    evaluates_all: bool,
     /// The phase under evaluation.
     phase: u8,
     /// The rule under evaluation, for `RULE`.
@@ -199,7 +201,8 @@ impl Transaction {
             started,
             highest_severity: u8::MAX,
             cache: Vec::new(),
-            screens: Vec::new(),
+            looks: Vec::new(),
+            evaluates_all: false,
             phase: 0,
             current: None,
             status: 200,
@@ -247,6 +250,10 @@ impl Transaction {
     /// The rules of the transaction.
     pub fn rules(&self) -> &Arc<RuleSet> {
         &self.rules
+    }
+    /// Returns whether the budget has ended: some rules were left out.
+    pub fn is_exhausted(&self) -> bool {
+        self.spent.exhausted.is_some()
     }
     /// Steps spent so far; see [`Budget`].
     pub fn steps(&self) -> u64 {

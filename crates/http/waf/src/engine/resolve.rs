@@ -2,6 +2,7 @@
 
 use super::Transaction;
 use super::facts::{ArgumentSource, Field, Origin};
+use super::screening::Admission;
 use crate::moment::Moment;
 use crate::rule::{Target, TargetSelector};
 use crate::template::{Part, Template};
@@ -20,8 +21,15 @@ pub(super) struct FoundValue {
     pub origin: Origin,
 }
 
+impl FoundValue {
+    /// A value of no element, without a position in the request.
+    pub fn unnamed(value: Arc<[u8]>, id: u32) -> FoundValue {
+        FoundValue { element: None, value, id, origin: None }
+    }
+}
+
 /// A selector with its macros expanded.
-enum SelectedNames<'s> {
+pub(super) enum SelectedNames<'s> {
     All,
     Name(&'s [u8]),
     Expanded(Vec<u8>),
@@ -44,9 +52,11 @@ fn add_fields<'f>(
     fields: impl Iterator<Item = &'f Field>,
     wanted: &SelectedNames,
     names: bool,
+    admission: Admission,
     out: &mut Vec<FoundValue>,
 ) {
-    for field in fields.filter(|field| wanted.takes(&field.name)) {
+    let is_admitted = |field: &&Field| admission.takes(if names { field.id + 1 } else { field.id });
+    for field in fields.filter(is_admitted).filter(|field| wanted.takes(&field.name)) {
         out.push(match names {
             false => FoundValue {
                 element: Some(field.name.clone()),
@@ -69,11 +79,11 @@ fn plain(element: Option<&[u8]>, value: &[u8]) -> FoundValue {
 }
 
 impl Transaction {
-    /// Adds the values of a target to `out`; a counting target gives their number.
-    pub(super) fn collect(&self, target: &Target, out: &mut Vec<FoundValue>) {
+    /// Adds the values of a target that are admitted to `out`; a counting target gives the number of all.
+    pub(super) fn collect(&self, target: &Target, admission: Admission, out: &mut Vec<FoundValue>) {
         if target.counts {
             let mut counted = Vec::new();
-            self.collect_values(target, &mut counted);
+            self.collect_values(target, Admission::ALL, &mut counted);
             let element = match &target.selector {
                 TargetSelector::Name(name) => Some(name.clone()),
                 _ => None,
@@ -81,11 +91,11 @@ impl Transaction {
             let value = counted.len().to_string().into_bytes().into();
             out.push(FoundValue { element, value, id: 0, origin: None });
         } else {
-            self.collect_values(target, out);
+            self.collect_values(target, admission, out);
         }
     }
 
-    fn collect_values(&self, target: &Target, out: &mut Vec<FoundValue>) {
+    fn collect_values(&self, target: &Target, admission: Admission, out: &mut Vec<FoundValue>) {
         let wanted = match &target.selector {
             TargetSelector::All => SelectedNames::All,
             TargetSelector::Name(name) => SelectedNames::Name(name),
@@ -94,39 +104,46 @@ impl Transaction {
             TargetSelector::Path(path) => {
                 let index = self.rules.xml_paths.iter().position(|known| Arc::ptr_eq(known, path));
                 let values = index.and_then(|index| self.facts.xml.get(index));
-                for (value, id) in values.into_iter().flatten() {
-                    out.push(FoundValue { element: None, value: value.clone(), id: *id, origin: None });
+                for (value, id) in values.into_iter().flatten().filter(|(_, id)| admission.takes(*id)) {
+                    out.push(FoundValue::unnamed(value.clone(), *id));
                 }
                 return;
             }
         };
-        self.collect_wanted(target.variable, &wanted, out);
+        self.collect_wanted(target.variable, &wanted, admission, out);
     }
 
     fn arguments(&self, keep: impl Fn(ArgumentSource) -> bool) -> impl Iterator<Item = &Field> {
         self.facts.arguments.iter().filter(move |(source, _)| keep(*source)).map(|(_, field)| field)
     }
 
-    fn collect_wanted(&self, variable: Variable, wanted: &SelectedNames, out: &mut Vec<FoundValue>) {
+    /// Adds the values of a variable whose names are wanted and that are admitted.
+    pub(super) fn collect_wanted(
+        &self,
+        variable: Variable,
+        wanted: &SelectedNames,
+        admission: Admission,
+        out: &mut Vec<FoundValue>,
+    ) {
         use Variable as V;
         let facts = &self.facts;
         let from = |source: ArgumentSource| move |found: ArgumentSource| found == source;
         match variable {
-            V::Args => add_fields(self.arguments(|_| true), wanted, false, out),
-            V::ArgsNames => add_fields(self.arguments(|_| true), wanted, true, out),
-            V::ArgsGet => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, false, out),
-            V::ArgsGetNames => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, true, out),
-            V::ArgsPost => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, false, out),
-            V::ArgsPostNames => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, true, out),
-            V::RequestHeaders => add_fields(facts.request_headers.iter(), wanted, false, out),
-            V::RequestHeadersNames => add_fields(facts.request_headers.iter(), wanted, true, out),
-            V::RequestCookies => add_fields(facts.cookies.iter(), wanted, false, out),
-            V::RequestCookiesNames => add_fields(facts.cookies.iter(), wanted, true, out),
-            V::ResponseHeaders => add_fields(facts.response_headers.iter(), wanted, false, out),
-            V::ResponseHeadersNames => add_fields(facts.response_headers.iter(), wanted, true, out),
-            V::MultipartPartHeaders => add_fields(facts.part_headers.iter(), wanted, false, out),
-            V::MultipartName => add_fields(facts.multipart_names.iter(), wanted, false, out),
-            V::MultipartFilename => add_fields(facts.multipart_filenames.iter(), wanted, false, out),
+            V::Args => add_fields(self.arguments(|_| true), wanted, false, admission, out),
+            V::ArgsNames => add_fields(self.arguments(|_| true), wanted, true, admission, out),
+            V::ArgsGet => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, false, admission, out),
+            V::ArgsGetNames => add_fields(self.arguments(from(ArgumentSource::Query)), wanted, true, admission, out),
+            V::ArgsPost => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, false, admission, out),
+            V::ArgsPostNames => add_fields(self.arguments(from(ArgumentSource::Body)), wanted, true, admission, out),
+            V::RequestHeaders => add_fields(facts.request_headers.iter(), wanted, false, admission, out),
+            V::RequestHeadersNames => add_fields(facts.request_headers.iter(), wanted, true, admission, out),
+            V::RequestCookies => add_fields(facts.cookies.iter(), wanted, false, admission, out),
+            V::RequestCookiesNames => add_fields(facts.cookies.iter(), wanted, true, admission, out),
+            V::ResponseHeaders => add_fields(facts.response_headers.iter(), wanted, false, admission, out),
+            V::ResponseHeadersNames => add_fields(facts.response_headers.iter(), wanted, true, admission, out),
+            V::MultipartPartHeaders => add_fields(facts.part_headers.iter(), wanted, false, admission, out),
+            V::MultipartName => add_fields(facts.multipart_names.iter(), wanted, false, admission, out),
+            V::MultipartFilename => add_fields(facts.multipart_filenames.iter(), wanted, false, admission, out),
             V::Tx => match wanted {
                 SelectedNames::Name(name) => {
                     if let Some((name, value)) = facts.tx.get(name) {
@@ -155,7 +172,9 @@ impl Transaction {
                         V::FilesSizes => (size(), file.id + 2),
                         _ => (file.content.clone(), file.id + 3),
                     };
-                    out.push(FoundValue { element: Some(file.field.clone()), value, id, origin: None });
+                    if admission.takes(id) {
+                        out.push(FoundValue { element: Some(file.field.clone()), value, id, origin: None });
+                    }
                 }
             }
             // The engine writes no files.
@@ -180,6 +199,9 @@ impl Transaction {
             V::Global | V::Ip | V::Resource | V::Session | V::User => self.collect_lasting(variable, wanted, out),
             _ => {
                 if let Some(single) = facts.single(variable) {
+                    if !admission.takes(single.id) {
+                        return;
+                    }
                     let (value, id) = (single.value.clone(), single.id);
                     out.push(FoundValue { element: None, value, id, origin: single.origin });
                 } else if let Some(value) = self.computed(variable) {
@@ -285,7 +307,7 @@ impl Transaction {
                         None => SelectedNames::All,
                     };
                     let mut found = Vec::new();
-                    self.collect_wanted(*variable, &wanted, &mut found);
+                    self.collect_wanted(*variable, &wanted, Admission::ALL, &mut found);
                     if let Some(first) = found.first() {
                         text.extend_from_slice(&first.value);
                     }

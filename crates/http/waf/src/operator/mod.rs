@@ -1,23 +1,28 @@
 //! Operators: conditions on a value.
 
+mod byte_clauses;
 mod identity;
+mod injection;
 mod networks;
 mod pattern;
 mod phrases;
 mod requirement;
 mod translate;
 
+use crate::byte_set::ByteSet;
 use crate::failure::{Refusal, nearest};
 use crate::number::leading_integer;
 use crate::places::GeoDatabase;
 use crate::source::RuleFiles;
 use crate::template::Template;
 use crate::transform::{byte_at, hex_pair, read_utf8};
+pub(crate) use injection::could_be_sqli;
 pub use pattern::MATCH_STEPS_MAX;
 pub(crate) use pattern::{MatchFailure, Pattern};
-pub(crate) use requirement::{Requirement, add_byte};
+pub(crate) use requirement::Requirement;
 
 use identity::IdentityScheme;
+use injection::could_be_xss;
 use networks::Networks;
 use phrases::Phrases;
 use std::sync::Arc;
@@ -212,6 +217,29 @@ pub fn evaluate_operator(name: &str, parameter: &str, input: &[u8], files: &dyn 
 }
 
 impl Operator {
+    /// Returns what a value must contain for the operator to match without negation; `None` if there is no such
+    /// condition that is worth a look, or if an evaluation without a match has an effect.
+    pub fn requirement(&self, parameter: &Template) -> Option<Requirement> {
+        let requirement = match self {
+            Operator::Pattern { compiled: Some(pattern), .. } => pattern.requirement()?,
+            Operator::Identity(_, pattern) => pattern.requirement()?,
+            Operator::Phrases(phrases) => phrases.requirement(),
+            Operator::Text(TextTest::Within) => return None,
+            Operator::Text(_) => Requirement::of_texts(vec![parameter.as_literal()?.to_vec()]),
+            Operator::DetectXss => Requirement::of_bytes(ByteSet::of(b"<=")),
+            Operator::ByteRange(allowed) => {
+                let mut refused = ByteSet::default();
+                let bytes = (0..=u8::MAX).zip(allowed.iter());
+                bytes.filter(|(_, is_allowed)| !**is_allowed).for_each(|(byte, _)| refused.add(byte));
+                Requirement::of_bytes(refused)
+            }
+            Operator::UrlEncoding => Requirement::of_bytes(ByteSet::of(b"%")),
+            Operator::Utf8Encoding => Requirement::of_bytes(ByteSet::range(0x80, u8::MAX)),
+            _ => return None,
+        };
+        (!requirement.is_empty()).then_some(requirement)
+    }
+
     /// Evaluates the operator without negation. `parameter` is the expanded parameter; `captures` asks for the texts
     /// of `TX.n`.
     pub fn evaluate(
@@ -240,6 +268,7 @@ impl Operator {
             Operator::Number(test) => holds(test(leading_integer(input), leading_integer(parameter))),
             Operator::Text(test) => evaluate_text(*test, input, parameter),
             Operator::Networks(networks) => holds(networks.contains(input)),
+            Operator::DetectSqli if !could_be_sqli(input) => Evaluation::default(),
             Operator::DetectSqli => {
                 let result = libinjectionrs::detect_sqli(input);
                 match result.is_injection() {
@@ -251,6 +280,7 @@ impl Operator {
                     false => Evaluation::default(),
                 }
             }
+            Operator::DetectXss if !could_be_xss(input) => Evaluation::default(),
             Operator::DetectXss => match libinjectionrs::detect_xss(input).is_injection() {
                 true => {
                     let text = captures.then(|| input.to_vec());

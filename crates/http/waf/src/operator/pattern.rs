@@ -9,12 +9,15 @@ use super::translate::{Translation, translate};
 use pcre2::bytes::{Regex as BacktrackingRegex, RegexBuilder};
 use regex_automata::meta::Regex as LinearRegex;
 use regex_automata::util::syntax;
+use regex_syntax::hir::{Class, Hir, HirKind};
 use std::sync::OnceLock;
 
 /// Steps of PCRE2 for a match, unless `SecPcreMatchLimit` says otherwise.
 pub const MATCH_STEPS_MAX: u32 = 100_000;
 /// Bytes of a compiled pattern; a larger one is left to PCRE2.
 const PROGRAM_MAX: usize = 16 << 20;
+/// Bytes of a state and its transitions, from above.
+const STATE_BYTES: usize = 64;
 /// Bytes of the cache of states of a pattern for each thread that matches at the same time.
 const STATES_MAX: usize = 512 << 10;
 
@@ -31,7 +34,8 @@ pub(crate) type Groups = Vec<(usize, usize, usize)>;
 
 /// A compiled pattern; shared by threads.
 pub(crate) struct Pattern {
-    linear: Option<LinearRegex>,
+    /// Compiled for the first value, since most patterns of a rule set never see one: the screen knows better.
+    linear: OnceLock<Option<LinearRegex>>,
     /// Tells whether the pattern has `^`: at the end of a value behind a newline, PCRE2 and `regex-automata` differ.
     line_starts: bool,
     backtracking: OnceLock<Option<BacktrackingRegex>>,
@@ -56,13 +60,12 @@ impl Pattern {
             Translation::Linear { pattern, .. } => Some(pattern.into_boxed_str()),
             Translation::Backtracking => None,
         };
-        let linear = translated.as_ref().and_then(|pattern| linear_regex(pattern, caseless));
+        let translated = translated.filter(|pattern| can_be_linear(pattern, caseless));
         let limited = format!("(*LIMIT_MATCH={steps}){text}").into_boxed_str();
         let added = limited.len() - text.len();
-        let translated = translated.filter(|_| linear.is_some());
-        let pattern =
-            Pattern { linear, line_starts, backtracking: OnceLock::new(), translated, text: limited, caseless };
-        if pattern.linear.is_none() {
+        let (linear, backtracking) = (OnceLock::new(), OnceLock::new());
+        let pattern = Pattern { linear, line_starts, backtracking, translated, text: limited, caseless };
+        if pattern.translated.is_none() {
             let compiled = pattern.build().map_err(|error| {
                 let words = error.to_string();
                 let words = words.split(": ").last().unwrap_or("error").to_string();
@@ -76,12 +79,17 @@ impl Pattern {
     /// Returns whether matching takes linear time.
     #[cfg(test)]
     pub fn is_linear(&self) -> bool {
-        self.linear.is_some()
+        self.linear().is_some()
     }
 
     /// Returns what a value must contain to match. `None` for patterns that PCRE2 matches: their failures count.
     pub fn requirement(&self) -> Option<Requirement> {
-        required_by(self.translated.as_ref()?)
+        self.translated.as_ref().map(|pattern| required_by(pattern))
+    }
+
+    fn linear(&self) -> Option<&LinearRegex> {
+        let make = || linear_regex(self.translated.as_ref()?, self.caseless);
+        self.linear.get_or_init(make).as_ref()
     }
 
     fn build(&self) -> Result<BacktrackingRegex, pcre2::Error> {
@@ -95,7 +103,7 @@ impl Pattern {
 
     /// Returns whether the pattern matches anywhere.
     pub fn is_match(&self, input: &[u8]) -> Result<bool, MatchFailure> {
-        match &self.linear {
+        match self.linear() {
             Some(linear) if !(self.line_starts && input.last() == Some(&b'\n')) => Ok(linear.is_match(input)),
             _ => self.backtracking()?.is_match(input).map_err(|error| failure_of(&error)),
         }
@@ -103,7 +111,7 @@ impl Pattern {
 
     /// The groups of the first match that begins at `start` or later, or an empty list. Group 0 is the match.
     pub fn groups_from(&self, input: &[u8], start: usize) -> Result<Groups, MatchFailure> {
-        match &self.linear {
+        match self.linear() {
             Some(linear) if !(self.line_starts && input.last() == Some(&b'\n')) => {
                 let mut captures = linear.create_captures();
                 let search = regex_automata::Input::new(input).range(start.min(input.len())..);
@@ -126,6 +134,35 @@ impl Pattern {
                 Ok(if found.is_some() { groups.collect() } else { Groups::new() })
             }
         }
+    }
+}
+
+/// Returns whether a pattern has the syntax of `regex-automata` and surely fits into [`PROGRAM_MAX`]; a pattern that may
+/// be larger is compiled to know it.
+fn can_be_linear(pattern: &str, caseless: bool) -> bool {
+    let mut parser = regex_syntax::ParserBuilder::new();
+    parser.unicode(false).utf8(false).multi_line(true).dot_matches_new_line(true).case_insensitive(caseless);
+    match parser.build().parse(pattern) {
+        Ok(hir) => program_size(&hir) < PROGRAM_MAX || linear_regex(pattern, caseless).is_some(),
+        Err(_) => false,
+    }
+}
+
+/// Bytes of a compiled pattern, estimated from above.
+fn program_size(hir: &Hir) -> usize {
+    let parts = |parts: &[Hir]| parts.iter().map(program_size).fold(STATE_BYTES, usize::saturating_add);
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => STATE_BYTES,
+        HirKind::Literal(literal) => literal.0.len().saturating_mul(STATE_BYTES),
+        HirKind::Class(Class::Bytes(class)) => class.ranges().len().saturating_add(1).saturating_mul(STATE_BYTES),
+        HirKind::Class(Class::Unicode(class)) => class.ranges().len().saturating_add(1).saturating_mul(8 * STATE_BYTES),
+        HirKind::Repetition(repetition) => {
+            let copies = repetition.max.unwrap_or(repetition.min).max(repetition.min).saturating_add(2);
+            let copy = program_size(&repetition.sub).saturating_add(STATE_BYTES);
+            copy.saturating_mul(copies as usize)
+        }
+        HirKind::Capture(capture) => program_size(&capture.sub).saturating_add(2 * STATE_BYTES),
+        HirKind::Concat(list) | HirKind::Alternation(list) => parts(list),
     }
 }
 
@@ -182,6 +219,14 @@ mod tests {
         assert!(!pattern("(a)\\1").is_linear());
         assert!(!pattern("a++b").is_linear());
         assert_eq!(pattern("(a)\\1").is_match(b"xaa"), Ok(true));
+    }
+
+    #[test]
+    fn a_pattern_too_large_for_a_program_is_left_to_pcre2() {
+        let large = "(?:[a-z]{1,500}x){1,900}";
+        assert!(!pattern(large).is_linear());
+        assert_eq!(pattern(large).is_match(b"-abx-"), Ok(true));
+        assert!(pattern("(?:[a-z]{1,50}x){1,90}").is_linear());
     }
 
     #[test]

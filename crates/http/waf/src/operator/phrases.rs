@@ -1,7 +1,10 @@
 //! `@pm` and `@pmFromFile`: many phrases in one pass, without regard to ASCII case.
 
-use super::requirement::{Requirement, requirement_of};
+use super::requirement::Requirement;
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
+
+/// Phrases up to which the search is a table of all states.
+const TABLE_PHRASES_MAX: usize = 8;
 
 /// A compiled list of phrases.
 #[derive(Debug)]
@@ -33,7 +36,8 @@ impl Phrases {
         }
         let mut builder = AhoCorasickBuilder::new();
         builder.ascii_case_insensitive(true).match_kind(MatchKind::Standard);
-        if phrases.len() > 500 {
+        // A table of all states would take some kilobytes for each phrase, and the screen leaves few values to search.
+        if phrases.len() > TABLE_PHRASES_MAX {
             builder.kind(Some(AhoCorasickKind::ContiguousNFA));
         }
         let automaton = builder.build(&phrases).map_err(|error| error.to_string())?;
@@ -41,8 +45,8 @@ impl Phrases {
     }
 
     /// Returns what a value must contain to match.
-    pub fn requirement(&self) -> Option<Requirement> {
-        requirement_of(self.phrases.iter().map(|phrase| phrase.to_ascii_lowercase()).collect())
+    pub fn requirement(&self) -> Requirement {
+        Requirement::of_texts(self.phrases.iter().map(|phrase| phrase.to_vec()).collect())
     }
 
     /// The phrase that ends first in `input`, and its start and end.

@@ -1,15 +1,18 @@
-//! Texts that a value must contain for a pattern to match, from the pattern's syntax.
+//! Conditions that a value must meet for a pattern to match, from the pattern's syntax: texts, and sets of bytes.
 
+use super::byte_clauses::byte_clauses;
+use crate::byte_set::ByteSet;
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
-/// A condition that every matching value meets, without regard to ASCII case. Texts and bytes are in lower case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Requirement {
-    /// The value contains one of these texts.
-    Texts(Vec<Vec<u8>>),
-    /// The value contains one of these bytes: a set of bits.
-    Bytes([u64; 4]),
+/// Conditions that every matching value meets, without regard to ASCII case. Texts are in lower case, sets have both
+/// cases of their letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Requirement {
+    /// The value contains one of these texts, if there are any.
+    pub texts: Vec<Vec<u8>>,
+    /// The value has a byte of each of these sets.
+    pub bytes: Vec<ByteSet>,
 }
 
 /// Texts of a requirement at most, and of a part of a pattern in progress.
@@ -33,32 +36,41 @@ struct PartNeed {
     any: Option<Texts>,
 }
 
-/// Adds a byte to a set of bits.
-pub(crate) fn add_byte(set: &mut [u64; 4], byte: u8) {
-    if let Some(word) = set.get_mut(usize::from(byte >> 6)) {
-        *word |= 1 << (byte & 63);
+impl Requirement {
+    /// The requirement of a list of texts of which a value must contain one.
+    pub fn of_texts(texts: Texts) -> Requirement {
+        if !is_useful(&texts) {
+            return Requirement::default();
+        }
+        if texts.iter().all(|text| text.len() == 1) {
+            let set = texts.iter().flatten().fold(ByteSet::default(), |set, byte| set.joined(ByteSet::of(&[*byte])));
+            return Requirement { texts: Vec::new(), bytes: vec![set.without_case()] };
+        }
+        let texts = texts.iter().map(|text| lower(text)).collect();
+        Requirement { texts, bytes: Vec::new() }
+    }
+    /// The requirement of a byte of a set.
+    pub fn of_bytes(set: ByteSet) -> Requirement {
+        Requirement { texts: Vec::new(), bytes: vec![set.without_case()] }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.bytes.is_empty()
     }
 }
 
-/// Returns the requirement of a pattern in the syntax of `regex-automata`; `None` if there is none that is worth a look.
-pub(crate) fn required_by(pattern: &str) -> Option<Requirement> {
+/// Returns the requirement of a pattern in the syntax of `regex-automata`; it is empty if none is worth a look.
+pub(crate) fn required_by(pattern: &str) -> Requirement {
     let mut parser = ParserBuilder::new();
     parser.unicode(false).utf8(false).multi_line(true).dot_matches_new_line(true);
-    let hir = parser.build().parse(pattern).ok()?;
-    requirement_of(need_of(&hir).any?)
-}
-
-/// Returns the requirement of a list of texts of which a value must contain one.
-pub(crate) fn requirement_of(texts: Texts) -> Option<Requirement> {
-    if score(&texts) < COMMON_SCORE || texts.len() > TEXTS_MAX {
-        return None;
+    let Ok(hir) = parser.build().parse(pattern) else { return Requirement::default() };
+    let texts = need_of(&hir).any.filter(|texts| score(texts) >= COMMON_SCORE && texts.len() <= TEXTS_MAX);
+    let mut requirement = texts.map(Requirement::of_texts).unwrap_or_default();
+    for clause in byte_clauses(&hir) {
+        if !requirement.bytes.contains(&clause) {
+            requirement.bytes.push(clause);
+        }
     }
-    if texts.iter().all(|text| text.len() == 1) {
-        let mut set = [0; 4];
-        texts.iter().flatten().for_each(|byte| add_byte(&mut set, *byte));
-        return Some(Requirement::Bytes(set));
-    }
-    Some(Requirement::Texts(texts))
+    requirement
 }
 
 /// The least score of a requirement that ordinary values do not meet all the time.
@@ -220,16 +232,13 @@ mod tests {
     use super::*;
 
     fn texts(pattern: &str) -> Vec<String> {
-        match required_by(pattern) {
-            Some(Requirement::Texts(texts)) => {
-                texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
-            }
-            Some(Requirement::Bytes(set)) => {
-                let has = |byte: &u8| set[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0;
-                vec![format!("[{}]", (0..=255_u8).filter(has).map(char::from).collect::<String>())]
-            }
-            None => Vec::new(),
-        }
+        let requirement = required_by(pattern);
+        requirement.texts.iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect()
+    }
+
+    fn sets(pattern: &str) -> Vec<String> {
+        let requirement = required_by(pattern);
+        requirement.bytes.iter().map(|set| set.bytes().map(char::from).collect()).collect()
     }
 
     #[test]
@@ -239,47 +248,72 @@ mod tests {
         assert_eq!(texts("a?bcd"), ["bcd"]);
         assert_eq!(texts("(?:foo|bar)baz"), ["barbaz", "foobaz"]);
         assert_eq!(texts("x(?:foo.*|bar)"), ["bar", "foo"]);
-        assert_eq!(texts("[<>]\\w+"), ["[<>]"]);
         assert_eq!(texts("(?:abc){2}"), ["abcabc"]);
     }
 
     #[test]
+    fn bytes_of_every_match_are_required() {
+        assert_eq!(sets("[<>]\\w+"), ["<>"]);
+        assert_eq!(sets("7=.*;"), [";", "7", "="]);
+        assert_eq!(sets("(?:<|=x)")[0], "<=");
+        assert_eq!(sets("(?:;|\\w)"), [""; 0]);
+        assert_eq!(sets("\\d+"), ["0123456789"]);
+    }
+
+    #[test]
     fn patterns_that_ordinary_values_meet_have_no_requirement() {
-        assert_eq!(texts("\\d+"), [""; 0]);
-        assert_eq!(texts("^a*$"), [""; 0]);
-        assert_eq!(texts("(?:foo|\\w)"), [""; 0]);
-        assert_eq!(texts("(?:foo)?"), [""; 0]);
-        assert_eq!(texts(""), [""; 0]);
+        for pattern in ["^a*$", "(?:foo|\\w)", "(?:foo)?", "", "\\w"] {
+            assert!(required_by(pattern).is_empty(), "{pattern}");
+        }
     }
 
     /// Every match of a pattern meets the requirement.
     #[test]
     fn a_matching_value_meets_the_requirement() {
-        let parts = ["foo", "ba[rz]", "(?i)Qux", "x?", "[;|]", "(?:one|two|three)", "\\s+", "a{2}", "(?:ab)+", "."];
-        let words =
-            ["foo", "bar", "baz", "QUX", "qux", "x", ";", "|", "one", "two", "three", " ", "aa", "ab", "abab", "z"];
+        let parts = [
+            "foo",
+            "ba[rz]",
+            "(?i)Qux",
+            "x?",
+            "[;|]",
+            "(?:one|two|three)",
+            "\\s+",
+            "a{2}",
+            "(?:ab)+",
+            ".",
+            "(?:;|<x)",
+            "[^a-z]",
+            "(?:=\\d|\\|z)",
+            "\\b",
+            "\\d*",
+            "(?:one;|two)?",
+        ];
+        let words = [
+            "foo", "bar", "baz", "QUX", "qux", "x", ";", "|", "one", "two", "three", " ", "aa", "ab", "abab", "z", "<",
+            "=", "1", "A",
+        ];
         let mut random = testkit::Random::new(168);
+        let mut matches = 0;
         for _ in 0..3000 {
             let count = 1 + random.below(4);
             let pattern: String = (0..count).map(|_| parts[random.below(parts.len())]).collect();
-            let Some(requirement) = required_by(&pattern) else { continue };
+            let requirement = required_by(&pattern);
             let regex = super::super::Pattern::new(&pattern, false, 100_000).expect("a pattern");
             for _ in 0..20 {
                 let count = random.below(6);
                 let value: String = (0..count).map(|_| words[random.below(words.len())]).collect();
                 if regex.is_match(value.as_bytes()) == Ok(true) {
+                    matches += 1;
                     let low = value.to_ascii_lowercase();
-                    let meets = match &requirement {
-                        Requirement::Texts(texts) => {
-                            texts.iter().any(|text| memchr::memmem::find(low.as_bytes(), text).is_some())
-                        }
-                        Requirement::Bytes(set) => {
-                            low.bytes().any(|byte| set[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0)
-                        }
-                    };
-                    assert!(meets, "{pattern} matches {value} without {requirement:?}");
+                    let has = |text: &Vec<u8>| memchr::memmem::find(low.as_bytes(), text).is_some();
+                    let texts = &requirement.texts;
+                    assert!(texts.is_empty() || texts.iter().any(has), "{pattern} matches {value} without {texts:?}");
+                    for set in &requirement.bytes {
+                        assert!(value.bytes().any(|byte| set.has(byte)), "{pattern} matches {value} without {set:?}");
+                    }
                 }
             }
         }
+        assert!(matches > 1000, "{matches}");
     }
 }

@@ -1,7 +1,7 @@
 //! Directives that set something: `SecRuleEngine`, `SecRequestBodyLimit` and others.
 
 use super::Compiler;
-use super::actions::{parse_audit, parse_engine, parse_switch};
+use super::controls::{parse_audit, parse_engine, parse_switch};
 use super::text::{Directive, Word};
 use crate::body::json::JSON_DEPTH_MAX;
 use crate::failure::Refusal;

@@ -1,8 +1,9 @@
 use super::*;
+use crate::rule::{Disruption, Step};
 use crate::source::NoFiles;
 
-fn set(text: &str) -> Result<(RuleSet, Vec<RuleWarning>), RuleError> {
-    compile(&[RuleText { name: "a.conf".into(), text: text.into() }], &NoFiles)
+fn set(text: &str) -> Result<(Arc<RuleSet>, Vec<RuleWarning>), RuleError> {
+    RuleSet::compile(&[RuleText { name: "a.conf".into(), text: text.into() }], &NoFiles)
 }
 
 fn error(text: &str) -> String {

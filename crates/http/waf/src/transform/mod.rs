@@ -7,6 +7,7 @@ mod encoded;
 mod path;
 mod script;
 mod text;
+mod touch;
 mod unicode;
 mod url;
 
@@ -14,6 +15,7 @@ pub use unicode::UnicodeMap;
 pub(crate) use unicode::read_utf8;
 pub(crate) use url::{decode_counted, decode_path};
 
+use crate::byte_set::ByteSet;
 use std::sync::Arc;
 
 /// A transformation by its name in the rules.
@@ -193,6 +195,21 @@ impl ChainTree {
     pub fn sequence(&mut self, steps: &[Transformation]) -> u32 {
         steps.iter().fold(0, |node, step| self.extend(node, *step))
     }
+    /// Returns bytes as [`Transformation::touched_bytes`] does, for all transformations of a node; `None` if one can
+    /// change every value.
+    pub fn touched_bytes(&self, mut index: u32) -> Option<ByteSet> {
+        let mut set = ByteSet::default();
+        while let Some(node) = self.node(index) {
+            set = set.joined(node.step.touched_bytes()?);
+            index = node.parent;
+        }
+        Some(set)
+    }
+    /// Returns the nodes from `index` up to the first transformation, without the root.
+    pub fn path_of(&self, index: u32) -> impl Iterator<Item = u32> {
+        let parent = |index: &u32| self.node(*index).map(|node| node.parent).filter(|parent| *parent > 0);
+        std::iter::successors(Some(index).filter(|index| *index > 0), parent)
+    }
     /// `t:a,t:b`, as messages show it.
     pub fn shown(&self, mut index: u32) -> String {
         let mut names = Vec::new();
@@ -269,6 +286,73 @@ mod tests {
     fn names_are_found_without_case_and_shown_canonically() {
         assert_eq!(Transformation::named("NORMALIZEPATH").map(Transformation::name), Some("normalisePath"));
         assert_eq!(Transformation::named("none"), None);
+    }
+
+    /// Facts of ModSecurity's own tests and manual; an output that equals the input stands for `None`.
+    #[test]
+    fn each_transformation_has_the_results_of_modsecurity() {
+        let table: &[(&str, &[u8], &[u8])] = &[
+            ("base64Decode", b"VGVzdENhc2U=", b"TestCase"),
+            ("base64Decode", b"VGVzdABDYXNl", b"Test\0Case"),
+            ("base64DecodeExt", b"VG.Vz-dENh c2U=", b"TestCase"),
+            ("base64Encode", b"Test\0Case", b"VGVzdABDYXNl"),
+            ("cmdLine", b"C^OMMAND /C DIR", b"command/c dir"),
+            ("cmdLine", b"\"command\" ,; /c", b"command/c"),
+            ("compressWhitespace", b"This is  a\t\ttest\n\r\x0b\x0cx", b"This is a test x"),
+            ("cssDecode", b"\\1A\\1 A\\1234567", b"\x1a\x01AV7"),
+            ("cssDecode", b"test\\", b"test"),
+            (
+                "escapeSeqDecode",
+                b"\\a\\b\\f\\n\\r\\t\\v\\?\\'\\\"\\0\\12\\123\\x00\\xff",
+                b"\x07\x08\x0c\n\r\t\x0b?'\"\0\nS\0\xff",
+            ),
+            ("hexDecode", b"5465737400436173", b"Test\0Cas"),
+            ("hexEncode", b"Test\0", b"5465737400"),
+            (
+                "htmlEntityDecode",
+                b"&#x0;&#X20;&#0;&#32;&#49;&quot;&amp;&lt;&gt;&nbsp;&xAA;&#;&",
+                b"\0 \0 1\"&<>\xa0&xAA;&#;&",
+            ),
+            ("jsDecode", b"\\a\\b\\f\\n\\u0000\\u0020\\uff01\\x41\\0\\60\\377", b"\x07\x08\x0c\n\0 !A\x000\xff"),
+            ("length", b"", b"0"),
+            ("length", b"0123456789\tabcdef", b"17"),
+            ("lowercase", b"TestCase\xc4", b"testcase\xc4"),
+            ("md5", b"", b"\xd4\x1d\x8c\xd9\x8f\x00\xb2\x04\xe9\x80\x09\x98\xec\xf8\x42\x7e"),
+            ("normalisePath", b"/foo/../foo/bar/./baz//x/", b"/foo/bar/baz/x/"),
+            ("normalisePath", b"../../foo", b"../../foo"),
+            ("normalisePathWin", b"\\foo\\..\\bar\\.\\baz", b"/bar/baz"),
+            ("parityEven7bit", b"abc", b"\xe1\xe2c"),
+            ("parityOdd7bit", b"abc", b"ab\xe3"),
+            ("parityZero7bit", b"\xe1\xe2c", b"abc"),
+            ("removeComments", b"Before/* x */After", b"BeforeAfter"),
+            ("removeCommentsChar", b"a/*b*/c<!--d-->e--f#g", b"abcdefg"),
+            ("removeNulls", b"\0Test\0\0Case\0", b"TestCase"),
+            ("removeWhitespace", b" \t\nTest \x0b\x0c\rCase\xa0", b"TestCase"),
+            ("replaceComments", b"Before/* x */After", b"Before After"),
+            ("replaceComments", b"Before/* open", b"Before "),
+            ("replaceNulls", b"\0Test\0", b" Test "),
+            ("sha1", b"abc", b"\xa9\x99\x3e\x36\x47\x06\x81\x6a\xba\x3e\x25\x71\x78\x50\xc2\x6c\x9c\xd0\xd8\x9d"),
+            ("sqlHexDecode", b"0x414243 0X64 x", b"ABC d x"),
+            ("trim", b" \t\nTest Case\r\n ", b"Test Case"),
+            ("trimLeft", b"  Test ", b"Test "),
+            ("trimRight", b"  Test ", b"  Test"),
+            ("uppercase", b"Test\xe4", b"TEST\xe4"),
+            ("urlDecode", b"Test+Case%20%41%zz%4", b"Test Case A%zz%4"),
+            ("urlDecodeUni", b"+%uff1c%u0041%20%u1234%u12", b" <A 4%u12"),
+            ("urlEncode", b"Test Case*\xe4", b"Test+Case*%e4"),
+            ("utf8toUnicode", "a\u{e9}\u{20ac}".as_bytes(), b"a%u00e9%u20ac"),
+        ];
+        for (name, input, output) in table {
+            let transformation = Transformation::named(name).expect(name);
+            let result = transformation.apply(input, None);
+            assert_eq!(result.as_deref().unwrap_or(input), *output, "{name} of {input:?}");
+            assert!(result.is_none() || input != output, "{name} of {input:?} is a copy");
+        }
+        let untested: Vec<&str> = Transformation::names()
+            .filter(|name| Transformation::named(name).map(Transformation::name) == Some(name))
+            .filter(|name| !table.iter().any(|(known, ..)| known == name))
+            .collect();
+        assert_eq!(untested, [""; 0]);
     }
 
     #[test]
