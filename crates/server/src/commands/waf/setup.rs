@@ -442,7 +442,9 @@ mod tests {
         let (_, missing) = core_text(&parse_options(&arguments).expect("options"));
         assert!(missing.is_empty(), "{missing:?}");
         assert!(
-            parse_options(&words(&["d", "--plugin", &path("own")])).expect_err("no plugin").contains("is no plugin")
+            parse_options(&words(&["d", "--plugin", &path("crs/rules")]))
+                .expect_err("no plugin")
+                .contains("is no plugin")
         );
         let main = read_text(&folder.join("own/main.conf")).expect("main.conf");
         let (rules, _) = RuleSet::compile(&[main], &DiskRules).expect("rules");
