@@ -67,6 +67,11 @@ pub struct IngressArguments {
     /// Takes the directives of snippets. Authors of Ingresses and labels then write parts of the configuration.
     #[arg(long)]
     pub allow_snippets: bool,
+
+    /// Folder that "tidegate waf setup" has written where the server runs: rules of enable-owasp-core-rules, and settings
+    /// of enable-modsecurity. Without it: the first is refused, and the second has the settings that ModSecurity recommends.
+    #[arg(long, value_name = "DIR", value_parser = parse_plain_folder)]
+    pub firewall_folder: Option<String>,
 }
 
 /// Lists the annotations of Ingresses with the directives that they become, or that they have no equal.
@@ -397,6 +402,15 @@ fn parse_published(text: &str) -> Result<String, String> {
 
 fn parse_pool(text: &str) -> Result<AddressRange, String> {
     crate::address_range::parse_range(text.trim()).map(AddressRange)
+}
+
+/// Parses a path that means itself in nginx.conf and in SecLang.
+fn parse_plain_folder(text: &str) -> Result<String, String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    match text.starts_with('/') && text.bytes().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("expected an absolute path of letters, digits, \"/\", \".\", \"_\" and \"-\"".into()),
+    }
 }
 
 fn parse_resolver(text: &str) -> Result<String, String> {

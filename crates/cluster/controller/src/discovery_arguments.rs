@@ -207,6 +207,7 @@ impl IngressArguments {
             (self.default_certificate.is_some(), "--default-certificate"),
             (self.default_backend.is_some(), "--default-backend"),
             (self.config_map.is_some(), "--config-map"),
+            (self.firewall_folder.is_some(), "--firewall-folder"),
         ];
         arguments.iter().find(|one| one.0).map(|one| one.1)
     }

@@ -144,6 +144,7 @@ pub fn ingress_settings(options: &IngressArguments, has_resolver: bool) -> clust
         default_backend: options.default_backend.clone(),
         config_map: options.config_map.clone(),
         allows_snippets: options.allow_snippets,
+        firewall_folder: options.firewall_folder.clone(),
         has_resolver,
         names_services_without_slices: defaults.names_services_without_slices,
     }

@@ -6,7 +6,7 @@ use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use crate::config::{Config, ExternalAuth};
 use crate::headers::LocationFields;
 use crate::hosts::{Host, IngressSource, Loc};
-use crate::lines::{cors_lines, inner_location};
+use crate::lines::cors_lines;
 use crate::nodes::identifier;
 use crate::output::{HostParts, OutputState, directive, line};
 use crate::template::template;
@@ -157,7 +157,12 @@ impl OutputState<'_, '_> {
         }
         inner.extend(way.lines);
         if host_parts.names.insert(uri.clone()) {
-            host_parts.inner.extend(inner_location(&owner.origin("auth-url"), &["="], Argument::plain(&uri), inner));
+            host_parts.inner.extend(self.inner_location(
+                &owner.origin("auth-url"),
+                &["="],
+                Argument::plain(&uri),
+                inner,
+            ));
         }
         let mut lines = vec![
             line("auth_request", &[&uri]),
@@ -204,7 +209,7 @@ impl OutputState<'_, '_> {
             }
             inner.push(directive("return", ["302".into(), url]));
             let origin = self.sources[source].origin("auth-signin");
-            host_parts.inner.extend(inner_location(&origin, &[], Argument::plain(&name), inner));
+            host_parts.inner.extend(self.inner_location(&origin, &[], Argument::plain(&name), inner));
         }
         Ok(vec![
             line("set_escape_uri", &["$escaped_request_uri", "$request_uri"]),

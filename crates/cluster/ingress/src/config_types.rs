@@ -27,6 +27,7 @@ pub(crate) struct Config {
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     pub satisfy: Option<String>,
+    pub firewall: crate::firewall::IngressFirewall,
     pub auth: Option<BasicAuth>,
     pub external_auth: Option<ExternalAuth>,
     pub global_auth: bool,

@@ -10,6 +10,7 @@ mod annotations;
 mod classes;
 mod config;
 mod config_types;
+mod firewall;
 mod headers;
 mod hosts;
 mod keys;

@@ -170,6 +170,7 @@ impl OutputState<'_, '_> {
         for (name, value) in &owner.files.response_fields {
             lines.push(directive("more_set_headers", [Argument::literal(format!("{name}: {value}"))]));
         }
+        lines.extend(self.firewall_lines(source));
         let ending = self.redirect_lines(config, redirects, always_redirects);
         if always_redirects || config.redirect.is_some() {
             lines.extend(owner.snippets.location.iter().cloned());
@@ -208,6 +209,35 @@ impl OutputState<'_, '_> {
         without_repeated(&mut lines, snippet);
         lines.extend(self.pass(loc, source, fields, &mut groups));
         (groups, self.with_variables(loc, lines))
+    }
+
+    /// Returns the directives of the firewall.
+    fn firewall_lines(&mut self, source: usize) -> Vec<WriteNode> {
+        let sources = self.sources;
+        let owner = &sources[source];
+        let firewall = &owner.config.firewall;
+        let mut lines = firewall.lines.clone();
+        let variables = crate::snippets::variables(&owner.snippets.location);
+        match firewall.transaction_id.as_ref().map(|value| template(value, &variables)) {
+            Some(Ok(value)) => lines.push(directive("modsecurity_transaction_id", [value])),
+            Some(Err(error)) => self.complain(source, format!("modsecurity-transaction-id is ignored: {error}")),
+            None => {}
+        }
+        lines
+    }
+
+    /// Returns a location that requests reach inside the server only: the firewall has seen them before.
+    pub(crate) fn inner_location(
+        &self,
+        origin: &ObjectOrigin,
+        modifier: &[&'static str],
+        name: Argument,
+        mut lines: Vec<WriteNode>,
+    ) -> Vec<WriteNode> {
+        if self.defaults.firewall.is_on {
+            lines.insert(0, line("modsecurity", &["off"]));
+        }
+        inner_location(origin, modifier, name, lines)
     }
 
     /// Returns the comment of lines that come from the ConfigMap of the controller.
@@ -426,7 +456,7 @@ impl OutputState<'_, '_> {
                     lines.extend(way.lines);
                     host_parts.groups.extend(way.group);
                     let origin = self.sources[source].origin("mirror-target");
-                    host_parts.inner.extend(inner_location(&origin, &["="], Argument::plain(&uri), lines));
+                    host_parts.inner.extend(self.inner_location(&origin, &["="], Argument::plain(&uri), lines));
                 }
             }
         }
@@ -481,7 +511,7 @@ impl OutputState<'_, '_> {
                 directive("proxy_pass", [Argument::plain(format!("http://{group}"))]),
             ];
             let origin = owner.origin("custom-http-errors");
-            host_parts.inner.extend(inner_location(&origin, &[], Argument::plain(name), inner));
+            host_parts.inner.extend(self.inner_location(&origin, &[], Argument::plain(name), inner));
         }
         lines
     }

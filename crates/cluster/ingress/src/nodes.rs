@@ -36,6 +36,8 @@ const REPEATABLE: &[&str] = &[
     "limit_req",
     "location",
     "mirror",
+    "modsecurity_rules",
+    "modsecurity_rules_file",
     "more_set_headers",
     "proxy_cache_valid",
     "proxy_hide_header",

@@ -6,6 +6,7 @@ use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use std::net::IpAddr;
 
 use crate::config::{self, ExternalAuth, ProxyDirectives};
+use crate::firewall::{self, GlobalFirewall};
 use crate::keys::{OTHER_KEYS, all_keys, is_translated};
 use crate::snippets::{self, SnippetPlace};
 use crate::template::template;
@@ -29,6 +30,8 @@ pub struct Settings {
     /// Service, with its first port, of requests that no rule takes.
     pub default_backend: Option<ObjectName>,
     pub allows_snippets: bool,
+    /// Folder of `tidegate waf setup` where the server runs, an absolute path: rules of the firewall.
+    pub firewall_folder: Option<String>,
     /// The server resolves names while it runs.
     pub has_resolver: bool,
     /// Without any slice in the set, groups contain the names of Services: manifests have none.
@@ -49,6 +52,7 @@ impl Default for Settings {
             config_map: None,
             default_backend: None,
             allows_snippets: false,
+            firewall_folder: None,
             has_resolver: false,
             names_services_without_slices: true,
             address: None,
@@ -79,6 +83,7 @@ pub(crate) struct Defaults {
     pub no_auth_paths: Vec<String>,
     pub global_auth: Option<ExternalAuth>,
     pub hsts: Option<String>,
+    pub firewall: GlobalFirewall,
     pub uses_forwarded_headers: bool,
     pub forwarded_for: String,
     pub adds_original_uri: bool,
@@ -135,6 +140,7 @@ impl Default for Defaults {
             no_auth_paths: acme,
             global_auth: None,
             hsts: Some("max-age=31536000; includeSubDomains".into()),
+            firewall: GlobalFirewall::default(),
             uses_forwarded_headers: false,
             forwarded_for: "X-Forwarded-For".into(),
             adds_original_uri: false,
@@ -244,6 +250,7 @@ fn apply(defaults: &mut Defaults, reader: &mut Reader<'_>, set: &ObjectSet, sett
     clients(defaults, reader);
     servers(defaults, reader);
     headers(defaults, reader, set);
+    firewall::read_global(defaults, reader, settings);
     let mut snippet = |key: &str, place: SnippetPlace| -> Vec<WriteNode> {
         let Some(text) = reader.text(key) else { return Vec::new() };
         if !settings.allows_snippets {

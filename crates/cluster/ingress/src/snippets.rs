@@ -7,7 +7,7 @@ use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use conf_syntax::{Directive, FileId, first_error, list_directives};
 
 /// Longest snippet in bytes.
-const SNIPPET_BYTES_MAX: usize = 64 << 10;
+pub(crate) const SNIPPET_BYTES_MAX: usize = 64 << 10;
 
 /// Directives that are refused in snippets, even with `--allow-snippets`, and why: they load code, read or write files,
 /// or reach the process itself. A final `*` stands for any end.
@@ -29,6 +29,7 @@ pub const REFUSED: &[(&str, &str)] = &[
     ("client_body_in_file_only", "writes files"),
     ("*_file", "reads a file"),
     ("*_file_path", "reads a file"),
+    ("modsecurity_rules_remote", "rules are not fetched over the network"),
     ("*ssl_certificate*", "reads a file: a Secret is for its namespace"),
     ("*ssl_trusted_certificate", "reads a file"),
     ("*ssl_client_certificate", "reads a file: annotation auth-tls-secret"),
@@ -164,6 +165,10 @@ fn check_arguments(name: &str, directive: &Directive) -> Result<(), String> {
         },
         "if" if words.iter().any(|word| word.trim_start_matches(['(', '!']).starts_with('-')) => {
             Err("\"if\" with a test of files is refused (reads files)".into())
+        }
+        "modsecurity_rules" => {
+            let checked = crate::firewall::check_rules(first, &crate::settings::Settings::default());
+            checked.map(drop).map_err(|error| format!("\"modsecurity_rules\": {error}"))
         }
         "try_files" => Err("\"try_files\" is refused (serves files)".into()),
         _ => Ok(()),

@@ -9,6 +9,7 @@ use cluster_objects::{Complaint, Kind, ObjectName};
 
 use crate::annotations::{self, OLD_PREFIX, PREFIX, Treatment};
 use crate::config::Config;
+use crate::firewall;
 use crate::hosts::{IngressSource, SettingFiles, Snippets};
 use crate::secrets::{Secrets, own_name};
 use crate::settings::{Defaults, Settings};
@@ -49,6 +50,10 @@ pub(crate) fn read<'a>(
         };
         let mut reader = Reader::new(values);
         let mut config = Config::read(&mut reader, defaults);
+        match firewall::read_ingress(&mut reader, defaults, settings) {
+            Ok(firewall) => config.firewall = firewall,
+            Err(reason) => _ = config.denied.get_or_insert(reason),
+        }
         for words in std::mem::take(&mut reader.complaints) {
             complain(words);
         }
@@ -96,6 +101,11 @@ fn read_snippets(
             continue;
         }
         *lines = snippets::parse(text, place).map_err(|error| format!("{name}: {error}"))?;
+    }
+    if settings.allows_snippets
+        && let Some(text) = values.get("modsecurity-snippet").map(|text| text.trim()).filter(|text| !text.is_empty())
+    {
+        firewall::check_rules(text, settings).map_err(|error| format!("modsecurity-snippet: {error}"))?;
     }
     Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Manifests and their configurations: each folder of `tests/manifests` has an `input.yaml`, and its translation in
 //! `expected.conf` and `complaints.txt` (absent if nothing is left out). `settings.txt` has settings of the controller,
-//! one a line: `class NAME`, `without-class`, `allow-snippets`, `resolver`, `default-certificate NAMESPACE/NAME`,
+//! one a line: `class NAME`, `without-class`, `allow-snippets`, `firewall-folder DIR`, `resolver`, `default-certificate NAMESPACE/NAME`,
 //! `default-backend NAMESPACE/NAME`, `config-map NAMESPACE/NAME`. `requests.txt` is for a runner that starts a server;
 //! its form is that of the manifests of `cluster-render`.
 //!
@@ -38,6 +38,7 @@ fn settings(case: &Path) -> Settings {
             "class" => settings.class = Some(value.into()),
             "without-class" => settings.serves_without_class = true,
             "allow-snippets" => settings.allows_snippets = true,
+            "firewall-folder" => settings.firewall_folder = Some(value.into()),
             "resolver" => settings.has_resolver = true,
             "default-certificate" => settings.default_certificate = name(value),
             "default-backend" => settings.default_backend = name(value),

@@ -26,6 +26,7 @@ pub mod family;
 pub mod file_io;
 pub mod file_paths;
 pub mod files;
+pub mod firewall_findings;
 pub mod fuzzing;
 pub mod handler;
 pub mod head_out;

@@ -4,6 +4,7 @@ use conf_schema::{At, Complaint, ComplaintLevel, Cx, Directive, Problem, TextSto
 use conf_syntax::{Disk, TextSource, is_pattern, matches_include};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use waf::{RuleError, RuleFiles, RuleSet, RuleText};
@@ -122,9 +123,32 @@ impl RuleLines {
     }
 }
 
-/// Compiled chains by the orders of their lines.
+/// A compiled chain with its texts.
+type CompiledChain = (Vec<RuleText>, Result<Arc<RuleSet>, Problem>);
+
+/// Compiled chains: blocks with the same texts share a set, whether they inherit their lines or have lines of their own.
 #[derive(Default)]
-struct CompiledChains(HashMap<Vec<(usize, usize)>, Result<Arc<RuleSet>, Problem>>);
+struct CompiledChains {
+    by_lines: HashMap<Vec<(usize, usize)>, Result<Arc<RuleSet>, Problem>>,
+    /// By a hash of the texts.
+    by_texts: HashMap<u64, Vec<CompiledChain>>,
+}
+
+impl CompiledChains {
+    fn of_texts(&self, key: u64, texts: &[RuleText]) -> Option<Result<Arc<RuleSet>, Problem>> {
+        let same = self.by_texts.get(&key)?.iter().find(|(known, _)| known == texts)?;
+        Some(same.1.clone())
+    }
+}
+
+fn hash_texts(texts: &[RuleText]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for text in texts {
+        text.name.hash(&mut hasher);
+        text.text.hash(&mut hasher);
+    }
+    hasher.finish()
+}
 
 /// Files of rules, read through the record of the configuration: a worker sees the files that the master has read.
 struct StoredFiles<'s>(RefCell<&'s mut TextStore>);
@@ -172,18 +196,24 @@ impl RuleFiles for StoredFiles<'_> {
 /// place in the file of rules, too.
 pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Problem> {
     let key: Vec<(usize, usize)> = lines.0.iter().map(|line| line.order).collect();
-    if let Some(known) = cx.get::<CompiledChains>().0.get(&key) {
+    if let Some(known) = cx.get::<CompiledChains>().by_lines.get(&key) {
         return known.clone();
+    }
+    let texts_of = |lines: &[Arc<RuleLine>]| lines.iter().map(|line| line.text.clone()).collect::<Vec<RuleText>>();
+    // Of the parents as well: equal rules behind others are another chain.
+    let texts = texts_of(&lines.0);
+    let hash = hash_texts(&texts);
+    if let Some(known) = cx.get::<CompiledChains>().of_texts(hash, &texts) {
+        cx.get::<CompiledChains>().by_lines.insert(key, known.clone());
+        return known;
     }
     let (outer, own) = lines.divided();
     // Rules that stand in two blocks, such as a chain, are compiled together.
     let parent = if outer.is_empty() { None } else { compile_chain(cx, &outer).ok() };
-    let new = if parent.is_some() { own } else { lines.0.as_slice() };
-    let texts: Vec<RuleText> = new.iter().map(|line| line.text.clone()).collect();
     let mut store = std::mem::take(&mut cx.store);
     let files = StoredFiles(RefCell::new(&mut store));
     let compiled = match &parent {
-        Some(parent) => RuleSet::compile_behind(parent, &texts, &files),
+        Some(parent) => RuleSet::compile_behind(parent, &texts_of(own), &files),
         None => RuleSet::compile(&texts, &files),
     };
     let compiled = match compiled {
@@ -207,7 +237,9 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
         Err(error) => Err(word_error(&error, lines, &files)),
     };
     cx.store = store;
-    cx.get::<CompiledChains>().0.insert(key, compiled.clone());
+    let chains = cx.get::<CompiledChains>();
+    chains.by_lines.insert(key, compiled.clone());
+    chains.by_texts.entry(hash).or_default().push((texts, compiled.clone()));
     compiled
 }
 

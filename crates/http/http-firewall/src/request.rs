@@ -1,12 +1,14 @@
 //! Phases 1 and 2: the request's head in the rewrite phase, its body before limits and access checks.
 
+use crate::services;
 use crate::state::{BlockFirewall, FirewallState, answer};
 use crate::work::{BODY_IN_LOOP_MAX, HEAD_IN_LOOP_MAX, run_here, run_pooled};
 use http_engine::trace::StepKind;
 use http_engine::{Flow, Handler, HandlerOrder, Request, body_memory};
-use http_upstream::body_store::{self, BodyStore};
-use observe::Severity;
-use std::rc::Rc;
+use http_upstream::body_store;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use waf::EngineState;
 
@@ -24,29 +26,62 @@ impl Handler for HeadInspection {
         if r.trace().is_some() {
             let words = describe(&self.0);
             r.note(StepKind::Check(HandlerOrder::FirewallHead), r.loc().at, |_| words);
-            if r.is_rehearsal() {
-                return Flow::Declined;
-            }
         }
-        let state = FirewallState::begin(&self.0, r);
+        let state = match r.is_rehearsal() {
+            true => FirewallState::begin(&self.0, &services::rehearsal_services(&self.0.services), r),
+            false => FirewallState::begin(&self.0, &self.0.services, r),
+        };
         if state.transaction.as_ref().is_some_and(|transaction| transaction.is_off()) {
             return Flow::Declined;
         }
-        metrics::process::FIREWALL_TRANSACTIONS.up();
         r.keep(state);
+        if r.is_rehearsal() {
+            return rehearse_head(r);
+        }
+        metrics::process::FIREWALL_TRANSACTIONS.up();
         if r.buf.len() <= HEAD_IN_LOOP_MAX {
             let verdict = run_here(r, |transaction| transaction.request_headers());
             return answer(r, verdict, 1);
         }
         Flow::Later(Box::new(|mut r| {
             Box::pin(async move {
-                let flow = match run_pooled(&mut r, |transaction| transaction.request_headers()).await {
+                let flow = match run_pooled(&mut r, |transaction| Ok(transaction.request_headers())).await {
                     Ok(verdict) => answer(&mut r, verdict, 1),
                     Err(flow) => flow,
                 };
                 (r, flow)
             })
         }))
+    }
+}
+
+/// Runs phase 1 of a rehearsed request, with collections of its own. Its matches become steps of the trace.
+fn rehearse_head(r: &mut Request) -> Flow {
+    let verdict = run_here(r, |transaction| transaction.request_headers());
+    note_matches(r);
+    answer(r, verdict, 1)
+}
+
+/// Matches of a rehearsed request that become steps.
+const NOTED_MATCHES_MAX: usize = 50;
+
+/// Notes the matches since the last call.
+fn note_matches(r: &mut Request) {
+    let Some(state) = r.ext_mut::<FirewallState>() else { return };
+    let Some(transaction) = &state.transaction else { return };
+    let all = transaction.matches();
+    let new = all.get(state.logged..).unwrap_or_default().iter().filter(|found| found.logged || found.denied.is_some());
+    let words: Vec<String> = new
+        .map(|found| match found.denied {
+            Some(status) => {
+                format!("rule {} denies with {status} (phase {}): {}", found.id, found.phase, found.message)
+            }
+            None => format!("rule {} matches (phase {}): {}", found.id, found.phase, found.message),
+        })
+        .collect();
+    state.logged = all.len();
+    for words in words.into_iter().take(NOTED_MATCHES_MAX) {
+        r.note(StepKind::Check(HandlerOrder::FirewallHead), r.loc().at, |_| words);
     }
 }
 
@@ -73,7 +108,7 @@ pub(crate) struct BodyInspection;
 
 impl Handler for BodyInspection {
     fn run(&self, r: &mut Request) -> Flow {
-        if r.is_subrequest() || r.is_rehearsal() {
+        if r.is_subrequest() {
             return Flow::Declined;
         }
         let Some(state) = r.ext_mut::<FirewallState>() else { return Flow::Declined };
@@ -81,6 +116,12 @@ impl Handler for BodyInspection {
             return Flow::Declined;
         }
         state.has_body = true;
+        if r.is_rehearsal() {
+            let verdict = run_here(r, |transaction| transaction.request_body(b""));
+            note_matches(r);
+            return answer(r, verdict, 2);
+        }
+        let Some(state) = r.ext_mut::<FirewallState>() else { return Flow::Declined };
         let wants = state.transaction.as_ref().is_some_and(|transaction| transaction.wants_request_body());
         let is_here = !r.incoming.is_body_unread() && body_store::stored_body(r).is_none();
         let has_body = wants && !is_here;
@@ -92,7 +133,7 @@ impl Handler for BodyInspection {
             Box::pin(async move {
                 let flow = match has_body {
                     true => inspect_body(&mut r).await,
-                    false => match run_pooled(&mut r, |transaction| transaction.request_body(b"")).await {
+                    false => match run_pooled(&mut r, |transaction| Ok(transaction.request_body(b""))).await {
                         Ok(verdict) => answer(&mut r, verdict, 2),
                         Err(flow) => flow,
                     },
@@ -120,10 +161,20 @@ async fn inspect_body(r: &mut Request) -> Flow {
         }
         Err(none) => return Flow::Status(none.status()),
     }
-    let Some(body) = read_bytes(r, &store, wanted) else { return Flow::Status(500) };
-    let done = match body.len() <= BODY_IN_LOOP_MAX && r.buf.len() <= HEAD_IN_LOOP_MAX {
-        true => Ok(run_here(r, |transaction| transaction.request_body(&body))),
-        false => run_pooled(r, move |transaction| transaction.request_body(&body)).await,
+    let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+    let done = match store.shared() {
+        Some(body) => {
+            let body = body.slice(..body.len().min(wanted));
+            match body.len() <= BODY_IN_LOOP_MAX && r.buf.len() <= HEAD_IN_LOOP_MAX {
+                true => Ok(run_here(r, |transaction| transaction.request_body(&body))),
+                false => run_pooled(r, move |transaction| Ok(transaction.request_body(&body))).await,
+            }
+        }
+        // The file is read by the thread of the pool.
+        None => {
+            let file = store.clone_file();
+            run_pooled(r, move |transaction| Ok(transaction.request_body(&read_start(&file?, wanted)?))).await
+        }
     };
     match done {
         Ok(verdict) => answer(r, verdict, 2),
@@ -131,24 +182,18 @@ async fn inspect_body(r: &mut Request) -> Flow {
     }
 }
 
-/// The first bytes of a body, from memory or its file; `None` if the file cannot be read, which is logged.
-fn read_bytes(r: &Request, store: &Rc<BodyStore>, wanted: u64) -> Option<bytes::Bytes> {
-    let most = usize::try_from(wanted).unwrap_or(usize::MAX);
-    if let Some(whole) = store.shared() {
-        return Some(whole.slice(..whole.len().min(most)));
-    }
-    let mut all = Vec::with_capacity(most);
-    while (all.len() as u64) < wanted {
-        match store.read_at(all.len() as u64) {
-            Ok(bytes) if bytes.is_empty() => break,
-            Ok(bytes) => all.extend_from_slice(&bytes),
-            Err(error) => {
-                let shown = observe::os_error(&error);
-                r.log(Severity::Crit, format_args!("ModSecurity: reading the request's body failed {shown}"));
-                return None;
-            }
+/// Reads the first bytes of a file. Blocks for the disk.
+fn read_start(file: &File, wanted: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; wanted];
+    let mut length = 0;
+    while let Some(rest) = bytes.get_mut(length..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, length as u64) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
-    all.truncate(most);
-    Some(all.into())
+    bytes.truncate(length);
+    Ok(bytes)
 }

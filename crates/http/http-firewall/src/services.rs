@@ -60,3 +60,20 @@ pub fn services(_: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<S
         connector: format!("tidegate {}", env!("CARGO_PKG_VERSION")),
     }))
 }
+
+/// Bytes of the collections of a rehearsed request.
+const REHEARSAL_BYTES_MAX: usize = 1 << 20;
+
+/// Returns the parts for a rehearsed request: it changes no collection of others.
+pub fn rehearsal_services(services: &Services) -> Arc<Services> {
+    Arc::new(Services {
+        clock: services.clock.clone(),
+        work: services.work.clone(),
+        store: Arc::new(MemoryStore::new(REHEARSAL_BYTES_MAX, waf::COLLECTION_TIMEOUT)),
+        places: None,
+        budget: services.budget,
+        exhausted: services.exhausted,
+        utc_offset: services.utc_offset,
+        connector: services.connector.clone(),
+    })
+}

@@ -82,9 +82,10 @@ fn connection_facts(firewall: &BlockFirewall, r: &mut Request) -> Connection {
 
 impl FirewallState {
     /// Begins the transaction of a request with its line and fields. No rule has run yet.
-    pub fn begin(firewall: &Arc<BlockFirewall>, r: &mut Request) -> FirewallState {
+    /// `services`: those of the firewall, or of a rehearsal.
+    pub fn begin(firewall: &Arc<BlockFirewall>, services: &Arc<Services>, r: &mut Request) -> FirewallState {
         let connection = connection_facts(firewall, r);
-        let mut transaction = Transaction::new(&firewall.rules, &firewall.services, connection);
+        let mut transaction = Transaction::new(&firewall.rules, services, connection);
         let uri = r.head.request_uri().of(&r.buf);
         transaction.uri(r.head.method_span.of(&r.buf), uri, version_text(r.target.version()));
         for (name, value) in r.headers() {

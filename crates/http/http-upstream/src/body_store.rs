@@ -124,6 +124,11 @@ impl BodyStore {
             }
         }
     }
+    /// Returns another descriptor of the file that has the whole body, for a thread that may block; to be read with
+    /// offsets. Fails for a body in memory, and if the process has no free descriptor.
+    pub fn clone_file(&self) -> io::Result<File> {
+        self.file.as_ref().ok_or(io::ErrorKind::NotFound)?.try_clone()
+    }
     /// Appends bytes; `expected`: announced length of the body.
     fn push(&mut self, bytes: Bytes, memory_max: u64, expected: u64, folder: &TempPath) -> io::Result<()> {
         self.length += bytes.len() as u64;

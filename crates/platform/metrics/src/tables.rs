@@ -280,6 +280,12 @@ metrics! {
         REQUESTS: Counter None "tidegate_limit_conn_zone_requests"
             by "verdict" ["passed", "rejected", "rejected_dry_run"];
     }
+    /// Rules of the firewall (`modsecurity`) that have matched a request, by id
+    pub mod firewall_rule ["rule"] {
+        /// Requests that the rule has matched, by the verdict on the request: of this rule or of another one. Matches
+        /// that are not logged (`nolog`) do not count.
+        REQUESTS: Counter None "tidegate_firewall_rule_requests" by "verdict" ["passed", "denied"];
+    }
     /// Stores of `shared_store`
     pub mod store ["store"] {
         /// 1 if the store is there; 0 if it is not.

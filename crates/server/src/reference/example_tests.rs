@@ -319,7 +319,7 @@ fn fragment(text: &str) -> String {
             () if plain.ends_with("dns-hook") => "/bin/true",
             () if plain.ends_with(".key") => "example.key",
             () if plain == "/etc/tidegate/operators" => "htpasswd",
-            () if plain == "/etc/tidegate/waf/main.conf" => "waf.conf",
+            () if plain.starts_with("/etc/tidegate/waf") && plain.ends_with("/main.conf") => "waf.conf",
             () => plain,
         };
         format!("{to}{}", &word[plain.len()..])

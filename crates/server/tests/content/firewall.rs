@@ -212,3 +212,121 @@ fn explain_names_the_rules_that_a_request_meets() {
     assert!(words.contains("rules.conf"), "{words}");
     assert!(!shown("/off").contains("engine on"), "{}", shown("/off"));
 }
+
+#[test]
+fn explain_shows_the_rules_that_match_and_their_refusal() {
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecAction \"id:1,phase:1,pass,nolog,initcol:ip=%{REMOTE_ADDR},setvar:ip.seen=+1\"\n\
+                 SecRule ARGS:a \"@streq seen\" \"id:2,phase:1,pass,log,msg:'Seen %{ARGS.a}'\"\n\
+                 SecRule ARGS:a \"@streq bad\" \"id:3,phase:2,deny,status:409,msg:'Refused'\"\n";
+    // `return` would answer before phase 2.
+    let site = site(rules, port, "location /file { root html; }");
+    site.write("html/file", "file");
+    let shown = |target: &str| {
+        let mut command = Command::new(BINARY);
+        command.arg("explain").arg(format!("http://localhost:{port}{target}")).arg("-p").arg(&site.dir);
+        text(&command.output().expect("the program runs").stdout)
+    };
+    let words = shown("/file?a=seen");
+    assert!(words.contains("rule 2 matches (phase 1): Seen seen") && words.contains("200"), "{words}");
+    let words = shown("/file?a=bad");
+    assert!(words.contains("rule 3 denies with 409 (phase 2): Refused") && words.contains("409"), "{words}");
+    assert!(!words.contains("rule 1 ") && !words.contains("rule 2 "), "{words}");
+    assert!(!shown("/file?a=other").contains("rule "), "{}", shown("/file?a=other"));
+}
+
+#[test]
+fn a_body_in_a_file_is_inspected_to_its_end() {
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecRequestBodyAccess On\nSecRequestBodyNoFilesLimit 1000000\n\
+                 SecRule ARGS:last \"@streq bad\" \"id:1,phase:2,deny,status:409\"\n";
+    // `return` would answer before phase 2.
+    let site =
+        site(rules, port, "location /file { client_body_buffer_size 1k; error_page 405 =200 /passed; root html; }");
+    site.write("html/file", "file");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    // Above what one read of a file returns.
+    let filler = "x".repeat(100_000);
+    for (last, status) in [("good", 200), ("bad", 409), ("good", 200)] {
+        let body = format!("first={filler}&last={last}");
+        let length = body.len();
+        let head = format!("POST /file HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n");
+        let request = format!("{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}");
+        assert_eq!(client.ask(&request).expect("answered").0, status, "{last}");
+    }
+    running.quit();
+}
+
+#[test]
+fn requests_are_counted_by_rule_in_the_api_the_metrics_and_the_dashboard() {
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecAction \"id:1,phase:1,pass,nolog\"\n\
+                 SecRule ARGS \"@contains <b>\" \"id:2,phase:1,pass,msg:'Markup <b>'\"\n\
+                 SecRule ARGS \"@contains bad\" \"id:3,phase:1,deny,msg:'Bad'\"\n";
+    let location = "location /api { modsecurity off; api; } location = /metrics { modsecurity off; metrics; }
+        location /dash/ { modsecurity off; dashboard; }";
+    let site = site(rules, port, location);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    let mut get = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n");
+        client.ask(&request).expect("answered")
+    };
+    assert!(!get("/metrics").1.contains("firewall_rule"), "no rule has matched");
+    assert_eq!(get("/one?secret=1").0, 200);
+    assert_eq!(get("/two?a=%3Cb%3E&b=%3Cb%3E").0, 200);
+    assert_eq!(get("/three?a=%3Cb%3E&b=bad").0, 403);
+    let facts: serde_json::Value = serde_json::from_str(&get("/api/tidegate/1/firewall").1).expect("JSON");
+    assert_eq!((&facts["inspected"], &facts["denied"]), (&3.into(), &1.into()), "{facts}");
+    let expected = serde_json::json!({
+        "2": { "message": "Markup <b>", "passed": 1, "denied": 1 },
+        "3": { "message": "Bad", "passed": 0, "denied": 1 },
+    });
+    assert_eq!(facts["rules"], expected, "{facts}");
+    let last = &facts["findings"][0];
+    assert_eq!((&last["path"], &last["status"], &last["denied"]), (&"/three".into(), &403.into(), &true.into()));
+    assert_eq!((&last["rules"], &last["method"]), (&serde_json::json!([2, 3]), &"GET".into()), "{facts}");
+    assert_eq!(facts["findings"].as_array().map(Vec::len), Some(2), "{facts}");
+    let page = get("/metrics").1;
+    for line in [
+        "tidegate_firewall_rule_requests_total{rule=\"2\",verdict=\"passed\"} 1",
+        "tidegate_firewall_rule_requests_total{rule=\"2\",verdict=\"denied\"} 1",
+        "tidegate_firewall_rule_requests_total{rule=\"3\",verdict=\"denied\"} 1",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line}\n{page}");
+    }
+    let page = get("/dash/").1;
+    assert!(page.contains("table-firewall") && page.contains("table-findings"), "{page}");
+    assert!(page.contains("Markup &lt;b&gt;") && page.contains("GET /three") && !page.contains("secret"), "{page}");
+    running.quit();
+}
+
+#[test]
+fn a_proposed_exclusion_lets_its_request_pass() {
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecAuditEngine RelevantOnly\nSecAuditLog logs/audit.log\nSecAuditLogFormat JSON\n\
+                 Include before.conf\nSecRule ARGS \"@contains bad\" \"id:5,phase:1,deny,msg:'Bad'\"\n";
+    let site = site(rules, port, "");
+    site.write("conf/before.conf", "# none\n");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/edit?text=bad"), 403);
+    assert_eq!(ask(&mut client, "/edit?text=bad"), 403);
+    let log = site.path("logs/audit.log");
+    wait("two entries", || match site.read("logs/audit.log").lines().count() {
+        2 => Ok(()),
+        count => Err(count),
+    });
+    let report = Command::new(BINARY).args(["waf", "report"]).arg(log).output().expect("the program runs");
+    let words = text(&report.stdout);
+    let (_, proposed) = words.split_once("Proposed exclusions, if these requests were harmless:").expect("a proposal");
+    running.quit();
+    site.write("conf/before.conf", proposed);
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/edit?text=bad"), 200, "{proposed}");
+    assert_eq!(ask(&mut client, "/edit?other=bad"), 403, "{proposed}");
+    assert_eq!(ask(&mut client, "/other?text=bad"), 403, "{proposed}");
+    running.quit();
+}

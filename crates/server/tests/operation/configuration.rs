@@ -17,7 +17,10 @@ fn the_configuration_is_shown_with_its_places() {
     site.write("conf/more/env.conf", "env\n  SOME;\n");
     let running = site.start();
     assert_eq!(get(port, ""), json!([1]));
-    assert_eq!(get(port, "/1/"), json!(["caches", "certificates", "config", "logs", "stores", "upstreams"]));
+    assert_eq!(
+        get(port, "/1/"),
+        json!(["caches", "certificates", "config", "firewall", "logs", "stores", "upstreams"])
+    );
     let facts = get(port, CONFIG);
     assert_eq!((&facts["generation"], &facts["by"], &facts["writable"]), (&json!(1), &json!("start"), &json!(true)));
     let main = site.path("conf/nginx.conf").display().to_string();

@@ -7,13 +7,14 @@ use std::ffi::OsString;
 
 pub const HELP: &str = "\
 Usage: tidegate waf setup DIR [--crs PATH] [--paranoia LEVEL] [--block] [--audit-log FILE]
-                          [--wordpress] [--nextcloud] [--phpmyadmin]
+                          [--wordpress] [--nextcloud] [--phpmyadmin] [--plugin DIR] ...
        tidegate waf report AUDIT_LOG ... [--least NUMBER]
 
-setup writes the files that connect the OWASP Core Rule Set to \"modsecurity on\": main.conf with the
-settings of the engine, crs-setup.conf, and two files for your own exclusions. It overwrites nothing,
-and compiles the rules as a start does. The rules themselves stay where they are: in Debian's package
-modsecurity-crs, or in an unpacked archive from https://github.com/coreruleset/coreruleset/releases.
+setup writes the files that connect the OWASP Core Rule Set to \"modsecurity on\": engine.conf with the
+settings of the engine, crs.conf, crs-setup.conf, two files for your own exclusions, and main.conf, which
+includes them. It overwrites nothing, and compiles the rules as a start does. The rules themselves stay
+where they are: in Debian's package modsecurity-crs, or in an unpacked archive from
+https://github.com/coreruleset/coreruleset/releases.
 
   --crs PATH        folder with \"rules\" (default: /usr/share/modsecurity-crs)
   --paranoia LEVEL  1 (default) to 4: more rules, more false positives
@@ -21,6 +22,7 @@ modsecurity-crs, or in an unpacked archive from https://github.com/coreruleset/c
   --block           refuse requests at once; by default the rules only log (DetectionOnly)
   --wordpress, --nextcloud, --phpmyadmin
                     exclusions for the application: part of version 3, a plugin of version 4
+  --plugin DIR      an unpacked plugin of version 4; its files are loaded around the rules
 
 report reads audit logs (serial, native or JSON) and prints the rules that matched, with paths and
 parameters, and proposes exclusions in SecLang. A proposal is no advice: an attack looks the same.

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 
-/// Rules that only add up: an exclusion belongs to the rules before them.
+/// Rules of the Core Rule Set that only evaluate the score of others.
 const SUMS: &[std::ops::RangeInclusive<u64>] = &[949_000..=949_999, 959_000..=959_999, 980_000..=980_999];
+/// Their tags: of refusals, and of the report about a request.
+const SUM_TAGS: &[&str] = &["anomaly-evaluation", "reporting"];
 /// Paths and parameters that are shown of a rule.
 const SHOWN_MAX: usize = 5;
 /// Different keys that a report keeps; later ones are counted as "other".
@@ -22,6 +24,16 @@ struct LogMatch {
     path: String,
     /// As `ARGS:name`; empty if the entry does not say.
     target: String,
+    /// The rule evaluates the score of others: it is no cause, and an exclusion belongs to the others.
+    is_sum: bool,
+}
+
+/// Tells whether a rule only evaluates a score: by its id in the Core Rule Set, its tags, or the variable that it compares.
+fn is_sum<'t>(rule: u64, tags: impl IntoIterator<Item = &'t str>, cause: &str) -> bool {
+    let variable = between(cause, "against variable `TX:", "'").unwrap_or_default().to_ascii_lowercase();
+    SUMS.iter().any(|sums| sums.contains(&rule))
+        || tags.into_iter().any(|tag| SUM_TAGS.contains(&tag))
+        || variable.contains("anomaly_score")
 }
 
 /// The text between `start` and `end`.
@@ -41,8 +53,11 @@ fn target_of(cause: &str, data: &str) -> String {
 /// Reads a line of a native log.
 fn native_match(line: &str) -> Option<LogMatch> {
     let line = line.strip_prefix("ModSecurity: ")?;
+    let rule = between(line, "[id \"", "\"]")?.parse().ok()?;
+    let tags = line.split("[tag \"").skip(1).filter_map(|rest| rest.split("\"]").next());
     Some(LogMatch {
-        rule: between(line, "[id \"", "\"]")?.parse().ok()?,
+        rule,
+        is_sum: is_sum(rule, tags, line),
         message: between(line, "[msg \"", "\"]").unwrap_or_default().into(),
         path: between(line, "[uri \"", "\"]").unwrap_or_default().into(),
         target: target_of(line, between(line, "[data \"", "\"]").unwrap_or_default()),
@@ -58,8 +73,11 @@ fn json_matches(entry: &Value) -> Vec<LogMatch> {
     let matches = messages.iter().filter_map(|message| {
         let details = &message["details"];
         let text = |name: &str| details[name].as_str().unwrap_or_default();
+        let rule = text("ruleId").parse().ok()?;
+        let tags = details["tags"].as_array().into_iter().flatten().filter_map(Value::as_str);
         Some(LogMatch {
-            rule: text("ruleId").parse().ok()?,
+            rule,
+            is_sum: is_sum(rule, tags, text("match")),
             message: message["message"].as_str().unwrap_or_default().into(),
             path: path.into(),
             target: target_of(text("match"), text("data")),
@@ -74,10 +92,16 @@ struct Summary {
     transactions: u64,
     rules: BTreeMap<u64, (String, u64)>,
     places: BTreeMap<(u64, String, String), u64>,
+    /// Matches by rules that evaluate the score of others.
+    sums: BTreeMap<u64, u64>,
 }
 
 impl Summary {
     fn add(&mut self, found: LogMatch) {
+        if found.is_sum {
+            *self.sums.entry(found.rule).or_default() += 1;
+            return;
+        }
         let rule = self.rules.entry(found.rule).or_default();
         if rule.0.is_empty() {
             rule.0 = found.message;
@@ -120,6 +144,18 @@ impl Summary {
                 base::out!("{:>14}  more places\n", places.len() - SHOWN_MAX);
             }
         }
+        if let Some(words) = self.sums_line() {
+            base::out!("\n{words}\n");
+        }
+    }
+
+    /// The line about rules that are left out.
+    fn sums_line(&self) -> Option<String> {
+        let ids: Vec<String> = self.sums.keys().map(ToString::to_string).collect();
+        let matches: u64 = self.sums.values().sum();
+        let rules = ids.join(", ");
+        (matches > 0)
+            .then(|| format!("Left out: {matches} matches of rules that only evaluate the score of others ({rules})."))
     }
 
     /// Rules of SecLang for places with at least so many matches.
@@ -127,14 +163,7 @@ impl Summary {
         let mut text = String::new();
         let mut id = FIRST_ID;
         for ((rule, path, target), count) in &self.places {
-            let is_sum = SUMS.iter().any(|sums| sums.contains(rule));
-            if is_sum
-                || *rule == 0
-                || *count < least
-                || target.is_empty()
-                || !is_plain(path)
-                || !is_plain_target(target)
-            {
+            if *rule == 0 || *count < least || target.is_empty() || !is_plain(path) || !is_plain_target(target) {
                 continue;
             }
             let message = self.rules.get(rule).map(|(message, _)| message.as_str()).unwrap_or_default();
@@ -222,6 +251,57 @@ mod tests {
         assert!(text.contains("ctl:ruleRemoveTargetById=941100;ARGS:text"), "{text}");
         let texts = [waf::RuleText { name: "p".into(), text }];
         waf::RuleSet::compile(&texts, &waf::NoFiles).expect("proposals are rules");
+    }
+
+    #[test]
+    fn rules_that_evaluate_the_score_are_left_out_and_counted() {
+        let mut summary = Summary::default();
+        let of_score = NATIVE.replace("ARGS:text", "TX:BLOCKING_INBOUND_ANOMALY_SCORE").replace("941100", "77");
+        let tagged = NATIVE.replace("941100", "78").replace("[hostname", "[tag \"anomaly-evaluation\"] [hostname");
+        for line in [NATIVE, &NATIVE.replace("941100", "949110"), &of_score, &tagged, NATIVE] {
+            summary.read_line(line);
+        }
+        let entry = serde_json::json!({"transaction": {"request": {"uri": "/"}, "messages": [{"message": "Sum",
+            "details": {"ruleId": "980170", "tags": ["reporting"], "match": "Unconditional match in SecAction."}}]}});
+        summary.read_line(&entry.to_string());
+        assert_eq!(summary.rules.keys().copied().collect::<Vec<u64>>(), [941_100]);
+        let words = "Left out: 4 matches of rules that only evaluate the score of others (77, 78, 949110, 980170).";
+        assert_eq!(summary.sums_line().as_deref(), Some(words));
+    }
+
+    /// Tells whether a request passes a rule behind proposed exclusions.
+    fn passes(exclusions: &str, path: &str, argument: &str) -> bool {
+        let rule = "SecRule ARGS|REQUEST_COOKIES \"@contains bad\" \"id:941100,phase:2,deny,log,msg:'XSS'\"";
+        let text = format!("SecRuleEngine On\n{exclusions}\n{rule}\n");
+        let (rules, _) =
+            waf::RuleSet::compile(&[waf::RuleText { name: "p".into(), text }], &waf::NoFiles).expect("rules");
+        let connection = waf::Connection {
+            client_address: "127.0.0.1".into(),
+            client_port: 1,
+            server_address: "127.0.0.1".into(),
+            server_port: 80,
+            unique_id: "u".into(),
+            hostname: "h".into(),
+        };
+        let services = std::sync::Arc::new(waf::Services::default());
+        let mut transaction = waf::Transaction::new(&rules, &services, connection);
+        transaction.uri(b"GET", format!("{path}?{argument}=bad").as_bytes(), "1.1");
+        let verdict = transaction.request_headers();
+        verdict == waf::Verdict::Pass && transaction.request_body(b"") == waf::Verdict::Pass
+    }
+
+    #[test]
+    fn a_request_passes_with_its_proposed_exclusion_and_no_other_does() {
+        for name in ["text", "fields[0]", "a.b", "a-b", "a_b", "a:b", "Name"] {
+            assert!(!passes("", "/edit", name), "{name}");
+            let line = NATIVE.replace("ARGS:text", &format!("ARGS:{name}"));
+            let mut summary = Summary::default();
+            summary.read_line(&line);
+            summary.read_line(&line);
+            let exclusions = summary.proposals(2);
+            assert!(passes(&exclusions, "/edit", name), "{name}: {exclusions}");
+            assert!(!passes(&exclusions, "/other", name) && !passes(&exclusions, "/edit", "another"), "{exclusions}");
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ const APPLICATIONS: &[(&str, &str, &str)] = &[
     ("phpmyadmin", "tx.crs_exclusions_phpmyadmin", "phpmyadmin-rule-exclusions"),
 ];
 
+/// Ends of the names of a plugin's files, in the order in which they are loaded, the rules before the last one.
+const PLUGIN_ENDS: [&str; 3] = ["-config.conf", "-before.conf", "-after.conf"];
+
 const BEFORE: &str = "\
 # Exclusions that depend on the request, before the rules of the set. Ids from 10000 are free. Example:
 # SecRule REQUEST_URI \"@beginsWith /editor\" \\
@@ -37,6 +40,8 @@ struct SetupOptions {
     paranoia: u8,
     blocks: bool,
     applications: Vec<&'static (&'static str, &'static str, &'static str)>,
+    /// Folders with files of plugins.
+    plugins: Vec<PathBuf>,
 }
 
 fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
@@ -48,6 +53,7 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
         paranoia: 1,
         blocks: false,
         applications: Vec::new(),
+        plugins: Vec::new(),
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -62,6 +68,12 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
                     .ok()
                     .filter(|level| (1..=4).contains(level))
                     .ok_or_else(|| format!("invalid level \"{level}\" of --paranoia: it is from 1 to 4"))?;
+            }
+            "--plugin" => {
+                let folder = plugin_folder(Path::new(value()?))?;
+                if !options.plugins.contains(&folder) {
+                    options.plugins.push(folder);
+                }
             }
             "--block" => options.blocks = true,
             other => match (other.strip_prefix("--"), &folder) {
@@ -78,6 +90,16 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
     options.audit_log = std::path::absolute(&options.audit_log).map_err(|error| error.to_string())?;
     options.rules = std::path::absolute(&options.rules).map_err(|error| error.to_string())?;
     Ok(options)
+}
+
+/// Returns the folder with the files of a plugin: `plugins` in its unpacked archive, or the folder itself. Fails if it has none.
+fn plugin_folder(path: &Path) -> Result<PathBuf, String> {
+    let path = std::path::absolute(path).map_err(|error| error.to_string())?;
+    let is_plugin = |folder: &PathBuf| PLUGIN_ENDS.iter().any(|end| has_files(folder, end));
+    let found = [path.join("plugins"), path.clone()].into_iter().find(is_plugin);
+    let ends = PLUGIN_ENDS.map(|end| format!("\"*{end}\"")).join(", ");
+    found
+        .ok_or_else(|| format!("\"{}\" is no plugin: neither it nor its folder \"plugins\" has {ends}", path.display()))
 }
 
 /// Quotes a path for an `Include` line.
@@ -103,9 +125,11 @@ pub fn write_setup(words: &[String]) -> Result<i32, String> {
     let setup = setup.ok_or_else(|| format!("\"{}\" has no crs-setup.conf", options.rules.display()))?;
     let setup = fs::read_to_string(&setup).map_err(|error| format!("\"{}\": {error}", setup.display()))?;
     fs::create_dir_all(&options.folder).map_err(|error| format!("\"{}\": {error}", options.folder.display()))?;
-    let (main, missing) = main_text(&options);
+    let (core, missing) = core_text(&options);
     for (name, text) in [
-        ("main.conf", main.as_str()),
+        ("main.conf", main_text(&options).as_str()),
+        ("engine.conf", &engine_text(&options)),
+        ("crs.conf", &core),
         ("crs-setup.conf", &setup),
         ("exclusions-before.conf", BEFORE),
         ("exclusions-after.conf", AFTER),
@@ -122,44 +146,110 @@ pub fn write_setup(words: &[String]) -> Result<i32, String> {
             Err(error) => return Err(format!("\"{}\": {error}", path.display())),
         }
     }
+    for name in refused_files(&rules) {
+        base::out!(
+            "note: {name} is left out: rules of it need answers of DNS (@rbl) or a database of places (@geoLookup); \
+             \"deny\" and geoip2 have such lists\n"
+        );
+    }
     for (name, plugin) in missing {
         base::out!(
-            "note: exclusions for {name} are a plugin of version 4: unpack https://github.com/coreruleset/{plugin}-plugin \
-             into {}, then remove main.conf and run setup again\n",
-            options.rules.join("plugins").display()
+            "note: exclusions for {name} are a plugin of version 4: unpack https://github.com/coreruleset/{plugin}-plugin, \
+             then remove crs.conf and run setup again with --plugin FOLDER\n"
         );
     }
     compile(&options)
 }
 
-/// The text of main.conf, and applications whose plugin is missing, with its name.
-fn main_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str)>) {
-    let own = |name: &str| quoted(&options.folder.join(name));
-    let plugins = options.rules.join("plugins");
-    let has_plugins = |end: &str| {
-        let entries = fs::read_dir(&plugins).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().ends_with(end))
+/// Folders with files of plugins: that of the rules, then those of the options.
+fn plugin_folders(options: &SetupOptions) -> Vec<PathBuf> {
+    let of_rules = Some(options.rules.join("plugins")).filter(|folder| folder.is_dir());
+    of_rules.into_iter().chain(options.plugins.iter().cloned()).collect()
+}
+
+fn has_files(folder: &Path, end: &str) -> bool {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().ends_with(end))
+}
+
+/// Operators that the engine refuses: their rules wait for the network, or need a database of places.
+const REFUSED_OPERATORS: [&str; 2] = ["@rbl", "@geoLookup"];
+
+/// Names of the files of rules, in their order.
+fn rule_files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.ends_with(".conf")).collect();
+    names.sort();
+    names
+}
+
+/// Files of rules with a refused operator: of version 3, that of reputations of addresses.
+fn refused_files(folder: &Path) -> Vec<String> {
+    let is_refused = |name: &String| {
+        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let mut lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
+        lines.any(|line| REFUSED_OPERATORS.iter().any(|operator| line.contains(operator)))
     };
+    rule_files(folder).into_iter().filter(is_refused).collect()
+}
+
+/// The text of crs.conf, and applications whose plugin is missing, with its name.
+fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str)>) {
+    let own = |name: &str| quoted(&options.folder.join(name));
+    let is_version_four = options.rules.join("plugins").is_dir();
+    let plugins = plugin_folders(options);
     let mut missing = Vec::new();
     let mut switches = String::new();
     for (name, variable, plugin) in options.applications.iter().copied() {
-        if !plugins.is_dir() {
+        let file = format!("{plugin}-config.conf");
+        if !is_version_four {
             switches.push_str(&format!(",\\\n    setvar:{variable}=1"));
-        } else if !plugins.join(format!("{plugin}-config.conf")).is_file() {
+        } else if !plugins.iter().any(|folder| folder.join(&file).is_file()) {
             missing.push((*name, *plugin));
         }
     }
     let level = options.paranoia;
-    let levels = match plugins.is_dir() {
+    let levels = match is_version_four {
         true => format!("setvar:tx.blocking_paranoia_level={level},setvar:tx.detection_paranoia_level={level}"),
         false => format!("setvar:tx.paranoia_level={level}"),
     };
-    let engine = if options.blocks { "On" } else { "DetectionOnly" };
     let mut text = format!(
         "\
-# Written by \"tidegate waf setup\". In nginx.conf:
-#     modsecurity on;
-#     modsecurity_rules_file {};
+# Written by \"tidegate waf setup\": the Core Rule Set with its plugins, and exclusions of your own.
+Include {}
+SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
+    {levels}{switches}\"
+",
+        own("crs-setup.conf"),
+    );
+    let of_plugins = |end: &str| -> String {
+        let folders = plugins.iter().filter(|folder| has_files(folder, end));
+        folders.map(|folder| format!("Include {}\n", quoted(&folder.join(format!("*{end}"))))).collect()
+    };
+    let folder = options.rules.join("rules");
+    let refused = refused_files(&folder);
+    let rules: String = match refused.is_empty() {
+        true => format!("Include {}\n", quoted(&folder.join("*.conf"))),
+        false => {
+            let names = rule_files(&folder).into_iter().filter(|name| !refused.contains(name));
+            names.map(|name| format!("Include {}\n", quoted(&folder.join(name)))).collect()
+        }
+    };
+    text.push_str(&of_plugins("-config.conf"));
+    text.push_str(&of_plugins("-before.conf"));
+    text.push_str(&format!("Include {}\n{rules}", own("exclusions-before.conf")));
+    text.push_str(&of_plugins("-after.conf"));
+    text.push_str(&format!("Include {}\n", own("exclusions-after.conf")));
+    (text, missing)
+}
+
+/// The text of engine.conf.
+fn engine_text(options: &SetupOptions) -> String {
+    let engine = if options.blocks { "On" } else { "DetectionOnly" };
+    format!(
+        "\
+# Written by \"tidegate waf setup\": settings of the engine.
 
 # On refuses requests; DetectionOnly only logs.
 SecRuleEngine {engine}
@@ -185,29 +275,26 @@ SecAuditLogParts ABHZ
 SecAuditLogType Serial
 SecAuditLogFormat JSON
 SecAuditLog {}
+",
+        quoted(&options.audit_log),
+    )
+}
 
+/// The text of main.conf.
+fn main_text(options: &SetupOptions) -> String {
+    let own = |name: &str| quoted(&options.folder.join(name));
+    format!(
+        "\
+# Written by \"tidegate waf setup\". In nginx.conf:
+#     modsecurity on;
+#     modsecurity_rules_file {};
 Include {}
-SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
-    {levels}{switches}\"
+Include {}
 ",
         options.folder.join("main.conf").display(),
-        quoted(&options.audit_log),
-        own("crs-setup.conf"),
-    );
-    for (end, file) in [("-config.conf", None), ("-before.conf", Some("exclusions-before.conf"))] {
-        if has_plugins(end) {
-            text.push_str(&format!("Include {}\n", quoted(&plugins.join(format!("*{end}")))));
-        }
-        if let Some(file) = file {
-            text.push_str(&format!("Include {}\n", own(file)));
-        }
-    }
-    text.push_str(&format!("Include {}\n", quoted(&options.rules.join("rules").join("*.conf"))));
-    if has_plugins("-after.conf") {
-        text.push_str(&format!("Include {}\n", quoted(&plugins.join("*-after.conf"))));
-    }
-    text.push_str(&format!("Include {}\n", own("exclusions-after.conf")));
-    (text, missing)
+        own("engine.conf"),
+        own("crs.conf"),
+    )
 }
 
 /// Files on the disk.
@@ -247,7 +334,9 @@ fn compile(options: &SetupOptions) -> Result<i32, String> {
                 main.display()
             );
             if !options.blocks {
-                base::out!("The rules only log. After a look at the audit log, write SecRuleEngine On.\n");
+                let file = options.folder.join("engine.conf");
+                let file = file.display();
+                base::out!("The rules only log. After a look at the audit log, write SecRuleEngine On into {file}.\n");
             }
             Ok(0)
         }
@@ -287,11 +376,12 @@ mod tests {
         let crs = folder.join("crs").display().to_string();
         let arguments = words(&[&own, "--crs", &crs, "--wordpress", "--paranoia", "2", "--block"]);
         assert_eq!(write_setup(&arguments), Ok(0));
-        let main = fs::read_to_string(folder.join("own/main.conf")).expect("main.conf");
-        assert!(main.contains("setvar:tx.crs_exclusions_wordpress=1"), "{main}");
-        assert!(main.contains("setvar:tx.paranoia_level=2") && main.contains("SecRuleEngine On"), "{main}");
+        let read = |name: &str| fs::read_to_string(folder.join("own").join(name)).expect(name);
+        let (core, engine) = (read("crs.conf"), read("engine.conf"));
+        assert!(core.contains("setvar:tx.crs_exclusions_wordpress=1"), "{core}");
+        assert!(core.contains("setvar:tx.paranoia_level=2") && engine.contains("SecRuleEngine On"), "{core}");
         // Beside the error log of a packaged system, whose folder exists.
-        assert!(main.contains("/waf-audit.log\"\n") && main.contains("SecAuditLog \"/var/log/"), "{main}");
+        assert!(engine.contains("/waf-audit.log\"\n") && engine.contains("SecAuditLog \"/var/log/"), "{engine}");
         // A second run keeps the files.
         fs::write(folder.join("own/exclusions-after.conf"), "SecRuleRemoveById 1\n").expect("exclusions");
         assert_eq!(write_setup(&arguments), Ok(0));
@@ -299,9 +389,69 @@ mod tests {
         assert_eq!(after, "SecRuleRemoveById 1\n");
         fs::create_dir_all(folder.join("crs/plugins")).expect("a folder");
         let options = parse_options(&arguments).expect("options");
-        let (main, missing) = main_text(&options);
-        assert!(main.contains("setvar:tx.blocking_paranoia_level=2"), "{main}");
+        let (core, missing) = core_text(&options);
+        assert!(core.contains("setvar:tx.blocking_paranoia_level=2"), "{core}");
         assert_eq!(missing, [("wordpress", "wordpress-rule-exclusions")]);
+        fs::remove_dir_all(folder).expect("removed");
+    }
+
+    #[test]
+    fn plugins_are_loaded_around_the_rules_in_the_order_of_the_set() {
+        let folder = std::env::temp_dir().join(format!("tidegate-waf-plugins-{}", std::process::id()));
+        for (name, text) in [
+            ("crs/rules/a.conf", "SecAction \"id:2,phase:1,pass\"\n"),
+            ("crs/rules/b.conf", "SecRule REMOTE_ADDR \"@rbl a.example\" \"id:3,phase:1,deny\"\n"),
+            ("crs/rules/c.conf", "# @rbl\nSecAction \"id:4,phase:1,pass\"\n"),
+            ("crs/plugins/empty-before.conf", ""),
+            ("crs/crs-setup.conf", ""),
+            ("p/plugins/wordpress-rule-exclusions-config.conf", "SecAction \"id:1,phase:1,pass\"\n"),
+            ("p/plugins/wordpress-rule-exclusions-before.conf", ""),
+            ("q/b-after.conf", "SecRuleRemoveById 2\n"),
+        ] {
+            let path = folder.join(name);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        }
+        let path = |name: &str| folder.join(name).display().to_string();
+        let arguments = words(&[
+            &path("own"),
+            "--crs",
+            &path("crs"),
+            "--wordpress",
+            "--plugin",
+            &path("p"),
+            "--plugin",
+            &path("q"),
+        ]);
+        assert_eq!(write_setup(&arguments), Ok(0));
+        let core = fs::read_to_string(folder.join("own/crs.conf")).expect("crs.conf");
+        let names: Vec<&str> =
+            core.lines().filter_map(|line| line.strip_prefix("Include ")?.rsplit('/').next()).collect();
+        let order = [
+            "crs-setup.conf\"",
+            "*-config.conf\"",
+            "*-before.conf\"",
+            "*-before.conf\"",
+            "exclusions-before.conf\"",
+            "a.conf\"",
+            "c.conf\"",
+            "*-after.conf\"",
+            "exclusions-after.conf\"",
+        ];
+        assert_eq!(names, order, "{core}");
+        let (_, missing) = core_text(&parse_options(&arguments).expect("options"));
+        assert!(missing.is_empty(), "{missing:?}");
+        assert!(
+            parse_options(&words(&["d", "--plugin", &path("crs/rules")]))
+                .expect_err("no plugin")
+                .contains("is no plugin")
+        );
+        let main = read_text(&folder.join("own/main.conf")).expect("main.conf");
+        let (rules, _) = RuleSet::compile(&[main], &DiskRules).expect("rules");
+        assert!(
+            rules.rules().any(|rule| rule.id == 1) && !rules.rules().any(|rule| rule.id == 2),
+            "removed by a plugin"
+        );
         fs::remove_dir_all(folder).expect("removed");
     }
 }

@@ -39,6 +39,9 @@
 {{- if .Values.ingress.allowSnippets }}
 - --allow-snippets
 {{- end }}
+{{- with .Values.ingress.firewallFolder }}
+- --firewall-folder={{ . }}
+{{- end }}
 {{- if .Values.ingress.withoutClass }}
 - --ingress-without-class
 {{- end }}

@@ -1,5 +1,5 @@
 //! `/tidegate/1/`, an extension of nginx's API: the configuration as a tree, changes of it, levels of error logs, purges
-//! of caches, certificates.
+//! of caches, certificates, rules of the firewall.
 //!
 //! The configuration's secrets are read here, so that requests need a host name of this server (DNS rebinding).
 
@@ -51,10 +51,11 @@ pub enum OwnPoint<'a> {
     Certificates,
     Upstreams,
     Stores,
+    Firewall,
 }
 
 /// Names of end-points below `/tidegate/1/` and `/tidegate/1/config/`.
-const NAMES: &[&str] = &["caches", "certificates", "config", "logs", "stores", "upstreams"];
+const NAMES: &[&str] = &["caches", "certificates", "config", "firewall", "logs", "stores", "upstreams"];
 const CONFIG_NAMES: &[&str] = &["tree", "plan", "files", "generations"];
 
 /// Returns the path below `/tidegate`, if the path is one.
@@ -91,6 +92,7 @@ pub fn parse_point(path: &str) -> Result<OwnPoint<'_>, ApiError> {
         ["1", "certificates"] => OwnPoint::Certificates,
         ["1", "upstreams"] => OwnPoint::Upstreams,
         ["1", "stores"] => OwnPoint::Stores,
+        ["1", "firewall"] => OwnPoint::Firewall,
         ["1", ..] => return Err(ApiError::no_path()),
         _ => return Err(ApiError::new(404, "UnknownVersion", "unknown version")),
     })
@@ -255,6 +257,7 @@ pub async fn answer_own(
         OwnPoint::Caches | OwnPoint::Cache(_) | OwnPoint::Certificates | OwnPoint::Upstreams | OwnPoint::Stores => {
             false
         }
+        OwnPoint::Firewall => false,
     };
     if is_config && access == ConfigAccess::Off {
         return Err(ApiError::no_path());
@@ -311,6 +314,7 @@ pub async fn answer_own(
             on_thread(move || state::renew_certificates(&plan, &name)).await.map_err(|_| busy())?
         }
         (Verb::Get, OwnPoint::Stores) => Ok(ApiResponse::json(&state::list_stores())),
+        (Verb::Get, OwnPoint::Firewall) => Ok(ApiResponse::json(&state::show_firewall())),
         (Verb::Get, OwnPoint::Generations) => asked(r, &config, ConfigRequest::List, false).await,
         (Verb::Get, OwnPoint::Generation(number)) => asked(r, &config, ConfigRequest::Show(number), false).await,
         (Verb::Put, OwnPoint::Upstreams) => {
@@ -419,6 +423,7 @@ mod tests {
             ("/1/caches/a", OwnPoint::Cache("a")),
             ("/1/upstreams", OwnPoint::Upstreams),
             ("/1/stores", OwnPoint::Stores),
+            ("/1/firewall", OwnPoint::Firewall),
         ] {
             assert_eq!(parse_point(path), Ok(want), "{path}");
         }

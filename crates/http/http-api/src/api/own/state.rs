@@ -1,4 +1,5 @@
-//! Caches and certificates below `/tidegate/1/`: listed, purged, renewed. Everything here blocks.
+//! Caches and certificates below `/tidegate/1/`: listed, purged, renewed; stores, and rules of the firewall. Everything
+//! here blocks, but stores and rules.
 
 use super::super::answer::{ApiError, ApiResponse};
 use super::super::certificates;
@@ -6,9 +7,11 @@ use crate::shared::status_tree::iso_time;
 use area::shared_store::{StoreState, store_states};
 use http_engine::HttpPlan;
 use http_engine::acme_state::AcmeRenewals;
+use http_engine::firewall_findings;
 use http_upstream::caching::paths::CachePaths;
 use http_upstream::caching::session::purge_key;
 use http_upstream::caching::tagging::{TAG_BYTES_MAX, TAGS_MAX, TagBoundFault, named_tags, purge_tags};
+use metrics::process;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -30,6 +33,30 @@ pub fn list_caches(plan: &HttpPlan) -> Value {
         (zone.name.clone(), facts)
     };
     all.map(one).collect::<serde_json::Map<String, Value>>().into()
+}
+
+/// Shows the requests of the firewall, by rule, and the last findings.
+pub fn show_firewall() -> Value {
+    let rules = firewall_findings::list_rules().into_iter().map(|rule| {
+        let facts = json!({ "message": rule.message, "passed": rule.passed, "denied": rule.denied });
+        (rule.rule, facts)
+    });
+    let findings = firewall_findings::list_findings().into_iter().map(|finding| {
+        json!({
+            "time": iso_time(finding.at_ms),
+            "method": finding.method,
+            "path": finding.path,
+            "status": finding.status,
+            "denied": finding.is_denied,
+            "rules": finding.rules,
+        })
+    });
+    json!({
+        "inspected": process::FIREWALL_TRANSACTIONS.since_reset(),
+        "denied": process::FIREWALL_DENIED.since_reset(),
+        "rules": rules.collect::<serde_json::Map<String, Value>>(),
+        "findings": findings.collect::<Vec<_>>(),
+    })
 }
 
 /// Lists the stores of `shared_store`: one, and another one while a reload replaces it.

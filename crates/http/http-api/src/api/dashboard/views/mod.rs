@@ -3,6 +3,7 @@
 mod certificates;
 mod configuration;
 pub mod explain;
+mod firewall;
 mod log;
 mod overview;
 pub mod servers;
@@ -23,12 +24,13 @@ pub struct Section {
 
 /// Builds the overview of both periods, and all other sections.
 pub fn build_views(data: &mut Data<'_>) -> ([Markup; 2], Vec<Section>) {
-    let views: [fn(&mut Data<'_>) -> Option<Section>; 11] = [
+    let views: [fn(&mut Data<'_>) -> Option<Section>; 12] = [
         servers::servers_section,
         upstreams::upstreams_section,
         certificates::certificates_section,
         zones::caches_section,
         zones::limits_section,
+        firewall::firewall_section,
         zones::streams_section,
         log::log_section,
         configuration::configuration_section,
