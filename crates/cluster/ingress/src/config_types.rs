@@ -1,5 +1,7 @@
 //! Settings of a path, as types.
 
+use conf_syntax::writer::WriteNode;
+
 /// Settings that belong to each path of an Ingress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Config {
@@ -27,7 +29,7 @@ pub(crate) struct Config {
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     pub satisfy: Option<String>,
-    pub firewall: crate::firewall::IngressFirewall,
+    pub firewall: IngressFirewall,
     pub auth: Option<BasicAuth>,
     pub external_auth: Option<ExternalAuth>,
     pub global_auth: bool,
@@ -182,4 +184,22 @@ pub(crate) struct Mirror {
     pub target: String,
     pub host: Option<String>,
     pub sends_body: bool,
+}
+
+/// Settings of an Ingress for the firewall.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct IngressFirewall {
+    /// Directives of its locations, without `modsecurity_transaction_id`.
+    pub lines: Vec<WriteNode>,
+    /// A template with variables; `None` where no request is inspected.
+    pub transaction_id: Option<String>,
+}
+
+/// Settings of all servers for the firewall, of the ConfigMap.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct GlobalFirewall {
+    pub is_on: bool,
+    pub has_core_rules: bool,
+    /// Reason why paths answer 503 unless they say `enable-modsecurity: "false"`.
+    pub denied: Option<String>,
 }

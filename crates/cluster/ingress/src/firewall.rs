@@ -7,9 +7,8 @@
 use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use waf::{AuditType, RuleFiles, RuleSet, RuleText};
 
-use crate::settings::{Defaults, Settings};
-use crate::snippets::SNIPPET_BYTES_MAX;
-use crate::values::{Reader, parse_bool};
+use crate::config_types::{GlobalFirewall, IngressFirewall};
+use crate::values::{Reader, SNIPPET_BYTES_MAX, parse_bool};
 
 /// Files of `tidegate waf setup`: the settings of the engine, and the Core Rule Set.
 const ENGINE_FILE: &str = "engine.conf";
@@ -41,22 +40,12 @@ SecRule MULTIPART_STRICT_ERROR \"!@eq 0\" \\
 /// Bytes of a `modsecurity_rules` argument, as the writer counts them: a word of nginx.conf has 4096 at most.
 const ARGUMENT_BYTES_MAX: usize = 4000;
 
-/// Settings of an Ingress.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct IngressFirewall {
-    /// Directives of its locations, without `modsecurity_transaction_id`.
-    pub lines: Vec<WriteNode>,
-    /// A template with variables; `None` where no request is inspected.
-    pub transaction_id: Option<String>,
-}
-
-/// Settings of all servers, of the ConfigMap.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct GlobalFirewall {
-    pub is_on: bool,
-    pub has_core_rules: bool,
-    /// Reason why paths answer 503 unless they say `enable-modsecurity: "false"`.
-    pub denied: Option<String>,
+/// Permissions of the operator.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FirewallPolicy<'s> {
+    /// Folder of `tidegate waf setup` (`--firewall-folder`).
+    pub folder: Option<&'s str>,
+    pub allows_snippets: bool,
 }
 
 fn line(name: &'static str, word: impl AsRef<[u8]>) -> WriteNode {
@@ -70,22 +59,22 @@ fn switch_of(reader: &Reader<'_>, name: &str) -> Result<Option<bool>, String> {
 }
 
 /// Returns a file of `tidegate waf setup`. Fails without `--firewall-folder`.
-fn folder_file(settings: &Settings, name: &str, reason: &str) -> Result<String, String> {
-    let folder = settings.firewall_folder.as_deref().ok_or_else(|| format!("{reason} needs --firewall-folder"))?;
+fn folder_file(policy: FirewallPolicy<'_>, name: &str, reason: &str) -> Result<String, String> {
+    let folder = policy.folder.ok_or_else(|| format!("{reason} needs --firewall-folder"))?;
     Ok(format!("{}/{name}", folder.trim_end_matches('/')))
 }
 
 /// Returns the directives of the engine's settings, and of the snippet, which stands in their place.
-fn engine_lines(snippet: Option<Vec<String>>, settings: &Settings) -> Vec<WriteNode> {
-    match (snippet, folder_file(settings, ENGINE_FILE, "")) {
+fn engine_lines(snippet: Option<Vec<String>>, policy: FirewallPolicy<'_>) -> Vec<WriteNode> {
+    match (snippet, folder_file(policy, ENGINE_FILE, "")) {
         (Some(parts), _) => parts.iter().map(|part| line("modsecurity_rules", part)).collect(),
         (None, Ok(file)) => vec![line("modsecurity_rules_file", file)],
         (None, Err(_)) => vec![line("modsecurity_rules", ENGINE_SETTINGS)],
     }
 }
 
-/// Reads the keys of the ConfigMap and adds the directives of all servers. Paths answer 503 if one is invalid.
-pub(crate) fn read_global(defaults: &mut Defaults, reader: &mut Reader<'_>, settings: &Settings) {
+/// Reads the keys of the ConfigMap; returns the directives of all servers as well. Paths answer 503 if one is invalid.
+pub(crate) fn read_global(reader: &mut Reader<'_>, policy: FirewallPolicy<'_>) -> (GlobalFirewall, Vec<WriteNode>) {
     let mut read = || -> Result<Option<(Vec<WriteNode>, bool)>, String> {
         if switch_of(reader, "enable-modsecurity")? != Some(true) {
             for name in ["enable-owasp-modsecurity-crs", "modsecurity-snippet"] {
@@ -96,37 +85,32 @@ pub(crate) fn read_global(defaults: &mut Defaults, reader: &mut Reader<'_>, sett
             return Ok(None);
         }
         let core = switch_of(reader, "enable-owasp-modsecurity-crs")? == Some(true);
-        let snippet = snippet_of(reader, settings)?;
+        let snippet = snippet_of(reader, policy)?;
         let mut lines = vec![line("modsecurity", "on")];
-        lines.extend(engine_lines(snippet, settings));
+        lines.extend(engine_lines(snippet, policy));
         if core {
-            lines.push(line(
-                "modsecurity_rules_file",
-                folder_file(settings, CORE_FILE, "enable-owasp-modsecurity-crs")?,
-            ));
+            lines.push(line("modsecurity_rules_file", folder_file(policy, CORE_FILE, "enable-owasp-modsecurity-crs")?));
         }
         Ok(Some((lines, core)))
     };
     match read() {
-        Ok(None) => {}
-        Ok(Some((lines, has_core_rules))) => {
-            defaults.server.extend(lines);
-            defaults.firewall = GlobalFirewall { is_on: true, has_core_rules, denied: None };
-        }
+        Ok(None) => (GlobalFirewall::default(), Vec::new()),
+        Ok(Some((lines, has_core_rules))) => (GlobalFirewall { is_on: true, has_core_rules, denied: None }, lines),
         Err(reason) => {
             reader.complaints.push(format!("{reason}: paths answer 503"));
-            defaults.firewall.denied = Some(format!("ConfigMap: {reason}"));
+            let denied = Some(format!("ConfigMap: {reason}"));
+            (GlobalFirewall { denied, ..GlobalFirewall::default() }, Vec::new())
         }
     }
 }
 
 /// Returns the parts of `modsecurity-snippet`. Fails if snippets are not permitted, or if it is refused.
-fn snippet_of(reader: &Reader<'_>, settings: &Settings) -> Result<Option<Vec<String>>, String> {
+fn snippet_of(reader: &Reader<'_>, policy: FirewallPolicy<'_>) -> Result<Option<Vec<String>>, String> {
     let Some(text) = reader.text("modsecurity-snippet") else { return Ok(None) };
-    if !settings.allows_snippets {
+    if !policy.allows_snippets {
         return Err("modsecurity-snippet: snippets need --allow-snippets".into());
     }
-    check_rules(text, settings).map(Some).map_err(|error| format!("modsecurity-snippet: {error}"))
+    check_rules(text, policy).map(Some).map_err(|error| format!("modsecurity-snippet: {error}"))
 }
 
 /// Reads the annotations of an Ingress.
@@ -135,10 +119,9 @@ fn snippet_of(reader: &Reader<'_>, settings: &Settings) -> Result<Option<Vec<Str
 /// With the reason why its paths answer 503.
 pub(crate) fn read_ingress(
     reader: &mut Reader<'_>,
-    defaults: &Defaults,
-    settings: &Settings,
+    global: &GlobalFirewall,
+    policy: FirewallPolicy<'_>,
 ) -> Result<IngressFirewall, String> {
-    let global = &defaults.firewall;
     let own = switch_of(reader, "enable-modsecurity")?;
     if own == Some(false) {
         let lines = if global.is_on { vec![line("modsecurity", "off")] } else { Vec::new() };
@@ -156,25 +139,25 @@ pub(crate) fn read_ingress(
         return Ok(IngressFirewall::default());
     }
     let core = switch_of(reader, "enable-owasp-core-rules")? == Some(true);
-    let snippet = snippet_of(reader, settings)?;
+    let snippet = snippet_of(reader, policy)?;
     let mut lines = Vec::new();
     match (global.is_on, snippet) {
         (false, snippet) => {
             lines.push(line("modsecurity", "on"));
-            lines.extend(engine_lines(snippet, settings));
+            lines.extend(engine_lines(snippet, policy));
         }
         // The server's settings of the engine are inherited.
         (true, Some(parts)) => lines.extend(parts.iter().map(|part| line("modsecurity_rules", part))),
         (true, None) => {}
     }
     if core && !global.has_core_rules {
-        lines.push(line("modsecurity_rules_file", folder_file(settings, CORE_FILE, "enable-owasp-core-rules")?));
+        lines.push(line("modsecurity_rules_file", folder_file(policy, CORE_FILE, "enable-owasp-core-rules")?));
     }
     Ok(IngressFirewall { lines, transaction_id: reader.text("modsecurity-transaction-id").map(Into::into) })
 }
 
 /// Files that rules of a snippet may include: those of the folder, whose content is not known here.
-struct FolderFiles<'s>(&'s Settings);
+struct FolderFiles<'s>(FirewallPolicy<'s>);
 
 impl RuleFiles for FolderFiles<'_> {
     fn include(&self, pattern: &str, _: &str) -> Result<Vec<RuleText>, String> {
@@ -195,7 +178,7 @@ impl RuleFiles for FolderFiles<'_> {
 ///
 /// # Errors
 /// If the server would refuse the rules, or if they read or write files.
-pub(crate) fn check_rules(text: &str, settings: &Settings) -> Result<Vec<String>, String> {
+pub(crate) fn check_rules(text: &str, policy: FirewallPolicy<'_>) -> Result<Vec<String>, String> {
     if text.len() > SNIPPET_BYTES_MAX {
         return Err(format!("a snippet longer than {SNIPPET_BYTES_MAX} bytes"));
     }
@@ -205,14 +188,14 @@ pub(crate) fn check_rules(text: &str, settings: &Settings) -> Result<Vec<String>
     let mut text = text.to_owned();
     for (image, own) in IMAGE_FILES {
         if text.contains(image) {
-            text = text.replace(image, &folder_file(settings, own, &format!("\"{image}\""))?);
+            text = text.replace(image, &folder_file(policy, own, &format!("\"{image}\""))?);
         }
     }
     let parts = divide_rules(&text)?;
     // The parts are compiled as the server does it: a rule that was divided in its middle would be an error here.
     let texts: Vec<RuleText> =
         parts.iter().map(|part| RuleText { name: "snippet".into(), text: part.clone() }).collect();
-    let (rules, _) = RuleSet::compile(&texts, &FolderFiles(settings)).map_err(|error| {
+    let (rules, _) = RuleSet::compile(&texts, &FolderFiles(policy)).map_err(|error| {
         let reason = error.reason;
         let hint = error.suggestion.map_or(String::new(), |suggestion| format!(" ({suggestion})"));
         format!("{reason}{hint}").escape_debug().to_string()
@@ -255,11 +238,10 @@ fn divide_rules(text: &str) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ARGUMENT_BYTES_MAX, ENGINE_SETTINGS, check_rules, divide_rules};
-    use crate::settings::Settings;
+    use super::{ARGUMENT_BYTES_MAX, ENGINE_SETTINGS, FirewallPolicy, check_rules, divide_rules};
 
     fn check(text: &str) -> Result<Vec<String>, String> {
-        check_rules(text, &Settings { firewall_folder: Some("/etc/tidegate/waf".into()), ..Settings::default() })
+        check_rules(text, FirewallPolicy { folder: Some("/etc/tidegate/waf"), ..FirewallPolicy::default() })
     }
 
     #[test]
@@ -298,7 +280,7 @@ mod tests {
         let parts = check(text).unwrap();
         assert_eq!(parts.len(), 1);
         assert!(parts[0].starts_with("Include /etc/tidegate/waf/crs.conf\nInclude /etc/tidegate/waf/engine.conf\n"));
-        assert!(check_rules(text, &Settings::default()).unwrap_err().contains("--firewall-folder"));
+        assert!(check_rules(text, FirewallPolicy::default()).unwrap_err().contains("--firewall-folder"));
     }
 
     #[test]

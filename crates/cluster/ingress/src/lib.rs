@@ -11,6 +11,7 @@ mod classes;
 mod config;
 mod config_types;
 mod firewall;
+mod firewall_lines;
 mod headers;
 mod hosts;
 mod keys;

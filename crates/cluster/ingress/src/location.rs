@@ -9,7 +9,7 @@ use crate::access;
 use crate::config::{BackendProtocol, Config};
 use crate::headers::{self, LocationFields};
 use crate::hosts::{Host, Loc};
-use crate::lines::{FASTCGI_PARAMS, cors_lines, inner_location, proxy_lines, redirect_words, with_scheme};
+use crate::lines::{FASTCGI_PARAMS, cors_lines, proxy_lines, redirect_words, with_scheme};
 use crate::nodes::{mentions, without_repeated};
 use crate::output::{HostParts, OutputState, directive, line};
 use crate::template::{parts, template};
@@ -209,35 +209,6 @@ impl OutputState<'_, '_> {
         without_repeated(&mut lines, snippet);
         lines.extend(self.pass(loc, source, fields, &mut groups));
         (groups, self.with_variables(loc, lines))
-    }
-
-    /// Returns the directives of the firewall.
-    fn firewall_lines(&mut self, source: usize) -> Vec<WriteNode> {
-        let sources = self.sources;
-        let owner = &sources[source];
-        let firewall = &owner.config.firewall;
-        let mut lines = firewall.lines.clone();
-        let variables = crate::snippets::variables(&owner.snippets.location);
-        match firewall.transaction_id.as_ref().map(|value| template(value, &variables)) {
-            Some(Ok(value)) => lines.push(directive("modsecurity_transaction_id", [value])),
-            Some(Err(error)) => self.complain(source, format!("modsecurity-transaction-id is ignored: {error}")),
-            None => {}
-        }
-        lines
-    }
-
-    /// Returns a location that requests reach inside the server only: the firewall has seen them before.
-    pub(crate) fn inner_location(
-        &self,
-        origin: &ObjectOrigin,
-        modifier: &[&'static str],
-        name: Argument,
-        mut lines: Vec<WriteNode>,
-    ) -> Vec<WriteNode> {
-        if self.defaults.firewall.is_on {
-            lines.insert(0, line("modsecurity", &["off"]));
-        }
-        inner_location(origin, modifier, name, lines)
     }
 
     /// Returns the comment of lines that come from the ConfigMap of the controller.

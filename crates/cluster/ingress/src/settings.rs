@@ -6,7 +6,8 @@ use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use std::net::IpAddr;
 
 use crate::config::{self, ExternalAuth, ProxyDirectives};
-use crate::firewall::{self, GlobalFirewall};
+use crate::config_types::GlobalFirewall;
+use crate::firewall::{self, FirewallPolicy};
 use crate::keys::{OTHER_KEYS, all_keys, is_translated};
 use crate::snippets::{self, SnippetPlace};
 use crate::template::template;
@@ -40,6 +41,13 @@ pub struct Settings {
     pub address: Option<IpAddr>,
     pub http_port: u16,
     pub https_port: u16,
+}
+
+impl Settings {
+    /// Returns the permissions for rules of the firewall.
+    pub(crate) fn firewall_policy(&self) -> FirewallPolicy<'_> {
+        FirewallPolicy { folder: self.firewall_folder.as_deref(), allows_snippets: self.allows_snippets }
+    }
 }
 
 impl Default for Settings {
@@ -250,7 +258,9 @@ fn apply(defaults: &mut Defaults, reader: &mut Reader<'_>, set: &ObjectSet, sett
     clients(defaults, reader);
     servers(defaults, reader);
     headers(defaults, reader, set);
-    firewall::read_global(defaults, reader, settings);
+    let (firewall, lines) = firewall::read_global(reader, settings.firewall_policy());
+    defaults.firewall = firewall;
+    defaults.server.extend(lines);
     let mut snippet = |key: &str, place: SnippetPlace| -> Vec<WriteNode> {
         let Some(text) = reader.text(key) else { return Vec::new() };
         if !settings.allows_snippets {

@@ -6,8 +6,7 @@ use conf_schema::{ContextArea, Contexts};
 use conf_syntax::writer::{Argument, NewDirective, WriteNode};
 use conf_syntax::{Directive, FileId, first_error, list_directives};
 
-/// Longest snippet in bytes.
-pub(crate) const SNIPPET_BYTES_MAX: usize = 64 << 10;
+use crate::values::SNIPPET_BYTES_MAX;
 
 /// Directives that are refused in snippets, even with `--allow-snippets`, and why: they load code, read or write files,
 /// or reach the process itself. A final `*` stands for any end.
@@ -167,7 +166,7 @@ fn check_arguments(name: &str, directive: &Directive) -> Result<(), String> {
             Err("\"if\" with a test of files is refused (reads files)".into())
         }
         "modsecurity_rules" => {
-            let checked = crate::firewall::check_rules(first, &crate::settings::Settings::default());
+            let checked = crate::firewall::check_rules(first, crate::firewall::FirewallPolicy::default());
             checked.map(drop).map_err(|error| format!("\"modsecurity_rules\": {error}"))
         }
         "try_files" => Err("\"try_files\" is refused (serves files)".into()),

@@ -50,7 +50,7 @@ pub(crate) fn read<'a>(
         };
         let mut reader = Reader::new(values);
         let mut config = Config::read(&mut reader, defaults);
-        match firewall::read_ingress(&mut reader, defaults, settings) {
+        match firewall::read_ingress(&mut reader, &defaults.firewall, settings.firewall_policy()) {
             Ok(firewall) => config.firewall = firewall,
             Err(reason) => _ = config.denied.get_or_insert(reason),
         }
@@ -105,7 +105,8 @@ fn read_snippets(
     if settings.allows_snippets
         && let Some(text) = values.get("modsecurity-snippet").map(|text| text.trim()).filter(|text| !text.is_empty())
     {
-        firewall::check_rules(text, settings).map_err(|error| format!("modsecurity-snippet: {error}"))?;
+        firewall::check_rules(text, settings.firewall_policy())
+            .map_err(|error| format!("modsecurity-snippet: {error}"))?;
     }
     Ok(found)
 }

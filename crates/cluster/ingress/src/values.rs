@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+/// Longest snippet in bytes.
+pub(crate) const SNIPPET_BYTES_MAX: usize = 64 << 10;
+
 /// Values by name, with complaints about those that are invalid.
 pub(crate) struct Reader<'a> {
     values: BTreeMap<&'a str, &'a str>,

@@ -31,7 +31,7 @@ use scenario::Scenario;
 use server::BenchServer;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use turns::{TRIES, Turn, turn, turn_by};
+use turns::{TRIES, Turn, turn_by, wrk_turn};
 
 pub const HELP: &str = "\
 Usage: cargo xtask bench [SCENARIO...] [OPTIONS]
@@ -289,7 +289,7 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &BenchOpt
         true => (1..TRIES)
             .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
             .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
-        false => turn(scenario, server, options.seconds),
+        false => wrk_turn(scenario, server, options.seconds),
     };
     let outcome = in_pairs(&ours, &theirs, &peers, options.pairs, &turn)?;
     same_answers(scenario, client, &ours, &theirs)?;

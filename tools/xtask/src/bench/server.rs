@@ -188,7 +188,7 @@ impl BenchServer {
         let child = command.spawn().map_err(|e| format!("{name}: {e}"))?;
         let server = BenchServer { name, port, child, folder };
         if matches!(launch, Launch::Lackey) {
-            // It stops when nobody reads its trace.
+            // It stops where its trace is not read.
             return Ok(server);
         }
         if scenario.session == Some(super::sessions::SessionKind::Udp) {

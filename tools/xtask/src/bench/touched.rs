@@ -23,7 +23,7 @@ const REQUESTS: u32 = 80;
 const KEPT: usize = 1 << 20;
 /// No request accesses memory less often.
 const LEAST_ACCESSES: usize = 1000;
-/// Occurrences of the instruction that cuts, in what is kept.
+/// Occurrences of the instruction that cuts, in the kept accesses.
 const CUTS: std::ops::RangeInclusive<usize> = 8..=REQUESTS as usize + 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct MemoryAccess {
     size: u64,
 }
 
-/// What a request touches.
+/// Numbers of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Footprint {
     instructions: usize,
@@ -119,7 +119,7 @@ fn trace_request(
     server.listens()?;
     turn_of_requests(scenario, &server, client, REQUESTS)?;
     let base = server.address_of(program)?;
-    // Its end would push the requests out of what is kept.
+    // Its end would push the requests out of the kept accesses.
     server.signal("KILL")?;
     drop(server);
     let kept: Vec<MemoryAccess> = reader.join().map_err(|_| "the trace's reader panicked")?.into();

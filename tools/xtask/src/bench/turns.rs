@@ -19,7 +19,7 @@ pub struct Turn {
 }
 
 /// Runs wrk; returns the CPU time of the server's processes.
-pub fn turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
+pub fn wrk_turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Result<Turn, String> {
     let before = server.cpu_ns();
     let mut wrk = Command::new("taskset");
     wrk.args(["-c", "1", "wrk", "--latency", "-t1"]);
