@@ -18,7 +18,7 @@ pub struct ControllerArguments {
 #[derive(clap::Subcommand, Debug)]
 pub enum ControllerCommand {
     Render(Box<Render>),
-    ConvertIngress(ConvertIngress),
+    ConvertIngress(Box<ConvertIngress>),
     Run(Box<RunArguments>),
     Bootstrap(Bootstrap),
 }
