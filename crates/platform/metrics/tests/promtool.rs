@@ -22,6 +22,7 @@ fn promtool_has_no_complaint_about_any_set() {
         limit_conn: ["f"],
         resolver: ["g"],
         stream_zone: ["h"],
+        firewall_rule: ["1"],
         store: ["i"],
     );
     let families = gather_families();
