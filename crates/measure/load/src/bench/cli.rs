@@ -124,7 +124,7 @@ pub struct Options {
     /// Folder of --proto files and their imports [default: the folders of the files]. May be repeated.
     #[arg(long, value_name = "DIR", requires = "proto", help_heading = "gRPC")]
     pub import_path: Vec<PathBuf>,
-    /// Compiled descriptors (`protoc --include_imports --descriptor_set_out=FILE`), instead of --proto.
+    /// Descriptors that protoc has compiled with their imports, instead of --proto.
     #[arg(long, value_name = "FILE", conflicts_with = "proto", help_heading = "gRPC")]
     pub protoset: Option<PathBuf>,
     /// Pause between the messages that a call sends [default: all at once].
