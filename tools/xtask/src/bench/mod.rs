@@ -56,10 +56,11 @@ Instead of CPU time:
   --scrape        measure latency beside scrapes of the metrics of 1,000 zones
   --sizes         measure responses of 1 KB to 4 MB over 1 and 64 connections: CPU time, p50 and p99;
                   SCENARIO is static, proxied, TLS, HTTP/2 or HTTP/3
-  --tails         measure p50, p99 and p99.9 of a closed loop and at 50, 80 and 95 % of nginx's rate, and of 100
+  --tails         measure p50, p99 and p99.9 of a closed loop, at 50, 80 and 95 % of nginx's rate, and of 100
                   clients beside a download (default: six scenarios)
-  --touched       count the cache lines and pages that a request touches (needs valgrind; default: five scenarios)
-  --order FILE    with --touched: write a linker script that places the functions of requests beside each other
+  --touched       count the cache lines and pages that a request touches (needs valgrind and nm; default: five
+                  scenarios)
+  --order FILE    with --touched: write a linker script that places the functions beside each other
   --observed      measure the CPU time of zones, metrics and sampled traces (default: static-5k and proxy-1k)
 
   cargo xtask bench static-5k h2-5k --pairs 7
