@@ -18,7 +18,8 @@ Usage: cargo xtask waf [--crs DIR] [--only PREFIX] [--fails FILE] [--operators D
 
 Runs the regression tests of a checkout of coreruleset/coreruleset through the engine of crates/http/waf:
 detection only, paranoia level 4, with the answers of the tests' backend (/reflect). Prints the tests that
-pass by family of rules. Each request is evaluated again with all values, and the matches compared. Tests that expect the server itself to refuse the request (400) are counted apart.
+pass by family of rules. Each request is evaluated again with all values, and the matches are compared.
+Tests that expect the server itself to refuse the request (400) are counted apart.
 
   --crs DIR        the checkout; its rules, crs-setup.conf.example and tests/regression are read
   --only PREFIX    only files of tests whose name begins so, as 942 or 942100
