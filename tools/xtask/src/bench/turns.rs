@@ -44,8 +44,8 @@ pub fn wrk_turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Resu
     Ok(Turn {
         cpu_us: (after - before) as f64 / 1000.0 / requests,
         per_second: word("Requests/sec:", 1).and_then(|w| w.parse().ok()).unwrap_or(0.0),
-        p50_us: word("50%", 1).map_or(0.0, |w| microseconds(&w)),
-        p99_us: word("99%", 1).map_or(0.0, |w| microseconds(&w)),
+        p50_us: percentile_us(&text, "50%"),
+        p99_us: percentile_us(&text, "99%"),
         p999_us: 0.0,
     })
 }
@@ -117,6 +117,13 @@ fn bench_command(scenario: &Scenario, server: &BenchServer, client: &Path) -> Re
     Ok(bench)
 }
 
+/// Reads a line of wrk's distribution, such as `     50%    1.23ms`: other lines may end in a share like `62.50%`.
+fn percentile_us(text: &str, percent: &str) -> f64 {
+    let mut rows = text.lines().map(str::split_whitespace);
+    let row = rows.find_map(|mut words| (words.next() == Some(percent)).then(|| words.next()).flatten());
+    row.map_or(0.0, microseconds)
+}
+
 /// wrk's format: `1.23ms`.
 fn microseconds(word: &str) -> f64 {
     let (number, factor) = match word {
@@ -130,6 +137,15 @@ fn microseconds(word: &str) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn percentiles_are_not_the_shares_of_other_lines() {
+        let text = "    Latency   266.74ms   60.10ms 351.80ms   70.99%\n    Req/Sec   222.00     25.50   260.00     62.50%\n\
+                    Latency Distribution\n     50%  269.30ms\n     99%  351.78ms\n";
+        assert!((percentile_us(text, "50%") - 269_300.0).abs() < 1e-6);
+        assert!((percentile_us(text, "99%") - 351_780.0).abs() < 1e-6);
+        assert!(percentile_us("", "50%").abs() < 1e-6);
+    }
 
     #[test]
     fn times_as_wrk_writes_them() {
