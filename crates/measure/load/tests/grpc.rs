@@ -5,17 +5,16 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_types::{Event, TakenLines};
 use load::bench::{FAILED, OK, USAGE};
 use load::bench_main;
 use load::report::model::Report;
 use prost_reflect::prost::Message as _;
+use testkit::thread_server::ThreadServer;
 use wire_h2::ServerLimits;
 
 const PROTO: &str = "syntax = \"proto3\"; package demo;
@@ -41,51 +40,27 @@ struct Seen {
 }
 
 struct Server {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
+    threads: ThreadServer,
     seen: Arc<Seen>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// Starts a server that answers reflection of this version with these descriptors.
     fn start(tls: Option<Arc<rustls::ServerConfig>>, reflection: Option<&'static str>) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, seen) = (Arc::new(AtomicBool::new(false)), Arc::<Seen>::default());
-        let (stopped, counters) = (stop.clone(), seen.clone());
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::SeqCst) {
-                    return;
-                }
-                let Ok(stream) = stream else { continue };
-                let (tls, seen) = (tls.clone(), counters.clone());
-                std::thread::spawn(move || match tls {
-                    None => serve(stream, &seen, reflection),
-                    Some(config) => {
-                        let connection = rustls::ServerConnection::new(config).unwrap();
-                        serve(rustls::StreamOwned::new(connection, stream), &seen, reflection)
-                    }
-                });
+        let seen = Arc::<Seen>::default();
+        let counters = seen.clone();
+        let threads = ThreadServer::start(move |stream| match tls.clone() {
+            None => serve(stream, &counters, reflection),
+            Some(config) => {
+                let connection = rustls::ServerConnection::new(config).unwrap();
+                serve(rustls::StreamOwned::new(connection, stream), &counters, reflection)
             }
         });
-        Server { address, stop, seen, thread: Some(thread) }
+        Server { threads, seen }
     }
 
     fn url(&self, scheme: &str, method: &str) -> String {
-        format!("{scheme}://localhost:{}/demo.Echo/{method}", self.address.port())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        // Wakes the accept.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        format!("{scheme}://localhost:{}/demo.Echo/{method}", self.threads.address().port())
     }
 }
 
@@ -347,7 +322,7 @@ fn reflection_describes_the_service() {
         let calls = server.seen.calls.load(Ordering::SeqCst);
         for (path, body) in [("/demo.Echo/Nope", "{}"), ("/demo.Other/Say", "{}"), ("/demo.Echo/Say", r#"{"nam": 1}"#)]
         {
-            let url = format!("grpc://{}{path}", server.address);
+            let url = format!("grpc://{}{path}", server.threads.address());
             assert_eq!(bench(&[&url, "-b", body, "-n", "5"]).0, USAGE, "{path}");
         }
         assert_eq!(server.seen.calls.load(Ordering::SeqCst), calls);

@@ -4,15 +4,15 @@
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http_types::{Event, TakenLines};
 use load::bench::{FAILED, OK};
 use load::bench_main;
 use load::report::model::Report;
+use testkit::thread_server::ThreadServer;
 use wire_h2::{ErrorCode, ServerLimits};
 
 /// The server's reaction to the n-th request of a connection.
@@ -29,52 +29,21 @@ enum Reaction {
 type Script = fn(usize) -> Reaction;
 
 /// A server of HTTP/2 that follows a script; it echoes the length of a body.
-struct Server {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    accepted: Arc<AtomicUsize>,
-    thread: Option<JoinHandle<()>>,
-}
+struct Server(ThreadServer);
 
 impl Server {
     fn start(limits: ServerLimits, script: Script, tls: Option<Arc<rustls::ServerConfig>>) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let (stop, accepted) = (Arc::new(AtomicBool::new(false)), Arc::<AtomicUsize>::default());
-        let (stopped, count) = (stop.clone(), accepted.clone());
-        let thread = std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stopped.load(Ordering::SeqCst) {
-                    return;
-                }
-                let Ok(stream) = stream else { continue };
-                count.fetch_add(1, Ordering::SeqCst);
-                let tls = tls.clone();
-                std::thread::spawn(move || match tls {
-                    None => serve(stream, limits, script),
-                    Some(config) => {
-                        let connection = rustls::ServerConnection::new(config).unwrap();
-                        serve(rustls::StreamOwned::new(connection, stream), limits, script)
-                    }
-                });
+        Server(ThreadServer::start(move |stream| match tls.clone() {
+            None => serve(stream, limits, script),
+            Some(config) => {
+                let connection = rustls::ServerConnection::new(config).unwrap();
+                serve(rustls::StreamOwned::new(connection, stream), limits, script)
             }
-        });
-        Server { address, stop, accepted, thread: Some(thread) }
+        }))
     }
 
     fn url(&self, scheme: &str) -> String {
-        format!("{scheme}://localhost:{}/", self.address.port())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        // Wakes the accept.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        format!("{scheme}://localhost:{}/", self.0.address().port())
     }
 }
 
@@ -195,7 +164,7 @@ fn streams_in_clear_and_over_tls() {
         let (status, report) = bench(&format!("{} --http2 -c 3 -m 7 -n 2000", server.url(scheme)));
         let round = &report.unwrap().points[0].rounds[0];
         assert_eq!((status, round.due, round.in_time, round.failed()), (OK, 2000, 2000, 0));
-        assert_eq!(server.accepted.load(Ordering::SeqCst), 3);
+        assert_eq!(server.0.accepted(), 3);
         assert_eq!(round.handshake.as_ref().map(|times| times.count), is_tls.then_some(3));
         assert!(round.first_byte.is_some() && round.bytes_per_response > 5120.0);
         // An open loop, with the plan's latencies, on as many connections as it takes.
@@ -251,7 +220,7 @@ fn every_nth_stream_is_reset() {
     assert_eq!(round.resets.iter().map(|(code, n)| (*code, *n)).collect::<Vec<_>>(), [(2, 100), (11, 100)]);
     let words: Vec<(String, u64)> = round.failure_words().collect();
     assert_eq!(words, [("stream reset (INTERNAL_ERROR 100, ENHANCE_YOUR_CALM 100)".to_string(), 200)]);
-    assert_eq!(server.accepted.load(Ordering::SeqCst), 1, "the connection goes on");
+    assert_eq!(server.0.accepted(), 1, "the connection goes on");
 }
 
 #[test]
@@ -263,7 +232,7 @@ fn a_server_that_goes_away_costs_no_request() {
     let (status, report) = bench(&format!("{} --http2 -c 2 -m 8 -n 2000", server.url("http")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time, round.failed()), (OK, 2000, 0));
-    assert!(server.accepted.load(Ordering::SeqCst) >= 2000 / 60);
+    assert!(server.0.accepted() >= 2000 / 60);
 }
 
 #[test]
