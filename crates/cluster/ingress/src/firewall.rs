@@ -5,7 +5,7 @@
 //! (`--firewall-folder`). A protection that cannot be set up makes its paths answer 503.
 
 use conf_syntax::writer::{Argument, NewDirective, WriteNode};
-use waf::{AuditType, RuleFiles, RuleSet, RuleText};
+use waf::{AuditType, RECOMMENDED_SETTINGS, RuleFiles, RuleSet, RuleText};
 
 use crate::config_types::{GlobalFirewall, IngressFirewall};
 use crate::values::{Reader, SNIPPET_BYTES_MAX, parse_bool};
@@ -19,23 +19,6 @@ const IMAGE_FILES: [(&str, &str); 2] = [
     ("/etc/nginx/modsecurity/modsecurity.conf", ENGINE_FILE),
     ("/etc/nginx/owasp-modsecurity-crs/nginx-modsecurity.conf", CORE_FILE),
 ];
-
-/// Settings of the engine without a folder: those that ModSecurity recommends, without files.
-const ENGINE_SETTINGS: &str = "\
-SecRuleEngine DetectionOnly
-SecRequestBodyAccess On
-SecRequestBodyLimit 13107200
-SecRequestBodyNoFilesLimit 131072
-SecRequestBodyLimitAction Reject
-SecRule REQUEST_HEADERS:Content-Type \"^(?:application(?:/soap\\+|/)|text/)xml\" \\
-    \"id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML\"
-SecRule REQUEST_HEADERS:Content-Type \"^application/(?:[a-z0-9.-]+[+])?json\" \\
-    \"id:200001,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=JSON\"
-SecRule REQBODY_ERROR \"!@eq 0\" \\
-    \"id:200002,phase:2,t:none,log,deny,status:400,msg:'Failed to parse the body of the request'\"
-SecRule MULTIPART_STRICT_ERROR \"!@eq 0\" \\
-    \"id:200003,phase:2,t:none,log,deny,status:400,msg:'The multipart body is not strict'\"
-";
 
 /// Bytes of a `modsecurity_rules` argument, as the writer counts them: a word of nginx.conf has 4096 at most.
 const ARGUMENT_BYTES_MAX: usize = 4000;
@@ -64,12 +47,17 @@ fn folder_file(policy: FirewallPolicy<'_>, name: &str, reason: &str) -> Result<S
     Ok(format!("{}/{name}", folder.trim_end_matches('/')))
 }
 
+/// Returns the settings of the engine without a folder.
+fn default_settings() -> String {
+    format!("SecRuleEngine DetectionOnly\n{RECOMMENDED_SETTINGS}")
+}
+
 /// Returns the directives of the engine's settings, and of the snippet, which stands in their place.
 fn engine_lines(snippet: Option<Vec<String>>, policy: FirewallPolicy<'_>) -> Vec<WriteNode> {
     match (snippet, folder_file(policy, ENGINE_FILE, "")) {
         (Some(parts), _) => parts.iter().map(|part| line("modsecurity_rules", part)).collect(),
         (None, Ok(file)) => vec![line("modsecurity_rules_file", file)],
-        (None, Err(_)) => vec![line("modsecurity_rules", ENGINE_SETTINGS)],
+        (None, Err(_)) => vec![line("modsecurity_rules", default_settings())],
     }
 }
 
@@ -238,7 +226,7 @@ fn divide_rules(text: &str) -> Result<Vec<String>, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ARGUMENT_BYTES_MAX, ENGINE_SETTINGS, FirewallPolicy, check_rules, divide_rules};
+    use super::{ARGUMENT_BYTES_MAX, FirewallPolicy, check_rules, default_settings, divide_rules};
 
     fn check(text: &str) -> Result<Vec<String>, String> {
         check_rules(text, FirewallPolicy { folder: Some("/etc/tidegate/waf"), ..FirewallPolicy::default() })
@@ -297,6 +285,6 @@ mod tests {
 
     #[test]
     fn the_settings_of_the_engine_compile() {
-        assert_eq!(check(ENGINE_SETTINGS).unwrap().len(), 1);
+        assert_eq!(check(&default_settings()).unwrap().len(), 1);
     }
 }

@@ -253,20 +253,8 @@ fn engine_text(options: &SetupOptions) -> String {
 
 # On refuses requests; DetectionOnly only logs.
 SecRuleEngine {engine}
-SecRequestBodyAccess On
-SecRequestBodyLimit 13107200
-SecRequestBodyNoFilesLimit 131072
-SecRequestBodyLimitAction Reject
-SecResponseBodyAccess Off
+{}SecResponseBodyAccess Off
 SecArgumentSeparator &
-SecRule REQUEST_HEADERS:Content-Type \"^(?:application(?:/soap\\+|/)|text/)xml\" \\
-    \"id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML\"
-SecRule REQUEST_HEADERS:Content-Type \"^application/(?:[a-z0-9.-]+[+])?json\" \\
-    \"id:200001,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=JSON\"
-SecRule REQBODY_ERROR \"!@eq 0\" \\
-    \"id:200002,phase:2,t:none,log,deny,status:400,msg:'Failed to parse the body of the request'\"
-SecRule MULTIPART_STRICT_ERROR \"!@eq 0\" \\
-    \"id:200003,phase:2,t:none,log,deny,status:400,msg:'The multipart body is not strict'\"
 
 # The audit log, which \"tidegate waf report\" reads.
 SecAuditEngine RelevantOnly
@@ -276,6 +264,7 @@ SecAuditLogType Serial
 SecAuditLogFormat JSON
 SecAuditLog {}
 ",
+        waf::RECOMMENDED_SETTINGS,
         quoted(&options.audit_log),
     )
 }
