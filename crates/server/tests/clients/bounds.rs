@@ -21,8 +21,8 @@ const STALL: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(600);
 /// Factor for builds with debug assertions on a busy machine.
 pub const SLOWNESS: u64 = if cfg!(debug_assertions) { 8 } else { 1 };
-/// Memory that a thread needs once, for buffers and tables.
-pub const WARM_KB: u64 = 4096;
+/// Memory that a thread needs once, for buffers and tables. Development builds run a part of the volume ([`amount`]).
+pub const WARM_KB: u64 = if cfg!(debug_assertions) { 2048 } else { 4096 };
 
 pub static ALONE: Mutex<()> = Mutex::new(());
 
