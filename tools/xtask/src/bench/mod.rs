@@ -170,6 +170,17 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     )
 }
 
+impl BenchOptions {
+    /// Reads the named scenarios; without a name, those of `default`.
+    fn scenarios_or(&self, root: &Path, default: &[&str]) -> Result<Vec<Scenario>, String> {
+        let names = match self.scenarios.as_slice() {
+            [] => default.iter().map(ToString::to_string).collect(),
+            names => names.to_vec(),
+        };
+        scenario::all_scenarios(&root.join("benches/scenarios"), &names)
+    }
+}
+
 fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
     let mut options = BenchOptions {
         scenarios: Vec::new(),

@@ -5,7 +5,6 @@
 
 use super::fairness::{self, Hog};
 use super::report::value_spread;
-use super::scenario;
 use super::server::BenchServer;
 use super::turns::{TRIES, Turn, turn_by};
 use super::{BenchOptions, same_answers};
@@ -33,12 +32,8 @@ pub(super) fn measure_tails(
     options: &BenchOptions,
     folder: &Path,
 ) -> Result<(), String> {
-    let names = match options.scenarios.as_slice() {
-        [] => TAILS_OF.map(String::from).to_vec(),
-        names => names.to_vec(),
-    };
     let mut report = TailReport::new(options);
-    for scenario in scenario::all_scenarios(&root.join("benches/scenarios"), &names)? {
+    for scenario in options.scenarios_or(root, &TAILS_OF)? {
         let origin = scenario.origin.as_ref().map(|conf| BenchServer::origin(&scenario, conf, binary)).transpose()?;
         let port = origin.as_ref().map_or(0, |server| server.port);
         let servers = [

@@ -5,7 +5,7 @@
 //! runs once per request. Nothing of the kernel is counted.
 
 use super::BenchOptions;
-use super::scenario::{self, Scenario};
+use super::scenario::Scenario;
 use super::server::BenchServer;
 use super::turns::turn_of_requests;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -55,16 +55,12 @@ pub(super) fn measure_touched(
     options: &BenchOptions,
     folder: &Path,
 ) -> Result<(), String> {
-    let names = match options.scenarios.as_slice() {
-        [] => TOUCHED_OF.map(String::from).to_vec(),
-        names => names.to_vec(),
-    };
     let mut text = String::from(
         "# Lines and pages that a request touches\n\nUser code under valgrind's lackey; lines of 64 octets, pages of 4 KB.\n\n\
          | scenario | server | instructions | lines of code | lines of data | pages of code | pages of data |\n|---|---|---:|---:|---:|---:|---:|\n",
     );
     let mut functions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-    for (index, scenario) in scenario::all_scenarios(&root.join("benches/scenarios"), &names)?.into_iter().enumerate() {
+    for (index, scenario) in options.scenarios_or(root, &TOUCHED_OF)?.into_iter().enumerate() {
         let origin = match (&scenario.origin, &scenario.php) {
             (Some(conf), _) => Some(BenchServer::origin(&scenario, conf, client)?),
             (None, Some(conf)) => Some(BenchServer::php(conf)?),
