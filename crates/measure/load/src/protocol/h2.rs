@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use figures::rng::Rng;
 use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
@@ -55,7 +56,7 @@ struct Lane {
     /// Unsent request body, and the response body if inspected.
     unsent: Vec<u8>,
     /// Messages of a call that wait for their time, and the time of the next (0: not yet known).
-    later: Vec<u8>,
+    later: Bytes,
     next: u64,
     grpc: Option<GrpcAnswer>,
     kept: Option<Vec<u8>>,
@@ -288,10 +289,8 @@ impl ClientProtocol for H2 {
                 continue;
             }
             while request.next <= now && !request.later.is_empty() {
-                let later = std::mem::take(&mut request.later);
-                let (message, rest) = split_message(&later);
-                request.unsent.extend_from_slice(message);
-                request.later = rest.to_vec();
+                let length = split_message(&request.later).0.len();
+                request.unsent.extend_from_slice(&request.later.split_to(length));
                 request.next += self.interval;
             }
             self.send_rest(lane);
@@ -338,7 +337,7 @@ impl ClientProtocol for H2 {
             overhead: 0,
             promised: None,
             unsent: now.get(sent..).unwrap_or_default().to_vec(),
-            later: later.to_vec(),
+            later: Bytes::copy_from_slice(later),
             next: 0,
             grpc: request.is_grpc().then(GrpcAnswer::default),
             kept: request.wants_body().then(Vec::new),
