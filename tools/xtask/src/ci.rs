@@ -4,6 +4,8 @@ mod suite;
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
+use std::time::Instant;
 
 pub const HELP: &str = "\
 Usage: cargo xtask ci
@@ -13,8 +15,13 @@ the book, all tests, comparisons with nginx and Apache, the Debian package, h2sp
 installs missing programs that tests use as peers; a peer that is missing then is an error. With
 TIDEGATE_PEERS=optional the tests that need it check less. Checks that the machine does not permit are listed.
 
+Each step is printed with the minutes and seconds since the start.
+
   cargo xtask ci
 ";
+
+/// When the run started: read first by the first step.
+static STARTED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// Programs that tests use, with Debian's packages.
 const PEERS: &[(&str, &str)] = &[
@@ -49,18 +56,20 @@ pub fn run_ci(_: &[String]) -> Result<(), String> {
         check(&own)?;
         peers.join().map_err(|_| "the installation of peers panicked".to_string())
     })?;
-    eprintln!("==> peers: {} of {}", PEERS.len() - peers.len(), PEERS.len());
+    progress(&format!("peers: {} of {}", PEERS.len() - peers.len(), PEERS.len()));
     if !peers.is_empty() && !is_optional() {
         return Err(format!("peers are missing: {} (TIDEGATE_PEERS=optional tests without them)", peers.join(", ")));
     }
-    eprintln!("==> cargo test --workspace, two programs at a time");
+    progress("cargo test --workspace, two programs at a time");
     suite::run_suite()?;
     for seeds in [crate::compare::CI, crate::compare::STREAM_CI, crate::compare::APACHE_CI] {
         let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
         own_step(&own, &compared)?;
     }
     own_step(&own, &["package", "--in-ci"])?;
-    own_step(&own, &["h2spec", "--in-ci"])
+    own_step(&own, &["h2spec", "--in-ci"])?;
+    progress("done");
+    Ok(())
 }
 
 /// Runs the steps that need no peer.
@@ -81,9 +90,15 @@ fn own_step(own: &Path, args: &[&str]) -> Result<(), String> {
     step(&own.to_string_lossy(), args)
 }
 
+/// Prints that a step begins.
+fn progress(step: &str) {
+    let seconds = STARTED.elapsed().as_secs();
+    eprintln!("==> {:02}:{:02} {step}", seconds / 60, seconds % 60);
+}
+
 fn step(program: &str, args: &[&str]) -> Result<(), String> {
     let shown = format!("{program} {}", args.join(" "));
-    eprintln!("==> {shown}");
+    progress(&shown);
     let status = command(program, args).status().map_err(|e| format!("{shown}: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("{shown} failed")) }
 }
@@ -112,7 +127,7 @@ fn install_peers() -> Vec<&'static str> {
     if wanted.is_empty() || !found("apt-get") {
         return wanted;
     }
-    eprintln!("==> apt-get install {}", wanted.join(" "));
+    progress(&format!("apt-get install {}", wanted.join(" ")));
     // Prevents packages from starting services, which would take port 80.
     let policy = "/usr/sbin/policy-rc.d";
     let ours = !std::path::Path::new(policy).exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();

@@ -1,4 +1,4 @@
-//! The bounds of docs/attacks.md, measured from outside: what the worker process holds (VmHWM against VmRSS before) and computes (user and
+//! The bounds of docs/attacks.md, measured from outside: what the worker process holds ([`PrivateMemory`]) and computes (user and
 //! system time) for the bytes that one attacker has sent. `cargo xtask bounds` runs this against the release build with whole
 //! amounts and prints the table; `cargo test` runs it with small ones.
 //!
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
-use support::{Running, Site, free_port, wait_within};
+use support::{Running, Site, free_port, private_kb, status_kb, wait_within};
 
 /// A peer that reads nothing for this long has stopped reading or has closed.
 const STALL: Duration = Duration::from_millis(300);
@@ -48,8 +48,7 @@ pub fn cpu_millis(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("ticks")).sum::<u64>() * 10
 }
 
-/// Memory of a process but for pages of files: the program's own code, of which a development build has tens of megabytes, becomes
-/// resident when a feature first runs, and is no request's.
+/// The peak of [`private_kb`].
 pub struct PrivateMemory {
     pid: u32,
     /// Kilobytes at the beginning.
@@ -60,19 +59,13 @@ impl PrivateMemory {
     /// Begins to count the peak anew.
     pub fn begin(pid: u32) -> PrivateMemory {
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the peak is reset");
-        PrivateMemory { pid, held_kb: status_kb(pid, "RssAnon:") + status_kb(pid, "RssShmem:") }
+        PrivateMemory { pid, held_kb: private_kb(pid) }
     }
     /// Kilobytes that the process has held at most, beyond those of the beginning.
     pub fn growth_kb(&self) -> u64 {
         let peak = status_kb(self.pid, "VmHWM:") - status_kb(self.pid, "RssFile:");
         peak.saturating_sub(self.held_kb)
     }
-}
-
-fn status_kb(pid: u32, name: &str) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-    let line = text.lines().find(|line| line.starts_with(name)).expect("its memory");
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).expect("kilobytes")
 }
 
 /// Measures an attack, which returns the number of bytes sent. The server must still respond at `port` afterwards.

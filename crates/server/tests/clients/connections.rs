@@ -5,7 +5,7 @@ use crate::support;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use support::client::{Client, get};
-use support::{Site, free_port, resident_kb, stop, wait};
+use support::{Site, free_port, private_kb, stop, wait};
 
 /// Reads a response until the peer closes. Returns the status and the body.
 fn answer(stream: &mut TcpStream) -> (u16, String) {
@@ -117,7 +117,7 @@ fn a_head_that_has_begun_costs_little_and_nothing_when_it_is_gone() {
     let running = site.start();
     assert_eq!(get(port), Ok((200, "here".into())));
     let worker = running.worker();
-    let before = resident_kb(worker);
+    let before = private_kb(worker);
     let mut streams: Vec<_> = (0..CLIENTS).map(|_| connect(port)).collect();
     for piece in ["G", "E", "T / HTTP/1.1\r\nHost: "] {
         for stream in &mut streams {
@@ -130,7 +130,7 @@ fn a_head_that_has_begun_costs_little_and_nothing_when_it_is_gone() {
         let mut byte = [0; 1];
         stream.read_exact(&mut byte).expect("an answer");
     }
-    let each = (resident_kb(worker).saturating_sub(before)) * 1024 / CLIENTS as u64;
+    let each = (private_kb(worker).saturating_sub(before)) * 1024 / CLIENTS as u64;
     assert!(each <= 2048, "{each} bytes for each");
     drop(streams);
     assert_eq!(get(port), Ok((200, "here".into())));

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::process::Command;
 use support::http2::{CONTINUATION, Client, DATA, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame};
 use support::origin::{Origin, ok};
-use support::{Site, free_port, resident_kb, text};
+use support::{Site, free_port, private_kb, text};
 fn site(port: u16, more: &str) -> Site {
     let conf = format!(
         "http {{ http2 on; {more} server {{ listen 127.0.0.1:{port}; root html; location /hello {{ return 200 hello; }} }} }}"
@@ -89,7 +89,7 @@ fn floods_end_their_connection_and_cost_little() {
     let mut honest = Client::connect(port);
     honest.ask(1, "/hello");
     assert_eq!(honest.answer(1).0, "200");
-    let before = resident_kb(running.worker());
+    let before = private_kb(running.worker());
     const CALM: u32 = 11;
     let floods: [(&str, fn(&mut Client) -> Vec<u8>, u32); 8] = [
         (
@@ -159,7 +159,7 @@ fn floods_end_their_connection_and_cost_little() {
         honest.send(&frame(PING, 0, 0, &[7; 8]));
         while honest.next().expect("others go on").0 != PING {}
     }
-    let more = resident_kb(running.worker()).saturating_sub(before);
+    let more = private_kb(running.worker()).saturating_sub(before);
     assert!(more < 8 * 1024, "{more} KB more than before");
     drop(honest);
     running.quit();

@@ -12,7 +12,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::http3::{Client, config, site};
-use support::{Running, free_port, resident_kb};
+use support::{Running, free_port, private_kb};
 
 /// Kilobytes of an idle connection and of an unfinished handshake, of which `quinn-proto` and TLS take most; a goal of 12 KB needs
 /// streams that are not allocated before they are opened.
@@ -43,10 +43,10 @@ fn idle(port: u16, count: usize) -> Vec<Client> {
 /// Kilobytes of the worker per item, as a difference, so that the allocator's first chunks do not count.
 fn each_kb<T>(running: &Running<'_>, count: usize, mut make: impl FnMut(usize) -> T) -> (f64, Vec<T>) {
     let mut kept = vec![make(count)];
-    let before = resident_kb(running.worker());
+    let before = private_kb(running.worker());
     kept.push(make(count));
     kept.push(make(count));
-    let after = resident_kb(running.worker());
+    let after = private_kb(running.worker());
     (after.saturating_sub(before) as f64 / (2 * count) as f64, kept)
 }
 
@@ -111,7 +111,7 @@ fn flood(port: u16, running: &Running<'_>, packets: impl Iterator<Item = Vec<u8>
     let mut client = Client::connect(port, "localhost", &crafted::config(support::http3::crypto(), &contents));
     let stream = client.get_when_connected("/");
     assert_eq!(client.answer(stream).text(), "ok");
-    let before = resident_kb(worker);
+    let before = private_kb(worker);
     for packet in packets {
         contents.push(packet);
     }
@@ -123,7 +123,7 @@ fn flood(port: u16, running: &Running<'_>, packets: impl Iterator<Item = Vec<u8>
         client.fill((waiting * 1000).min(60_000));
     }
     assert!(contents.waiting() == 0 || client.lost.is_some(), "all of it was sent, or the server has ended it");
-    let held = resident_kb(worker).saturating_sub(before);
+    let held = private_kb(worker).saturating_sub(before);
     answers(port, running, worker);
     (held, client)
 }
@@ -388,14 +388,14 @@ fn a_header_block_of_a_megabyte_ends_the_connection() {
     let running = site.start();
     let worker = running.worker();
     answers(port, &running, worker);
-    let before = resident_kb(worker);
+    let before = private_kb(worker);
     let mut client = Client::connect(port, "localhost", &config());
     client.until("the handshake", |client| client.connected.is_some());
     let long = "x".repeat(1 << 20);
     let get = [(":method", "GET"), (":scheme", "https"), (":authority", "localhost"), (":path", "/"), ("x", &long)];
     client.ask(&get, None);
     client.until("the connection's end", |client| client.lost.is_some());
-    let held = resident_kb(worker).saturating_sub(before);
+    let held = private_kb(worker).saturating_sub(before);
     assert!(held < 2048, "{held} KB");
     answers(port, &running, worker);
     running.signal("TERM");
@@ -410,7 +410,7 @@ fn floods_of_first_packets_leave_connections_and_room() {
     let mut client = Client::connect(port, "localhost", &config());
     let stream = client.get_when_connected("/");
     assert_eq!(client.answer(stream).text(), "ok");
-    let before = resident_kb(worker);
+    let before = private_kb(worker);
     // Most of these are not answered: the limit is reached.
     let to = std::net::SocketAddr::from(([127, 0, 0, 1], port));
     let shared = config();
@@ -425,7 +425,7 @@ fn floods_of_first_packets_leave_connections_and_room() {
         }
         client.step();
     }
-    let held = resident_kb(worker).saturating_sub(before);
+    let held = private_kb(worker).saturating_sub(before);
     println!("1,000 first packets: {held} KB");
     assert!(held < 12 * 1024, "{held} KB");
     if client.lost.is_none() {

@@ -9,7 +9,7 @@ use crate::support::initial;
 use initial::{DATAGRAM_MIN, Initial, SOURCE, VERSION, hello, length};
 use std::net::UdpSocket;
 use support::http3::{Client, config, site, tls_of};
-use support::{Running, free_port, resident_kb, wait};
+use support::{Running, free_port, private_kb, wait};
 
 /// Datagrams between two barriers: fewer than the kernel's smallest receive buffer holds.
 const BATCH: usize = 32;
@@ -25,7 +25,7 @@ struct Scene<'a> {
     worker: u32,
     witness: Client,
     enemy: UdpSocket,
-    resident_kb: u64,
+    private_kb: u64,
     unread: usize,
     sent: usize,
     received: usize,
@@ -43,10 +43,10 @@ impl<'a> Scene<'a> {
         let mut witness = Client::connect(port, "localhost", &config());
         witness.until("the handshake", |client| client.connected.is_some());
         let mut scene =
-            Scene { running, port, worker, witness, enemy: socket(), resident_kb: 0, unread: 0, sent: 0, received: 0 };
+            Scene { running, port, worker, witness, enemy: socket(), private_kb: 0, unread: 0, sent: 0, received: 0 };
         scene.barrier();
         scene.another_client();
-        scene.resident_kb = resident_kb(worker);
+        scene.private_kb = private_kb(worker);
         scene
     }
 
@@ -103,7 +103,7 @@ impl<'a> Scene<'a> {
         self.barrier();
         assert!(self.received <= 3 * self.sent, "{class}: {} octets for {}", self.received, self.sent);
         let connections = self.connections();
-        let held = resident_kb(self.worker).saturating_sub(self.resident_kb);
+        let held = private_kb(self.worker).saturating_sub(self.private_kb);
         println!("{class}: {held} KB, {connections} connections, {} octets for {}", self.received, self.sent);
         assert!(connections <= 2 + handshakes, "{class}: {connections} connections");
         assert!(held <= SLACK_KB + handshakes as u64 * UNFINISHED_KB, "{class}: {held} KB");

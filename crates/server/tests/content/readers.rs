@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use support::http2::{HEADERS, SETTINGS, WINDOW_UPDATE, frame};
 use support::origin::Origin;
-use support::{Site, free_port, http2, resident_kb, wait, wait_for_rest};
+use support::{Site, free_port, http2, private_kb, wait, wait_for_rest};
 
 /// Length of a response, far above the buffers of both sockets.
 const LONG: usize = 6 << 20;
@@ -40,11 +40,11 @@ fn site(conf: &str) -> Site {
 fn read_slowly(worker: u32, mut from: impl Read) -> u64 {
     let mut piece = [0; 1500];
     from.read_exact(&mut piece).expect("a beginning");
-    let (before, mut most) = (resident_kb(worker), 0);
+    let (before, mut most) = (private_kb(worker), 0);
     for n in 0..LONG / piece.len() - 1 {
         from.read_exact(&mut piece).expect("a part");
         if n % 100 == 0 {
-            most = most.max(resident_kb(worker));
+            most = most.max(private_kb(worker));
         }
     }
     most.saturating_sub(before)
@@ -148,9 +148,9 @@ fn clients_that_do_not_read_cost_little() {
         };
         // The first connections allocate the thread's own memory.
         let warm = begin(10);
-        let before = resident_kb(worker);
+        let before = private_kb(worker);
         let all = begin(CLIENTS);
-        let each = resident_kb(worker).saturating_sub(before) / CLIENTS as u64;
+        let each = private_kb(worker).saturating_sub(before) / CLIENTS as u64;
         println!("{name}: {each} KB");
         assert!(each <= allowed, "{name} costs {each} KB");
         drop((warm, all));

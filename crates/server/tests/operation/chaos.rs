@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use support::origin::{NameServer, Origin, Talk};
-use support::{Site, descriptors, free_port, pace, resident_kb, wait};
+use support::{Site, descriptors, free_port, pace, private_kb, wait};
 use testkit::Random;
 
 /// Numbers of one client or origin.
@@ -241,7 +241,7 @@ fn every_answer_is_right_or_an_honest_error() {
         one(port, &mut dice, &tally).expect("an honest answer");
     }
     // Longer than the time-outs of the configuration. Health checks and the resolver go on.
-    let (fds, memory) = (support::least_of(500, || descriptors(worker)), resident_kb(worker));
+    let (fds, memory) = (support::least_of(500, || descriptors(worker)), private_kb(worker));
 
     let stop = AtomicBool::new(false);
     let lies = Mutex::new(Vec::new());
@@ -306,7 +306,7 @@ fn every_answer_is_right_or_an_honest_error() {
         let now = descriptors(worker);
         if now <= fds { Ok(()) } else { Err(format!("{now} instead of {fds}")) }
     });
-    let grown = resident_kb(worker).saturating_sub(memory);
+    let grown = private_kb(worker).saturating_sub(memory);
     let count = |n: &AtomicUsize| n.load(Ordering::Relaxed);
     eprintln!(
         "seed {seed}, {seconds} s: {} right, {} errors, {} cut short, {} left early, {reloads} reloads; {fds} descriptors, \

@@ -16,7 +16,7 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 use support::client::{Client, get};
 use support::http2::{DATA, GOAWAY, HEADERS, RST_STREAM, SETTINGS, frame};
-use support::{Site, alive, children, descriptors, free_port, http3, resident_kb, signal, wait};
+use support::{Site, alive, children, descriptors, free_port, http3, private_kb, signal, wait};
 use wire_h2::PREFACE;
 use wire_h2::hpack::{Decoder, Encoder};
 
@@ -297,7 +297,7 @@ fn serves(site: &Site, ports: &Ports, number: usize) {
 fn processes(master: u32) -> Vec<(usize, u64)> {
     let mut all = children(master);
     all.insert(0, master);
-    all.into_iter().map(|pid| (descriptors(pid), resident_kb(pid))).collect()
+    all.into_iter().map(|pid| (descriptors(pid), private_kb(pid))).collect()
 }
 
 /// Linux 5.9.

@@ -5,7 +5,7 @@ use crate::support;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use support::client::{Client, get};
-use support::{Site, descriptors, free_port, resident_kb, wait};
+use support::{Site, descriptors, free_port, private_kb, wait};
 
 fn answering(ports: &[u16], words: &str) -> String {
     let listen: String = ports.iter().map(|port| format!("listen 127.0.0.1:{port}; ")).collect();
@@ -94,7 +94,7 @@ fn a_thousand_reloads_under_load_lose_and_leak_nothing() {
 
 /// Descriptors and resident kilobytes of master and worker.
 fn measure(master: u32, worker: u32) -> (usize, usize, u64, u64) {
-    (descriptors(master), descriptors(worker), resident_kb(master), resident_kb(worker))
+    (descriptors(master), descriptors(worker), private_kb(master), private_kb(worker))
 }
 
 #[test]

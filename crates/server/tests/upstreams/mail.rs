@@ -6,7 +6,7 @@ use crate::support;
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use support::mail::{Client, auth, imap_server, line, pass_to, pop3_server, server, smtp_server};
-use support::{Site, free_port, resident_kb, text, wait};
+use support::{Site, free_port, private_kb, text, wait};
 
 /// "user" and "secret", as AUTH PLAIN has them.
 const PLAIN: &str = "AHVzZXIAc2VjcmV0";
@@ -613,9 +613,9 @@ fn idle_sessions_cost_little() {
     };
     // The first sessions allocate the thread's own memory.
     let warm = begin(50);
-    let before = resident_kb(running.worker());
+    let before = private_kb(running.worker());
     let all = begin(SESSIONS);
-    let kb = (resident_kb(running.worker()).saturating_sub(before)) as f64 / SESSIONS as f64;
+    let kb = (private_kb(running.worker()).saturating_sub(before)) as f64 / SESSIONS as f64;
     assert!(kb < IDLE_KB_MAX, "an idle session costs {kb:.1} KB");
     drop((warm, all));
     running.quit();

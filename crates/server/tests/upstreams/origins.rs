@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::origin::{Origin, Talk, ok};
-use support::{Site, alive, children, free_port, resident_kb, signal, wait, wait_for_rest};
+use support::{Site, alive, children, free_port, private_kb, signal, wait, wait_for_rest};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
@@ -437,7 +437,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
         ),
     );
     let worker = wait("a worker", || children(server.child.id()).first().copied().ok_or("none"));
-    let before = resident_kb(worker);
+    let before = private_kb(worker);
     let mut readers = Vec::new();
     for path in ["/buffered", "/unbuffered", "/buffered"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server is there");
@@ -455,7 +455,7 @@ fn memory_is_bounded_between_a_fast_side_and_a_slow_one() {
     }
     // Both fast sides stall: nothing more is read from them.
     let standing = wait_for_rest("the origin to be stopped", 20, || sent.load(Ordering::Relaxed));
-    let grown = resident_kb(worker).saturating_sub(before);
+    let grown = private_kb(worker).saturating_sub(before);
     assert!(written < SENT / 4 && standing < SENT / 2, "{written} up, {standing} down");
     assert!(grown < GROWTH_KB, "{grown} KB more");
 }

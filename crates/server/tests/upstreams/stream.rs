@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{Site, free_port, resident_kb, wait};
+use support::{Site, free_port, private_kb, wait};
 
 /// Longer than any step takes; only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -605,9 +605,9 @@ fn idle_sessions_cost_little() {
     };
     // The first sessions allocate the thread's own memory.
     let warm = begin(50);
-    let before = resident_kb(running.worker());
+    let before = private_kb(running.worker());
     let all = begin(SESSIONS);
-    let kb = (resident_kb(running.worker()).saturating_sub(before)) as f64 / SESSIONS as f64;
+    let kb = (private_kb(running.worker()).saturating_sub(before)) as f64 / SESSIONS as f64;
     assert!(kb < IDLE_KB_MAX, "an idle session costs {kb:.1} KB");
     drop((warm, all));
     running.quit();

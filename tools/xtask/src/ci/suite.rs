@@ -34,6 +34,7 @@ impl Program {
 pub fn run_suite() -> Result<(), String> {
     let skips = Skips::new()?;
     let (waiting, computing): (Vec<_>, Vec<_>) = programs()?.into_iter().partition(Program::waits);
+    super::progress("the test programs are built");
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for lane in [waiting, computing] {
@@ -67,7 +68,7 @@ impl Skips {
     }
     fn print(&self) {
         let text = std::fs::read_to_string(&self.0).unwrap_or_default();
-        eprintln!("==> not tested, because this machine does not permit it: {}", text.lines().count());
+        super::progress(&format!("not tested, because this machine does not permit it: {}", text.lines().count()));
         text.lines().for_each(|line| eprintln!("    {line}"));
         let _ = std::fs::remove_file(&self.0);
     }
