@@ -15,6 +15,8 @@ use std::task::{Context, Poll};
 /// The poller as connections see it, independent of its registrations.
 trait Watcher {
     fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
+    fn adopt_connected(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
+    fn watch_room(&self, key: Key, fd: BorrowedFd<'_>);
     fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
     fn adopt_datagrams(&self, fd: BorrowedFd<'_>) -> io::Result<Key>;
     fn unwatch(&self, fd: BorrowedFd<'_>);
@@ -34,6 +36,12 @@ trait Watcher {
 impl<T: Clone> Watcher for Poller<T> {
     fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
         Poller::adopt(self, fd)
+    }
+    fn adopt_connected(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        Poller::adopt_connected(self, fd)
+    }
+    fn watch_room(&self, key: Key, fd: BorrowedFd<'_>) {
+        Poller::watch_room(self, key, fd);
     }
     fn adopt_copy(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
         Poller::adopt_copy(self, fd)
@@ -143,6 +151,8 @@ pub struct Outbound {
     is_copy: bool,
     /// TCP_NODELAY is set, or does not apply.
     nodelay: Cell<bool>,
+    /// Room is an event. Most connections never lack it.
+    watches_room: Cell<bool>,
     /// A datagram socket: a read returns one packet.
     datagrams: bool,
     poller: Rc<dyn Watcher>,
@@ -175,6 +185,12 @@ impl Outbound {
     pub fn new(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
         Outbound::add(fd, tcp, |poller, fd| poller.adopt(fd))
     }
+    /// [`Outbound::new`] for a socket that is connected already, and has room.
+    pub fn connected(fd: OwnedFd, tcp: bool) -> io::Result<Outbound> {
+        let outbound = Outbound::add(fd, tcp, |poller, fd| poller.adopt_connected(fd))?;
+        outbound.watches_room.set(false);
+        Ok(outbound)
+    }
     /// [`Outbound::new`] for a connected datagram socket.
     pub fn datagrams(fd: OwnedFd) -> io::Result<Outbound> {
         let mut outbound = Outbound::add(fd, false, |poller, fd| poller.adopt_datagrams(fd))?;
@@ -194,7 +210,8 @@ impl Outbound {
     ) -> io::Result<Outbound> {
         let poller = LOT.with_borrow(Clone::clone).ok_or(io::ErrorKind::Unsupported)?;
         let key = adopt(&*poller, fd.as_fd())?;
-        Ok(Outbound { key, fd, is_copy: false, nodelay: Cell::new(!tcp), datagrams: false, poller })
+        let (nodelay, watches_room) = (Cell::new(!tcp), Cell::new(true));
+        Ok(Outbound { key, fd, is_copy: false, nodelay, watches_room, datagrams: false, poller })
     }
     /// Returns the socket and stops watching it. Fails without descriptors.
     pub fn release(&self) -> io::Result<OwnedFd> {
@@ -207,6 +224,9 @@ impl Outbound {
     /// Notes a write without room: room will be an event.
     pub fn blocked(&self) {
         self.poller.blocked(self.key);
+        if !self.watches_room.replace(true) {
+            self.poller.watch_room(self.key, self.fd.as_fd());
+        }
     }
     /// Notes a read without data: data will be an event.
     pub fn drained(&self) {
@@ -257,7 +277,7 @@ impl Outbound {
     fn sent(&self, sent: io::Result<usize>) -> io::Result<usize> {
         budget::pass(*sent.as_ref().unwrap_or(&0));
         if matches!(&sent, Err(e) if e.kind() == io::ErrorKind::WouldBlock) {
-            self.poller.blocked(self.key);
+            self.blocked();
         }
         sent
     }
@@ -357,6 +377,39 @@ mod tests {
         assert_eq!((outbound.try_recv(&mut buf).expect("end"), buf.as_slice()), (0, &b"onetwo"[..]));
         drop(outbound);
         assert_eq!(poller.len(), 0);
+    }
+
+    #[test]
+    fn room_is_an_event_only_after_a_write_without_it() {
+        let poller = Rc::new(Poller::<u8>::new().expect("epoll"));
+        watch_with(&poller);
+        let (ours, mut theirs) = UnixStream::pair().expect("pair");
+        ours.set_nonblocking(true).expect("nonblocking");
+        let outbound = Outbound::connected(ours.into(), false).expect("watched");
+        let events = || {
+            let mut events = [const { std::mem::MaybeUninit::uninit() }; 4];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            rustix::event::epoll::wait(poller.as_fd(), &mut events, Some(&now)).expect("wait").0.len()
+        };
+        assert_eq!(events(), 0, "it has room, and that is known");
+        let is_roomy = || {
+            budget::renew();
+            outbound.poll_writable(&mut Context::from_waker(std::task::Waker::noop())).is_ready()
+        };
+        assert!(is_roomy());
+        while outbound.try_send(&[0; 65_536]).is_ok() {}
+        assert!(!is_roomy());
+        let mut buf = vec![0; 1 << 20];
+        while events() == 0 {
+            assert!(theirs.read(&mut buf).expect("bytes") > 0);
+        }
+        // As the loop does it: the event above was taken without the poller.
+        outbound.try_send(b"x").expect("room");
+        while outbound.try_send(&[0; 65_536]).is_ok() {}
+        while !is_roomy() {
+            assert!(theirs.read(&mut buf).expect("bytes") > 0);
+            poller.wait(Some(base::clock::Instant::default()), &mut Vec::new()).expect("turn");
+        }
     }
 
     #[test]

@@ -130,6 +130,9 @@ const SPARE_MAX: usize = 128;
 
 const CONNECTED: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
 
+/// Of a socket that is known to have room: it would be reported at once, for nothing.
+const ROOMY: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+
 const COPY: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
 
 /// Entries are allocated in blocks, so that growing neither copies nor doubles the table.
@@ -241,6 +244,15 @@ impl<T: Clone> Poller<T> {
     /// Watches a task's socket, which the caller owns and removes ([`Poller::remove`]) before closing it.
     pub fn adopt(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
         self.adopt_as(fd, CONNECTED, 0)
+    }
+    /// [`Poller::adopt`] for a connected socket that has room: room is no event until [`Poller::watch_room`].
+    pub fn adopt_connected(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {
+        self.adopt_as(fd, ROOMY, WRITABLE)
+    }
+    /// Makes room an event, once for an entry of [`Poller::adopt_connected`], after [`Poller::blocked`]; present room is one at once.
+    pub fn watch_room(&self, key: Key, fd: BorrowedFd<'_>) {
+        // Fails only for a file that is no longer watched.
+        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(key.token()), CONNECTED);
     }
     /// [`Poller::adopt`] for datagrams: errors make it readable and writable, never closing.
     pub fn adopt_datagrams(&self, fd: BorrowedFd<'_>) -> io::Result<Key> {

@@ -9,11 +9,11 @@ use crate::support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::http2::{self, CONTINUATION, DATA, HEADERS, SETTINGS, frame};
-use support::{Running, Site, free_port, private_kb, status_kb, wait_within};
+use support::{Running, Site, free_port, pace, private_kb, status_kb, wait_within};
 
 /// A peer that reads nothing for this long has stopped reading or has closed.
 const STALL: Duration = Duration::from_millis(300);
@@ -48,23 +48,47 @@ pub fn cpu_millis(pid: u32) -> u64 {
     [11, 12].iter().map(|at| fields[*at].parse::<u64>().expect("ticks")).sum::<u64>() * 10
 }
 
-/// The peak of [`private_kb`].
+/// The peak of [`private_kb`]. The kernel keeps the peak of all resident pages only, so that new pages of code hide memory that was freed
+/// before: a thread looks meanwhile.
 pub struct PrivateMemory {
     pid: u32,
     /// Kilobytes at the beginning.
     held_kb: u64,
+    looks: Arc<Looks>,
+}
+
+/// What the thread of [`PrivateMemory`] shares with it.
+#[derive(Default)]
+struct Looks {
+    most_kb: AtomicU64,
+    is_over: AtomicBool,
 }
 
 impl PrivateMemory {
     /// Begins to count the peak anew.
     pub fn begin(pid: u32) -> PrivateMemory {
         std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the peak is reset");
-        PrivateMemory { pid, held_kb: private_kb(pid) }
+        let looks = Arc::new(Looks::default());
+        let of_thread = Arc::clone(&looks);
+        std::thread::spawn(move || {
+            while !of_thread.is_over.load(Ordering::Relaxed) {
+                of_thread.most_kb.fetch_max(private_kb(pid), Ordering::Relaxed);
+                pace(Duration::from_millis(2));
+            }
+        });
+        PrivateMemory { pid, held_kb: private_kb(pid), looks }
     }
     /// Kilobytes that the process has held at most, beyond those of the beginning.
     pub fn growth_kb(&self) -> u64 {
-        let peak = status_kb(self.pid, "VmHWM:") - status_kb(self.pid, "RssFile:");
-        peak.saturating_sub(self.held_kb)
+        let least = status_kb(self.pid, "VmHWM:").saturating_sub(status_kb(self.pid, "RssFile:"));
+        let seen = self.looks.most_kb.load(Ordering::Relaxed).max(private_kb(self.pid));
+        seen.max(least).saturating_sub(self.held_kb)
+    }
+}
+
+impl Drop for PrivateMemory {
+    fn drop(&mut self) {
+        self.looks.is_over.store(true, Ordering::Relaxed);
     }
 }
 

@@ -151,7 +151,8 @@ fn begin(to: &Address, options: &ConnectOptions) -> io::Result<(Outbound, bool)>
         }
         Err(e) => return Err(e),
     };
-    let outbound = Outbound::new(socket.into(), matches!(to, Address::Ip(_)))?;
+    let (fd, tcp) = (socket.into(), matches!(to, Address::Ip(_)));
+    let outbound = if connected { Outbound::connected(fd, tcp) } else { Outbound::new(fd, tcp) }?;
     Ok((outbound, connected))
 }
 
@@ -197,7 +198,7 @@ impl Stream {
     }
     /// An accepted connection. `tcp`: see [`Stream::hurry`].
     pub fn accepted(fd: OwnedFd, tcp: bool) -> io::Result<Stream> {
-        Ok(Stream { outbound: Outbound::new(fd, tcp)?, secure: None })
+        Ok(Stream { outbound: Outbound::connected(fd, tcp)?, secure: None })
     }
     /// Performs a server's handshake; `choose`: rules for a ClientHello.
     pub async fn accept(&mut self, choose: impl FnMut(&ClientHello) -> Choice) -> Result<(), HandshakeError> {

@@ -7,7 +7,7 @@
 //! not. A scenario of HTTP/2 (`streams=`) or HTTP/3 (`http3`) has `tidegate bench` as its client; with an `h2o.conf` h2o takes a turn after each pair. A scenario with `rates=` is measured at these offered rates, too, with `tidegate bench` as the client (open loop): there
 //! a server wakes up for every request. `--syscalls` counts system calls a request of one kept connection instead, `--fairness` measures what a second
 //! client waits beside a hog, `--large` what a test and a reload of 1,000 servers cost, `--scrape` the latency beside scrapes of 1,000 zones, `--observed`
-//! the CPU time of zones and sampled traces, `--sizes` responses by size, `--tails` the slowest responses. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
+//! the CPU time of zones and sampled traces, `--sizes` responses by size, `--tails` the slowest responses, `--threads` two worker threads beside one. A scenario of the stream area (`session=tcp`, `session=udp`) has a client of its own, and counts
 //! megabytes or datagrams. Scenarios
 //! stand in `benches/scenarios`, a folder each; results go to `benches/runs`, whatever they are.
 
@@ -23,6 +23,7 @@ mod server;
 mod sessions;
 mod sizes;
 mod tails;
+mod threads;
 mod touched;
 mod turns;
 
@@ -58,6 +59,7 @@ Instead of CPU time:
                   SCENARIO is static, proxied, TLS, HTTP/2 or HTTP/3
   --tails         measure p50, p99 and p99.9 of a closed loop, at 50, 80 and 95 % of nginx's rate, and of 100
                   clients beside a download (default: six scenarios)
+  --threads       measure two worker threads beside one, with as many processors (default: six scenarios)
   --touched       count the cache lines and pages that a request touches (needs valgrind and nm; default: five
                   scenarios)
   --order FILE    with --touched: write a linker script that places the functions beside each other
@@ -90,6 +92,8 @@ struct BenchOptions {
     sizes: bool,
     /// Measure the slowest responses.
     tails: bool,
+    /// Measure two worker threads beside one.
+    threads: bool,
     /// Count lines and pages of a request.
     touched: bool,
     /// Linker script to be written.
@@ -148,6 +152,9 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     if options.touched {
         return touched::measure_touched(&root, &binary, &client, &options, &folder);
     }
+    if options.threads {
+        return threads::measure_threads(&root, &binary, &client, &options, &folder);
+    }
     if options.tails {
         return tails::measure_tails(&root, &binary, &client, &options, &folder);
     }
@@ -196,6 +203,7 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
         observed: false,
         sizes: false,
         tails: false,
+        threads: false,
         touched: false,
         order: None,
         out: None,
@@ -217,6 +225,7 @@ fn parse(arguments: &[String]) -> Result<BenchOptions, String> {
             "--observed" => options.observed = true,
             "--sizes" => options.sizes = true,
             "--tails" => options.tails = true,
+            "--threads" => options.threads = true,
             "--touched" => options.touched = true,
             "--order" => options.order = Some(value()?.into()),
             "--out" => options.out = Some(value()?.into()),

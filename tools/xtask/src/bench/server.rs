@@ -20,7 +20,7 @@ pub struct BenchServer {
 /// How a server's program is run.
 #[derive(Clone, Copy)]
 enum Launch {
-    /// On a processor.
+    /// On a processor, or several (`0-1`).
     Processor(&'static str),
     /// Under valgrind, which writes each access to memory to the error output.
     Lackey,
@@ -66,6 +66,20 @@ impl BenchServer {
         let mut server = BenchServer::with(scenario, &scenario.conf, binary, name, origin, Launch::Lackey)?;
         let trace = server.child.stderr.take().ok_or("no trace")?;
         Ok((server, trace))
+    }
+
+    /// Starts a server with so many worker threads (nginx: processes), 1 or 2, which run on as many processors.
+    pub fn with_threads(
+        scenario: &Scenario,
+        conf: &str,
+        binary: &Path,
+        name: &'static str,
+        origin: u16,
+        threads: usize,
+    ) -> Result<BenchServer, String> {
+        let conf = conf.replace("worker_processes 1;", &format!("worker_processes {threads};"));
+        let launch = Launch::Processor(if threads == 1 { "0" } else { "0-1" });
+        BenchServer::with(scenario, &conf, binary, name, origin, launch)
     }
 
     /// Upstream server, on the client's CPU.

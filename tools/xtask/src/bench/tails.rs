@@ -5,8 +5,9 @@
 
 use super::fairness::{self, Hog};
 use super::report::value_spread;
+use super::scenario::Scenario;
 use super::server::BenchServer;
-use super::turns::{TRIES, Turn, turn_by};
+use super::turns::{ClientLoad, TRIES, Turn};
 use super::{BenchOptions, same_answers};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,6 +16,8 @@ use std::path::Path;
 const TAILS_OF: [&str; 6] = ["static-5k", "proxy-1k", "proxy-500k", "tls-1k", "h2-5k", "h3-5k"];
 /// Offered rates, in percent of nginx's closed loop.
 const SHARES: [u64; 3] = [50, 80, 95];
+/// Before each turn: connections and handshakes are no part of the tails.
+const WARMUP_SECONDS: u64 = 1;
 /// Clients beside a download, and what they ask for together per second.
 const SMALL_CLIENTS: usize = 100;
 const SMALL_RATE: u64 = 1000;
@@ -41,14 +44,18 @@ pub(super) fn measure_tails(
             BenchServer::start(&scenario, binary, "tidegate", port)?,
         ];
         same_answers(&scenario, client, &servers[1], &servers[0])?;
-        let closed = in_turns(&servers, options.pairs, &|server| turn_by(&scenario, server, client, options.seconds))?;
+        let warm = |scenario: &Scenario, server: &BenchServer| {
+            let seconds = options.seconds;
+            ClientLoad { scenario, client, seconds, warmup_seconds: WARMUP_SECONDS, threads: None }.turn(server)
+        };
+        let closed = in_turns(&servers, options.pairs, &|server| warm(&scenario, server))?;
         let capacity = value_spread(closed.iter().map(|(theirs, _)| theirs.per_second)).median;
         report.row(&scenario.name, "closed loop", &closed);
         for share in SHARES {
             let rate = ((capacity * share as f64 / 100.0) as u64).max(1);
             let open = scenario.at_rate(rate);
             let load = format!("{share} %: {rate}/s");
-            match in_turns(&servers, options.pairs, &|server| turn_by(&open, server, client, options.seconds)) {
+            match in_turns(&servers, options.pairs, &|server| warm(&open, server)) {
                 Ok(pairs) => report.row(&scenario.name, &load, &pairs),
                 Err(words) => report.line(&format!("| {} | {load} | {words} | | | |", scenario.name)),
             }
@@ -59,7 +66,7 @@ pub(super) fn measure_tails(
             small.connections = SMALL_CLIENTS;
             let pairs = in_turns(&servers, options.pairs, &|server| {
                 let _hog = Hog::start("download", server.port)?;
-                turn_by(&small, server, client, options.seconds)
+                warm(&small, server)
             })?;
             report.row(&scenario.name, &format!("{SMALL_CLIENTS} clients beside a download: {SMALL_RATE}/s"), &pairs);
         }
@@ -67,7 +74,7 @@ pub(super) fn measure_tails(
     report.write(folder)
 }
 
-/// A turn that other programs disturbed is repeated.
+/// Measures both servers in pairs: nginx's turn, then Tidegate's. A turn that other programs disturbed is repeated.
 fn in_turns(
     servers: &[BenchServer; 2],
     pairs: usize,
@@ -101,7 +108,7 @@ impl TailReport {
     fn new(options: &BenchOptions) -> TailReport {
         TailReport {
             text: format!(
-                "# Tails\n\nMedians of {} pairs of {} s, nginx / Tidegate. Latency in milliseconds; of an open loop, from the time \
+                "# Tails\n\nMedians of {} pairs of {} s behind {WARMUP_SECONDS} s of warm-up, nginx / Tidegate. Latency in milliseconds; of an open loop, from the time \
                  at which a request was due. CPU: nginx's time per request over Tidegate's.\n\n\
                  | scenario | load | CPU | p50 | p99 | p99.9 |\n|---|---|---:|---|---|---|\n",
                 options.pairs, options.seconds

@@ -50,63 +50,85 @@ pub fn wrk_turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Resu
     })
 }
 
-/// Uses Tidegate's client: at an offered rate with equal arrivals, or over HTTP/2.
+/// A turn of Tidegate's client on processor 1, without a warm-up: at an offered rate with equal arrivals, or over HTTP/2.
 pub fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u64) -> Result<Turn, String> {
-    let mut bench = bench_command(scenario, server, client)?;
-    bench.args(["-c", &scenario.connections.to_string(), "-d", &format!("{seconds}s")]);
-    if let Some(streams) = scenario.streams {
-        bench.args(["-m", &streams.to_string()]);
+    ClientLoad { scenario, client, seconds, warmup_seconds: 0, threads: None }.turn(server)
+}
+
+/// Load of Tidegate's client.
+pub struct ClientLoad<'a> {
+    pub scenario: &'a Scenario,
+    pub client: &'a Path,
+    pub seconds: u64,
+    /// Before these seconds; no latency in it counts.
+    pub warmup_seconds: u64,
+    /// Threads of the client, on as many processors from 0 on; `None`: one on processor 1.
+    pub threads: Option<usize>,
+}
+
+impl ClientLoad<'_> {
+    /// Loads the server; returns the CPU time of its processes.
+    ///
+    /// # Errors
+    /// When more than a hundredth of the requests failed, and in the words of the client.
+    pub fn turn(&self, server: &BenchServer) -> Result<Turn, String> {
+        let (scenario, client) = (self.scenario, self.client);
+        let mut bench = bench_command(scenario, server, client, self.threads)?;
+        bench.args(["-c", &scenario.connections.to_string(), "-d", &format!("{}s", self.seconds)]);
+        bench.args(["--warmup", &format!("{}s", self.warmup_seconds)]);
+        if let Some(streams) = scenario.streams {
+            bench.args(["-m", &streams.to_string()]);
+        }
+        bench.args(scenario.fresh.then_some("--no-keepalive"));
+        if let Some(rate) = scenario.rate {
+            bench.args(["-r", &rate.to_string()]);
+        }
+        bench.arg(scenario.url(server.port));
+        let before = server.cpu_ns();
+        let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
+        let after = server.cpu_ns();
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| format!("the client says: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+        let round = &report["points"][0]["rounds"][0];
+        let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
+        let (due, good) = (figure(&round["due"]), figure(&round["good"]));
+        // Failed requests cost another amount of time, or none. Those in flight at the end have not failed.
+        let in_flight = scenario.connections * scenario.streams.unwrap_or(1);
+        if good + (in_flight as f64) < due * 0.99 || good < 1.0 {
+            return Err(format!("{} answered {good} of {due} requests", server.name));
+        }
+        // CPU time is that of the warm-up, too.
+        let whole = good * (self.seconds + self.warmup_seconds) as f64 / self.seconds as f64;
+        Ok(Turn {
+            cpu_us: (after - before) as f64 / 1000.0 / whole,
+            per_second: figure(&round["good_rps"]),
+            p50_us: figure(&round["latency"]["p50"]) * 1e6,
+            p99_us: figure(&round["latency"]["p99"]) * 1e6,
+            p999_us: figure(&round["latency"]["p999"]) * 1e6,
+        })
     }
-    bench.args(scenario.fresh.then_some("--no-keepalive"));
-    if let Some(rate) = scenario.rate {
-        bench.args(["-r", &rate.to_string()]);
-    }
-    bench.arg(scenario.url(server.port));
-    let before = server.cpu_ns();
-    let output = bench.output().map_err(|e| format!("{}: {e}", client.display()))?;
-    let after = server.cpu_ns();
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|_| format!("the client says: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
-    let round = &report["points"][0]["rounds"][0];
-    let figure = |value: &serde_json::Value| value.as_f64().unwrap_or(0.0);
-    let (due, good) = (figure(&round["due"]), figure(&round["good"]));
-    // Failed requests cost another amount of time, or none. Those in flight at the end have not failed.
-    let in_flight = scenario.connections * scenario.streams.unwrap_or(1);
-    if good + (in_flight as f64) < due * 0.99 || good < 1.0 {
-        return Err(format!("{} answered {good} of {due} requests", server.name));
-    }
-    Ok(Turn {
-        cpu_us: (after - before) as f64 / 1000.0 / good,
-        per_second: figure(&round["good_rps"]),
-        p50_us: figure(&round["latency"]["p50"]) * 1e6,
-        p99_us: figure(&round["latency"]["p99"]) * 1e6,
-        p999_us: figure(&round["latency"]["p999"]) * 1e6,
-    })
 }
 
 /// Sends requests one after the other over one connection, with patience for a slow server.
 pub fn turn_of_requests(scenario: &Scenario, server: &BenchServer, client: &Path, requests: u32) -> Result<(), String> {
-    let mut bench = bench_command(scenario, server, client)?;
-    bench.args(["-c", "1", "--requests", &requests.to_string(), "--timeout", "60s"]);
+    let mut bench = bench_command(scenario, server, client, None)?;
+    bench.args(["--warmup", "0s", "-c", "1", "--requests", &requests.to_string(), "--timeout", "60s"]);
     bench.args(scenario.streams.map(|_| "-m1"));
     let output = bench.arg(scenario.url(server.port)).output().map_err(|e| format!("{}: {e}", client.display()))?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_string()) }
 }
 
-/// Tidegate's client on processor 1, with the scenario's request; without its load and URL.
-fn bench_command(scenario: &Scenario, server: &BenchServer, client: &Path) -> Result<Command, String> {
+/// Tidegate's client, with the scenario's request; without its load and URL. `threads`: see [`ClientLoad`].
+fn bench_command(
+    scenario: &Scenario,
+    server: &BenchServer,
+    client: &Path,
+    threads: Option<usize>,
+) -> Result<Command, String> {
+    let processors = threads.map_or_else(|| "1".into(), |count| format!("0-{}", count.max(1) - 1));
     let mut bench = Command::new("taskset");
-    bench.args(["-c", "1"]).arg(client).args([
-        "bench",
-        "--no-live",
-        "--quiet",
-        "--warmup",
-        "0s",
-        "--json",
-        "/dev/stdout",
-        "-t",
-        "1",
-    ]);
+    bench.args(["-c", &processors]).arg(client).args(["bench", "--no-live", "--quiet", "--json", "/dev/stdout"]);
+    bench.args(["-t", &threads.unwrap_or(1).to_string()]);
     bench.args(scenario.protocol());
     if let Some(length) = scenario.post {
         bench.args(["-X", "POST", "-b", &format!("@{}", server.body_file(length)?.display())]);
