@@ -33,7 +33,7 @@ struct Row {
     fields: &'static [(&'static str, &'static str)],
     /// Kilobytes that nginx holds for these requests.
     nginx_kb: u64,
-    /// Requests of the connection: [`STREAMS`], or fewer where each takes development builds two seconds.
+    /// Requests of the connection: [`STREAMS`], or fewer where each takes development builds a second.
     streams: u32,
 }
 
@@ -91,7 +91,7 @@ fn rows() -> Vec<Row> {
         Row::coded("gzip 1", "/gzip1/long.txt", GZIP, &coded("gzip1", "gzip", 1, "")),
         Row::coded("gzip 9", "/gzip9/long.txt", GZIP, &coded("gzip9", "gzip", 9, "")),
         Row::coded("brotli 6", "/brotli6/long.txt", BROTLI, &coded("brotli6", "brotli", 6, "")),
-        Row::coded("brotli 11", "/brotli11/long.txt", BROTLI, &coded("brotli11", "brotli", 11, "")),
+        Row::coded("brotli 11", "/brotli11/slow.txt", BROTLI, &coded("brotli11", "brotli", 11, "")),
         Row::coded("zstd 1", "/zstd1/long.txt", ZSTD, &coded("zstd1", "zstd", 1, "")),
         Row::coded("zstd 19", "/zstd19/long.txt", ZSTD, &coded("zstd19", "zstd", 19, "")),
         Row::coded("brotli 11, in memory", "/brotli11/page.txt", BROTLI, ""),
@@ -260,6 +260,7 @@ fn fill(site: &Site) {
     let binary = |name: &str, bytes: &[u8]| std::fs::write(site.path(&format!("html/{name}")), bytes).expect("a file");
     let long = prose(scale(8 << 20));
     site.write("html/long.txt", &long);
+    site.write("html/slow.txt", &prose(amount(8 << 20)));
     site.write("html/page.txt", &prose(60_000));
     binary("long.flv", long.as_bytes());
     binary("tables.mp4", &film(scale(600_000) as u32, 8));
