@@ -1,4 +1,4 @@
-//! What `@geoLookup` and `@rbl` need: a database of places, a resolver. Rules that lack it do not match, and `-t` says so.
+//! The needs of `@geoLookup` and `@rbl`: a database of places, a resolver. Rules that lack them do not match, and `-t` says so.
 
 use crate::chain::{RuleLines, beside};
 use conf_schema::{Cx, Problem};

@@ -46,8 +46,8 @@ const ORDINARY_REQUESTS: &[OrdinaryRequest] = &[
 ];
 
 /// Evaluates some ordinary requests with rules that nothing has used yet, so that the first request of a client does not wait
-/// for the compilation of patterns. Takes some hundred milliseconds with CRS: call it on a thread of its own. Collections and
-/// logs of others stay as they are.
+/// for the compilation of patterns. Blocks meanwhile: call it on a thread of a pool. Collections and logs of others stay as
+/// they are.
 pub fn prepare_patterns(rules: &Arc<RuleSet>) {
     let budget = Budget { microseconds: u64::MAX, ..Budget::default() };
     let services = Arc::new(Services { budget, exhausted: ExhaustedAction::Pass, ..Services::default() });
