@@ -193,8 +193,11 @@ pub(crate) fn check_rules(text: &str, policy: FirewallPolicy<'_>) -> Result<Vec<
     if written.iter().any(|file| file.is_some()) || set.audit_type != AuditType::Serial {
         return Err("an audit log is refused (writes a file): the error log has the matches".into());
     }
-    if set.geo_database.is_some() || rules.asks_for_places() {
+    if set.geo_database.is_some() || !rules.place_lookups().is_empty() {
         return Err("SecGeoLookupDb and @geoLookup are refused (read a file)".into());
+    }
+    if !rules.name_lookups().is_empty() {
+        return Err("@rbl is refused (asks DNS for names that clients choose)".into());
     }
     Ok(parts)
 }
@@ -244,6 +247,7 @@ mod tests {
             ("SecUnicodeMapFile unicode.mapping 20127", "reads a file"),
             ("SecRule FILES_TMPNAMES \"@inspectFile /bin/sh\" \"id:1,deny\"", ""),
             ("SecRule REMOTE_ADDR \"@geoLookup\" \"id:1,deny\"", "read a file"),
+            ("SecRule REMOTE_ADDR \"@rbl list.example\" \"id:1,deny\"", "asks DNS"),
             ("SecGeoLookupDb /etc/geo.mmdb", "read a file"),
             ("SecAuditLog /etc/cron.d/x", "writes a file"),
             ("SecAuditLog2 /etc/cron.d/x", "writes a file"),

@@ -154,7 +154,7 @@ fn hash_texts(texts: &[RuleText]) -> u64 {
 struct StoredFiles<'s>(RefCell<&'s mut TextStore>);
 
 /// A name in a file of rules, relative to the file's folder.
-fn beside(from: &str, name: &str) -> PathBuf {
+pub(crate) fn beside(from: &str, name: &str) -> PathBuf {
     Path::new(from).parent().unwrap_or(Path::new("/")).join(name)
 }
 

@@ -1,5 +1,6 @@
 //! Phases 1 and 2: the request's head in the rewrite phase, its body before limits and access checks.
 
+use crate::names::{finish_phase, wants_names};
 use crate::services;
 use crate::state::{BlockFirewall, FirewallState, answer};
 use crate::work::{BODY_IN_LOOP_MAX, HEAD_IN_LOOP_MAX, run_here, run_pooled};
@@ -10,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use waf::EngineState;
+use waf::{EngineState, Verdict};
 
 /// Copies of a body that an evaluation makes: its own, arguments, and files.
 const BODY_COPIES: u64 = 3;
@@ -41,17 +42,40 @@ impl Handler for HeadInspection {
         metrics::process::FIREWALL_TRANSACTIONS.up();
         if r.buf.len() <= HEAD_IN_LOOP_MAX {
             let verdict = run_here(r, |transaction| transaction.request_headers());
-            return answer(r, verdict, 1);
+            return answer_here(r, verdict, 1);
         }
         Flow::Later(Box::new(|mut r| {
             Box::pin(async move {
-                let flow = match run_pooled(&mut r, |transaction| Ok(transaction.request_headers())).await {
-                    Ok(verdict) => answer(&mut r, verdict, 1),
-                    Err(flow) => flow,
-                };
+                let done = run_pooled(&mut r, |transaction| Ok(transaction.request_headers())).await;
+                let flow = answer_later(&mut r, done, 1, true).await;
                 (r, flow)
             })
         }))
+    }
+}
+
+/// Answers a phase that has run in the loop; one that waits for names goes on later.
+fn answer_here(r: &mut Request, verdict: Verdict, phase: u8) -> Flow {
+    if !wants_names(r) {
+        return answer(r, verdict, phase);
+    }
+    Flow::Later(Box::new(move |mut r| {
+        Box::pin(async move {
+            let flow = answer_later(&mut r, Ok(verdict), phase, false).await;
+            (r, flow)
+        })
+    }))
+}
+
+/// Answers a phase when it waits for no names; `pooled`: it has run on the pool.
+async fn answer_later(r: &mut Request, done: Result<Verdict, Flow>, phase: u8, pooled: bool) -> Flow {
+    let done = match done {
+        Ok(verdict) => finish_phase(r, verdict, pooled).await,
+        failed => failed,
+    };
+    match done {
+        Ok(verdict) => answer(r, verdict, phase),
+        Err(flow) => flow,
     }
 }
 
@@ -127,28 +151,27 @@ impl Handler for BodyInspection {
         let has_body = wants && !is_here;
         if !has_body && r.buf.len() <= HEAD_IN_LOOP_MAX {
             let verdict = run_here(r, |transaction| transaction.request_body(b""));
-            return answer(r, verdict, 2);
+            return answer_here(r, verdict, 2);
         }
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match has_body {
+                let (done, pooled) = match has_body {
                     true => inspect_body(&mut r).await,
-                    false => match run_pooled(&mut r, |transaction| Ok(transaction.request_body(b""))).await {
-                        Ok(verdict) => answer(&mut r, verdict, 2),
-                        Err(flow) => flow,
-                    },
+                    false => (run_pooled(&mut r, |transaction| Ok(transaction.request_body(b""))).await, true),
                 };
+                let flow = answer_later(&mut r, done, 2, pooled).await;
                 (r, flow)
             })
         }))
     }
 }
 
-/// Reads the body and evaluates it. Handlers behind this one find it in the request.
-async fn inspect_body(r: &mut Request) -> Flow {
+/// Reads the body and evaluates it. Handlers behind this one find it in the request. The flag tells whether the pool has
+/// evaluated it.
+async fn inspect_body(r: &mut Request) -> (Result<Verdict, Flow>, bool) {
     let store = match body_store::read_body(r).await {
         Ok(store) => store,
-        Err(status) => return Flow::Status(status),
+        Err(status) => return (Err(Flow::Status(status)), false),
     };
     // One byte beyond the limit tells the engine that the body is longer.
     let limit = r.ext::<FirewallState>().map_or(0, |state| state.firewall.rules.settings.request_body_limit);
@@ -159,26 +182,22 @@ async fn inspect_body(r: &mut Request) -> Flow {
                 state.memory = Some(memory);
             }
         }
-        Err(none) => return Flow::Status(none.status()),
+        Err(none) => return (Err(Flow::Status(none.status())), false),
     }
     let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-    let done = match store.shared() {
+    match store.shared() {
         Some(body) => {
             let body = body.slice(..body.len().min(wanted));
             match body.len() <= BODY_IN_LOOP_MAX && r.buf.len() <= HEAD_IN_LOOP_MAX {
-                true => Ok(run_here(r, |transaction| transaction.request_body(&body))),
-                false => run_pooled(r, move |transaction| Ok(transaction.request_body(&body))).await,
+                true => (Ok(run_here(r, |transaction| transaction.request_body(&body))), false),
+                false => (run_pooled(r, move |transaction| Ok(transaction.request_body(&body))).await, true),
             }
         }
         // The file is read by the thread of the pool.
         None => {
             let file = store.clone_file();
-            run_pooled(r, move |transaction| Ok(transaction.request_body(&read_start(&file?, wanted)?))).await
+            (run_pooled(r, move |transaction| Ok(transaction.request_body(&read_start(&file?, wanted)?))).await, true)
         }
-    };
-    match done {
-        Ok(verdict) => answer(r, verdict, 2),
-        Err(flow) => flow,
     }
 }
 

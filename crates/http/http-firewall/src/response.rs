@@ -1,11 +1,11 @@
 //! Phases 3 and 4: the response's head and body, behind the filters of text and before compression.
 
 use crate::state::{FirewallState, answer, protocol_text};
-use crate::work::{BODY_IN_LOOP_MAX, run_here, run_pooled};
+use crate::work::{BODY_IN_LOOP_MAX, read_pooled, run_here, run_pooled};
 use bytes::{Bytes, BytesMut};
 use http_engine::body_memory::{self, Reservation};
 use http_engine::head_out::pass_fields;
-use http_engine::{BodyError, BodySource, Flow, Piece, Request, ResponseBody, ResponseGuard};
+use http_engine::{BodyError, BodySource, FilePart, Flow, Piece, Request, ResponseBody, ResponseGuard};
 use http_types::Version;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -93,8 +93,9 @@ async fn inspect_body(r: &mut Request, body: ResponseBody) -> Flow {
         }
     };
     let mut taken = TakenBody { first: BytesMut::new(), rest: Some(body), over: None };
-    if taken.read(r, usize::try_from(most).unwrap_or(usize::MAX)).await.is_err() {
-        return Flow::Close;
+    if let Err(flow) = taken.read(r, usize::try_from(most).unwrap_or(usize::MAX)).await {
+        r.out.clear();
+        return flow;
     }
     let bytes = taken.first.freeze();
     let shared = bytes.clone();
@@ -133,20 +134,26 @@ struct TakenBody {
 }
 
 impl TakenBody {
-    /// Reads until there are `most` bytes, or the body ends. A piece in memory stays whole.
-    async fn read(&mut self, r: &mut Request, most: usize) -> Result<(), BodyError> {
+    /// Reads until there are `most` bytes, or the body ends. A piece in memory stays whole; parts of files are read by the
+    /// pool. Fails with the answer.
+    async fn read(&mut self, r: &mut Request, most: usize) -> Result<(), Flow> {
         while self.first.len() < most {
             let Some(rest) = &mut self.rest else { return Ok(()) };
             match poll_fn(|cx| rest.poll_piece(cx, r)).await {
                 None => self.rest = None,
-                Some(Err(error)) => return Err(error),
+                Some(Err(BodyError)) => return Err(Flow::Close),
                 Some(Ok(Piece::Flush)) => {}
                 Some(Ok(Piece::Bytes(bytes))) => self.first.extend_from_slice(&bytes),
                 Some(Ok(Piece::File(mut part))) => {
-                    while part.length > 0 && self.first.len() < most {
-                        let bytes = part.read().map_err(|_| BodyError)?;
-                        self.first.extend_from_slice(&bytes);
-                    }
+                    let wanted = (most - self.first.len()) as u64;
+                    let here = FilePart { length: part.length.min(wanted), ..part.clone() };
+                    let bytes = match here.cached() {
+                        Some(bytes) => bytes,
+                        None => read_pooled(r, &here).await?,
+                    };
+                    self.first.extend_from_slice(&bytes);
+                    part.start += here.length;
+                    part.length -= here.length;
                     if part.length > 0 {
                         self.over = Some(Piece::File(part));
                     }

@@ -1,5 +1,6 @@
 //! The parts that transactions of all threads share: clocks, collections, limits.
 
+use crate::lookups::open_places;
 use crate::table::BudgetLimit;
 use conf_schema::{Cx, Problem};
 use std::collections::HashMap;
@@ -42,18 +43,16 @@ fn store(timeout: u64) -> Arc<dyn CollectionStore> {
 }
 
 /// Makes the shared parts for a block. Fails for a setting that cannot be honoured.
-pub fn services(_: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
+pub fn services(cx: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
     let settings = &rules.settings;
-    if settings.geo_database.is_some() || rules.asks_for_places() {
-        let words = "rules: SecGeoLookupDb and @geoLookup are not supported: there is no database of places";
-        return Err(Problem::says(words).hint("write geoip2, and compare its variables with map or geo"));
-    }
+    let places = open_places(cx, rules)?;
     let now = base::clock::unix_seconds();
     Ok(Arc::new(Services {
         clock: Arc::new(SystemClock),
         work: Arc::new(ThreadWork),
         store: store(settings.collection_timeout),
-        places: None,
+        places,
+        asks_names: true,
         budget: Budget { microseconds: limit.millis.saturating_mul(1000), ..Budget::default() },
         exhausted: if limit.is_open { ExhaustedAction::Pass } else { ExhaustedAction::Deny(EXHAUSTED_STATUS) },
         utc_offset: observe::clock::local_offset(now),
@@ -64,13 +63,14 @@ pub fn services(_: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<S
 /// Bytes of the collections of a rehearsed request.
 const REHEARSAL_BYTES_MAX: usize = 1 << 20;
 
-/// Returns the parts for a rehearsed request: it changes no collection of others.
+/// Returns the parts for a rehearsed request: it changes no collection of others, and asks no DNS.
 pub fn rehearsal_services(services: &Services) -> Arc<Services> {
     Arc::new(Services {
         clock: services.clock.clone(),
         work: services.work.clone(),
         store: Arc::new(MemoryStore::new(REHEARSAL_BYTES_MAX, waf::COLLECTION_TIMEOUT)),
-        places: None,
+        places: services.places.clone(),
+        asks_names: false,
         budget: services.budget,
         exhausted: services.exhausted,
         utc_offset: services.utc_offset,

@@ -1,11 +1,13 @@
 //! The directives, and the parts that a block gets from them.
 
 use crate::chain::{RuleLine, RuleLines, compile_chain};
+use crate::lookups::warn_lookups;
+use crate::prepared::{note_set, plan_preparation};
 use crate::state::BlockFirewall;
 use crate::{audit_log, record, request, response, services};
 use conf_schema::value::{Flag, Latest, parse_msec, word_at};
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
-use http_engine::{BlockPlan, Feature, HandlerOrder, HttpTemplate};
+use http_engine::{BlockPlan, Feature, HandlerOrder, HttpBuild, HttpTemplate, PlanOrder};
 use std::any::Any;
 use std::sync::Arc;
 use waf::EngineState;
@@ -110,6 +112,10 @@ impl Feature for Firewall {
     fn acts_by_default(&self) -> bool {
         false
     }
+    /// The resolver of a block is known before its rules are judged.
+    fn plan_order(&self) -> PlanOrder {
+        PlanOrder::Around
+    }
     fn plan(&self, conf: &Arc<dyn Any + Send + Sync>, block: &mut BlockPlan<'_>) -> Result<(), Problem> {
         let Some(conf) = conf.downcast_ref::<FirewallConf>() else { return Ok(()) };
         let files = conf.modsecurity_rules_file.as_ref().map(|lines| &lines.0);
@@ -131,6 +137,8 @@ impl Feature for Firewall {
             lines.warn(block.cx, "modsecurity is on, but the rules leave SecRuleEngine off: no request is inspected");
             return Ok(());
         }
+        warn_lookups(&rules, &lines, block);
+        note_set(block.cx, &rules);
         let firewall = Arc::new(BlockFirewall {
             rules,
             services,
@@ -143,6 +151,10 @@ impl Feature for Firewall {
         block.handle(HandlerOrder::FirewallBody, Arc::new(request::BodyInspection));
         block.location.guard = Some(Arc::new(response::ResponseInspection));
         block.location.loggers.push(Arc::new(record::TransactionLog));
+        Ok(())
+    }
+    fn after_servers(&self, _: &Arc<dyn Any + Send + Sync>, http: &mut HttpBuild<'_>) -> Result<(), Problem> {
+        http.background.extend(plan_preparation(http.cx));
         Ok(())
     }
 }

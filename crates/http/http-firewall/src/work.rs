@@ -1,10 +1,12 @@
 //! Evaluation in the loop or on a thread of the pool.
 
 use crate::state::FirewallState;
-use http_engine::{Flow, Request};
+use bytes::Bytes;
+use http_engine::{FilePart, Flow, Piece, Request};
 use net::pool::Overflow;
 use observe::Severity;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use waf::{Transaction, Verdict};
 
 /// Bytes of a request's head that are evaluated in the loop: some hundreds of microseconds with CRS
@@ -53,6 +55,33 @@ pub(crate) async fn run_pooled(
             Err(Flow::Status(503))
         }
     }
+}
+
+/// Reads a part of a file on a thread of the pool `default`. Fails with the answer, which is logged, if the pool has no room
+/// or the file cannot be read.
+pub(crate) async fn read_pooled(r: &mut Request, part: &FilePart) -> Result<Bytes, Flow> {
+    let (start, length) = (part.start, usize::try_from(part.length).unwrap_or(usize::MAX));
+    let file = part.file.file.clone();
+    let job = move || -> io::Result<Bytes> {
+        let mut bytes = vec![0; length];
+        file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    };
+    let read = match net::pool::find_pool(net::pool::DEFAULT).map(|pool| pool.run(job)) {
+        Some(Ok(waiting)) => waiting.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+        Some(Err(Overflow { waiting })) => {
+            let name = net::pool::DEFAULT;
+            r.log(Severity::Error, format_args!("thread pool \"{name}\" queue overflow: {waiting} tasks waiting"));
+            return Err(Flow::Status(503));
+        }
+        // Without a pool, as in simulations.
+        None => Piece::File(part.clone()).into_bytes(),
+    };
+    read.map_err(|error| {
+        let shown = observe::os_error(&error);
+        r.log(Severity::Crit, format_args!("ModSecurity: reading the response's body failed {shown}"));
+        Flow::Close
+    })
 }
 
 /// Returns the transaction to its request. Fails if the work did.

@@ -1,5 +1,6 @@
 //! Prints the CPU time of requests with the rules of a checkout of coreruleset/coreruleset, at paranoia 1 and 4:
-//! `cargo run --release -p waf --example measure -- DIR [WORD]`. `WORD` chooses requests by their names, for profilers.
+//! `cargo run --release -p waf --example measure -- DIR [WORD]`. `WORD` chooses requests by their names, for
+//! profilers; `first` prints the cost of first requests instead.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,35 @@ impl RuleFiles for Disk {
         let folder = Path::new(from).parent().unwrap_or(Path::new("."));
         std::fs::read(folder.join(name)).map_err(|error| error.to_string())
     }
+}
+
+/// Prints what the first requests cost with rules that nothing has used, and what the second ones do; then the same behind
+/// [`waf::prepare_patterns`].
+fn measure_first(
+    folder: &Path,
+    services: &Arc<Services>,
+    requests: &[(&str, &str, Option<&str>, &str)],
+) -> Result<(), String> {
+    for is_prepared in [false, true] {
+        for (name, uri, kind, body) in requests {
+            let rules = compile(folder, 1)?;
+            let before = resident();
+            let started = processor_time();
+            if is_prepared {
+                waf::prepare_patterns(&rules);
+                println!("  prepared in {:.1} ms of CPU", (processor_time() - started) as f64 / 1e6);
+            }
+            let mut spent = Vec::new();
+            for _ in 0..3 {
+                let started = processor_time();
+                request(&rules, services, uri, *kind, body.as_bytes());
+                spent.push(format!("{:.2}", (processor_time() - started) as f64 / 1e6));
+            }
+            let grown = resident().saturating_sub(before);
+            println!("  {name}, prepared {is_prepared}: {} ms of CPU, {grown} KB more", spent.join(", then "));
+        }
+    }
+    Ok(())
 }
 
 /// Resident memory in KB.
@@ -84,6 +114,14 @@ fn main() -> Result<(), String> {
     let items = (0..400).map(|n| format!("{{\"id\":{n},\"name\":\"item number {n}\"}}")).collect::<Vec<_>>().join(",");
     let document = format!("[{items}]");
     println!("memory before {} KB", resident());
+    let requests = [
+        ("GET with one argument", "/index.html?q=hello", None, ""),
+        ("form of 2 KB", "/form", Some("application/x-www-form-urlencoded"), form.as_str()),
+        ("JSON of 15 KB", "/api", Some("application/json"), document.as_str()),
+    ];
+    if chosen == "first" {
+        return measure_first(Path::new(&folder), &services, &requests);
+    }
     for paranoia in [1, 4] {
         let started = Instant::now();
         let rules = compile(Path::new(&folder), paranoia)?;
@@ -93,11 +131,7 @@ fn main() -> Result<(), String> {
             started.elapsed().as_millis(),
             resident()
         );
-        for (name, uri, kind, body) in [
-            ("GET with one argument", "/index.html?q=hello", None, ""),
-            ("form of 2 KB", "/form", Some("application/x-www-form-urlencoded"), form.as_str()),
-            ("JSON of 15 KB", "/api", Some("application/json"), document.as_str()),
-        ] {
+        for (name, uri, kind, body) in requests {
             if !name.contains(chosen.as_str()) {
                 continue;
             }

@@ -8,7 +8,8 @@
 //! [`Transaction::request_headers`] (phase 1), [`Transaction::request_body`] (phase 2), [`Transaction::response_header`]
 //! for each header, [`Transaction::response_headers`] (phase 3), [`Transaction::response_body`] (phase 4) and
 //! [`Transaction::log`] (phase 5). A phase returns a [`Verdict`]; after one that is not [`Verdict::Pass`], the caller
-//! answers the request and calls [`Transaction::log`]. [`Transaction::matches`] has the rules that matched, with lines
+//! answers the request and calls [`Transaction::log`]. A phase that needs an answer of DNS waits: [`Transaction::wanted_names`],
+//! [`Transaction::answer_name`] for each of them, and [`Transaction::resume`] go before the next call. [`Transaction::matches`] has the rules that matched, with lines
 //! for the error log, and [`Transaction::audit_text`] the text for the audit log.
 //!
 //! # Errors
@@ -23,7 +24,7 @@
 //! [`Services::exhausted`] is the answer at its end. It is checked between evaluations of operators: one evaluation takes
 //! at most the pattern's size times the value's length.
 //! Each value is looked at once, and rules that could not match it are left out (`screen`); a pattern is compiled for the
-//! first value that it could match, in some milliseconds.
+//! first value that it could match, in some milliseconds; [`prepare_patterns`] compiles those of ordinary requests.
 //! Patterns are matched in linear time by `regex-automata`; those with look-around, back references or possessive
 //! quantifiers by PCRE2 with at most [`MATCH_STEPS_MAX`] steps (`SecPcreMatchLimit`). JSON is read to a depth of 128, XML
 //! to 200,000 nodes without external entities, multipart to 10,000 parts; `SecArgumentsLimit` is 1,000 without a
@@ -47,7 +48,7 @@
 //!   `FILES_TMPNAMES` is empty, since no file is written.
 //! - `skipAfter` without its marker, and unknown or unsupported variables, operators, actions and directives are errors.
 //! - `DURATION` is in milliseconds, `TIME_WDAY` counts from Sunday (0), `TIME_MON` from 1.
-//! - Refused: `exec`, `SecRuleScript`, `SecRemoteRules`, `@rbl`, `@inspectFile`, `@fuzzyHash`, `@gsbLookup`, `@rsub`,
+//! - Refused: `exec`, `SecRuleScript`, `SecRemoteRules`, `@inspectFile`, `@fuzzyHash`, `@gsbLookup`, `@rsub`,
 //!   `@validateDTD`, `@validateSchema`, `@validateHash`, `sanitise*`, `append`, `prepend`, `pause`, `proxy`.
 
 #![forbid(unsafe_code)]
@@ -77,14 +78,16 @@ mod transform;
 mod variable;
 
 pub use clock::{ElapsedWork, SystemClock, WallClock, WorkClock};
-pub use engine::{Budget, Connection, EXHAUSTED_STATUS, Services, Transaction, Verdict};
+pub use engine::{Budget, Connection, EXHAUSTED_STATUS, NAMES_MAX, Services, Transaction, Verdict, prepare_patterns};
 pub use failure::{Place, RuleError, RuleWarning};
 pub use message::RuleMatch;
 pub use operator::{MATCH_STEPS_MAX, evaluate_operator};
 pub use places::GeoDatabase;
 pub use recommended::RECOMMENDED_SETTINGS;
 pub use rule::{AuditState, BodyProcessor, EngineState};
-pub use set::{AuditFormat, AuditType, ExhaustedAction, LimitAction, RuleSet, RuleSummary, Settings};
+pub use set::{
+    AuditFormat, AuditType, ExhaustedAction, GeoFile, LimitAction, LookupUse, RuleSet, RuleSummary, Settings,
+};
 pub use source::{NoFiles, RuleFiles, RuleText};
 pub use store::{COLLECTION_TIMEOUT, CollectionStore, LastingCollection, MemoryStore, STORE_BYTES_MAX, StoreChange};
 pub use transform::{Transformation, UnicodeMap};

@@ -1,7 +1,7 @@
 //! A compiled set of rules with its settings.
 
 use crate::body::xml::XmlPath;
-use crate::operator::Pattern;
+use crate::operator::{Operator, Pattern};
 use crate::rule::{AuditState, DefaultAction, EngineState, Step};
 use crate::transform::{ChainTree, UnicodeMap};
 use std::sync::Arc;
@@ -39,6 +39,23 @@ pub enum AuditType {
     Https,
 }
 
+/// The file of `SecGeoLookupDb`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeoFile {
+    pub name: String,
+    /// The file of rules that names it; a relative name stands beside it.
+    pub from: Arc<str>,
+}
+
+/// A use of `@rbl` or `@geoLookup` in the rules, for warnings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupUse {
+    pub phase: u8,
+    pub place: crate::failure::Place,
+    /// The list needs the key of `SecHttpBlKey`.
+    pub needs_key: bool,
+}
+
 /// Settings of directives. Sizes are in bytes. The engine obeys those about rules and bodies; the caller those about
 /// files.
 #[derive(Clone, Debug)]
@@ -74,7 +91,9 @@ pub struct Settings {
     pub server_signature: Option<String>,
     pub web_app_id: String,
     /// `SecGeoLookupDb`; the caller opens it and hands in a [`crate::GeoDatabase`].
-    pub geo_database: Option<String>,
+    pub geo_database: Option<GeoFile>,
+    /// `SecHttpBlKey`, for `@rbl dnsbl.httpbl.org`.
+    pub block_list_key: Option<String>,
     pub(crate) unicode_map: Option<Arc<UnicodeMap>>,
 }
 
@@ -109,6 +128,7 @@ impl Default for Settings {
             server_signature: None,
             web_app_id: "default".into(),
             geo_database: None,
+            block_list_key: None,
             unicode_map: None,
         }
     }
@@ -176,14 +196,33 @@ impl RuleSet {
         })
     }
 
-    /// Tells whether a rule asks for the place of an address (`@geoLookup`), which needs a [`crate::GeoDatabase`].
-    pub fn asks_for_places(&self) -> bool {
-        let rules = self.phases.iter().flatten().filter_map(|step| match step {
-            Step::Rule(rule) => Some(rule),
-            Step::Marker(_) => None,
-        });
-        let mut conditions = rules.flat_map(|rule| &rule.links).filter_map(|link| link.condition.as_ref());
-        conditions.any(|condition| matches!(condition.operator, crate::operator::Operator::GeoLookup))
+    /// The rules that ask for the place of an address (`@geoLookup`), which needs a [`crate::GeoDatabase`].
+    pub fn place_lookups(&self) -> Vec<LookupUse> {
+        self.lookups(|operator| matches!(operator, Operator::GeoLookup).then_some(false))
+    }
+
+    /// The rules that ask DNS (`@rbl`).
+    pub fn name_lookups(&self) -> Vec<LookupUse> {
+        self.lookups(|operator| match operator {
+            Operator::BlockList(list) => Some(list.needs_key()),
+            _ => None,
+        })
+    }
+
+    /// Rules with an operator for which `need` returns whether it needs a key.
+    fn lookups(&self, need: impl Fn(&Operator) -> Option<bool>) -> Vec<LookupUse> {
+        let mut found = Vec::new();
+        for step in self.phases.iter().flatten() {
+            let Step::Rule(rule) = step else { continue };
+            for link in &rule.links {
+                let operator = link.condition.as_ref().map(|condition| &condition.operator);
+                if let Some(needs_key) = operator.and_then(&need) {
+                    let place = crate::failure::Place { line: link.line, ..rule.place.clone() };
+                    found.push(LookupUse { phase: rule.phase, place, needs_key });
+                }
+            }
+        }
+        found
     }
 
     /// Returns whether bodies of responses with this content type are inspected.

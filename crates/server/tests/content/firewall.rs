@@ -2,7 +2,9 @@
 
 use crate::support;
 
+use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use support::client::Client;
 use support::{BINARY, Site, free_port, text, wait};
 
@@ -48,8 +50,10 @@ fn remote_rules_and_unknown_words_are_refused_with_the_reason() {
         ("modsecurity_budget 0s;", "must be from 1ms to 60s"),
         ("modsecurity_budget 1s ajar;", "invalid value \"ajar\""),
         ("modsecurity_rules_file none.conf;", "No such file"),
-        ("modsecurity on; modsecurity_rules 'SecGeoLookupDb /a.mmdb';", "no database of places"),
-        ("modsecurity on; modsecurity_rules 'SecRule REMOTE_ADDR @geoLookup id:1,phase:1';", "no database of places"),
+        (
+            "modsecurity on; modsecurity_rules 'SecGeoLookupDb /a.mmdb';",
+            "SecGeoLookupDb \"/a.mmdb\": it cannot be read",
+        ),
         ("modsecurity on; modsecurity_rules 'SecAuditLogType HTTPS';", "not sent over the network"),
         ("modsecurity on; modsecurity_rules 'SecAuditLogType Parallel';", "needs SecAuditLogStorageDir"),
         ("modsecurity_rules 'SecRuleEngine Perhaps';", "Perhaps"),
@@ -329,4 +333,119 @@ fn a_proposed_exclusion_lets_its_request_pass() {
     assert_eq!(ask(&mut client, "/edit?other=bad"), 403, "{proposed}");
     assert_eq!(ask(&mut client, "/other?text=bad"), 403, "{proposed}");
     running.quit();
+}
+
+/// A name server that lists 1.0.0.127 and "bad.test" on list.example, and knows no other name. Returns its port, and the
+/// questions that it was asked.
+fn list_server() -> (u16, Arc<Mutex<Vec<String>>>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = socket.local_addr().expect("an address").port();
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let questions = asked.clone();
+    std::thread::spawn(move || {
+        let mut buf = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buf) {
+            let mut labels = Vec::new();
+            let mut at = 12;
+            while buf[at] > 0 {
+                let end = at + 1 + usize::from(buf[at]);
+                labels.push(String::from_utf8_lossy(&buf[at + 1..end]).into_owned());
+                at = end;
+            }
+            let name = labels.join(".");
+            let is_listed = ["1.0.0.127.list.example", "bad.test.list.example"].contains(&name.as_str());
+            questions.lock().expect("questions").push(name);
+            let mut answer = buf[..length].to_vec();
+            let (code, count) = if is_listed { (0x80, 1) } else { (0x83, 0) };
+            answer[2..8].copy_from_slice(&[0x81, code, 0, 1, 0, count]);
+            if is_listed {
+                answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 2]);
+            }
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    (port, asked)
+}
+
+#[test]
+fn lists_in_dns_are_asked_in_both_phases_of_a_request() {
+    let (port, (names, asked)) = (free_port(), list_server());
+    let rules = "SecRuleEngine On\nSecRequestBodyAccess On\n\
+                 SecRule ARGS_GET:h \"@rbl list.example\" \"id:1,phase:1,deny,status:403,capture,msg:'%{tx.0}'\"\n\
+                 SecRule ARGS_POST:h \"@rbl list.example\" \"id:2,phase:2,deny,status:409\"\n";
+    let location =
+        format!("resolver 127.0.0.1:{names} ipv6=off; location /file {{ error_page 405 =200 /passed; root html; }}");
+    let site = site(rules, port, &location);
+    site.write("html/file", "file");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/?h=127.0.0.1"), 403);
+    assert_eq!(ask(&mut client, "/?h=127.0.0.2"), 200);
+    assert_eq!(ask(&mut client, "/?h=bad.test"), 403);
+    assert_eq!(ask(&mut client, "/"), 200);
+    let mut post = |body: &str| {
+        let length = body.len();
+        let head = format!("POST /file HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n");
+        client.ask(&format!("{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}")).expect("answered").0
+    };
+    let filler = "x".repeat(2000);
+    assert_eq!((post("h=bad.test"), post("h=good.test")), (409, 200), "in the loop");
+    assert_eq!((post(&format!("h=bad.test&f={filler}")), post(&format!("h=new.test&f={filler}"))), (409, 200));
+    running.quit();
+    assert!(site.log().contains("RBL lookup of bad.test.list.example succeeded at ARGS_GET:h."), "{}", site.log());
+    let asked = asked.lock().expect("questions");
+    assert_eq!(asked.iter().filter(|name| *name == "bad.test.list.example").count(), 1, "remembered: {asked:?}");
+    site.assert_no_alerts();
+}
+
+#[test]
+fn lookups_without_their_source_are_warnings_once() {
+    let rules = "SecRuleEngine On\nSecRule REMOTE_ADDR \"@geoLookup\" \"id:1,phase:1,deny\"\n\
+                 SecRule REMOTE_ADDR \"@rbl dnsbl.httpbl.org\" \"id:2,phase:1,deny\"\n\
+                 SecRule REMOTE_ADDR \"@rbl list.example\" \"id:3,phase:1,deny\"\n\
+                 SecRule REMOTE_ADDR \"@rbl list.example\" \"id:4,phase:3,deny\"\n";
+    let port = free_port();
+    let site = site(rules, port, "location /a { } location /b { }");
+    let words = text(&site.run(&["-t"]).stderr);
+    for warning in [
+        "@geoLookup does not match without SecGeoLookupDb in ",
+        "@rbl does not match without SecHttpBlKey, which this list needs, in ",
+        "@rbl does not match without \"resolver\" in ",
+        "@rbl does not match in phase 3: only phases 1 and 2 wait for DNS, in ",
+    ] {
+        assert_eq!(words.matches(warning).count(), 1, "{warning}: {words}");
+    }
+    assert!(words.contains("rules.conf:2") && words.contains("rules.conf:4"), "{words}");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/"), 200, "none matches");
+    running.quit();
+}
+
+/// A legacy database with a country for every address: one node, both records of which are leaves.
+fn country_database(country: u8) -> Vec<u8> {
+    let leaf = [country, 0xff, 0xff];
+    [&leaf[..], &leaf, &[0xff, 0xff, 0xff, 1]].concat()
+}
+
+#[test]
+fn places_of_addresses_come_from_the_database_beside_the_rules() {
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecGeoLookupDb country.dat\n\
+                 SecRule ARGS:address \"@geoLookup\" \"id:1,phase:1,deny,status:409,chain\"\n\
+                 SecRule GEO:COUNTRY_CODE \"@streq US\"\n";
+    let site = site(rules, port, "location /none { modsecurity_rules 'SecRuleRemoveById 1'; return 200 passed; }");
+    site.write("conf/country.dat", "");
+    std::fs::write(site.path("conf/country.dat"), country_database(225)).expect("a database");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(!words.contains("geoLookup"), "{words}");
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/?address=192.0.2.1"), 409);
+    assert_eq!(ask(&mut client, "/?address=no-address"), 200);
+    assert_eq!(ask(&mut client, "/none?address=192.0.2.1"), 200);
+    running.quit();
+    site.write("conf/country.dat", "no database");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert!(words.contains("it is no database of countries or cities"), "{words}");
 }

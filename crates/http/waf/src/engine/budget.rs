@@ -6,6 +6,7 @@ use crate::clock::WorkClock;
 const EXHAUSTED_STEPS: &str = "steps";
 const EXHAUSTED_MICROSECONDS: &str = "time";
 const EXHAUSTED_BYTES: &str = "memory";
+const EXHAUSTED_NAMES: &str = "names of DNS";
 
 /// Limits of the work for a transaction. When one is reached, the remaining rules are left out, except those of phase
 /// 5, which get a tenth of the budget again; [`crate::Services::exhausted`] decides about the request.
@@ -69,6 +70,10 @@ impl BudgetUse {
                 self.exhausted = self.exhausted.or(Some(EXHAUSTED_MICROSECONDS));
             }
         }
+    }
+    /// Ends the budget: a rule asks for more than [`crate::NAMES_MAX`] names.
+    pub fn exhaust_names(&mut self) {
+        self.exhausted = self.exhausted.or(Some(EXHAUSTED_NAMES));
     }
     /// Checks memory that is held for a moment besides the kept one.
     pub fn hold(&mut self, bytes: usize, budget: &Budget) {

@@ -1,10 +1,11 @@
 //! The evaluation of phases, rules and links.
 
 use super::facts::MatchedValue;
+use super::names::PausedPhase;
 use super::resolve::FoundValue;
 use super::{ExhaustedAction, Transaction, Verdict};
 use crate::message::RuleMatch;
-use crate::operator::{Evaluation, MatchFailure};
+use crate::operator::{Evaluation, MatchFailure, Operator};
 use crate::rule::{AllowReach, Condition, EngineState, Link, Rule, Step, Target, TargetSelector};
 use crate::transform::each_change;
 use crate::variable::Variable;
@@ -24,6 +25,17 @@ pub(super) struct LinkMatch {
     /// The operator's parameter, expanded.
     pub parameter: Vec<u8>,
     pub reference: String,
+}
+
+/// The result of a rule with its chain.
+enum RuleOutcome {
+    Matches,
+    Fails,
+    /// A link waits for names of DNS.
+    Waits {
+        link: usize,
+        last: Option<LinkMatch>,
+    },
 }
 
 impl Transaction {
@@ -49,13 +61,20 @@ impl Transaction {
             return self.verdict.clone();
         }
         self.phase = phase;
+        self.run_steps(phase, None)
+    }
+
+    /// Evaluates the steps of a phase, from its start or from the link that waited for names.
+    pub(super) fn run_steps(&mut self, phase: u8, paused: Option<PausedPhase>) -> Verdict {
         self.spent.begin_phase(self.services.work.spent());
         let rules = self.rules.clone();
         let steps = rules.phases.get(usize::from(phase).saturating_sub(1)).map(Vec::as_slice).unwrap_or_default();
         let decided = self.verdict.clone();
         let mut skip = 0_u32;
         let mut marker: Option<Arc<str>> = None;
-        for step in steps {
+        let first = paused.as_ref().map_or(0, |paused| paused.step);
+        let mut begun = paused.map(|paused| (paused.link, paused.last));
+        for (number, step) in steps.iter().enumerate().skip(first) {
             let rule = match step {
                 Step::Marker(name) => {
                     if marker.as_ref() == Some(name) {
@@ -75,9 +94,17 @@ impl Transaction {
             if self.is_removed(rule) {
                 continue;
             }
-            if self.evaluate_rule(rule) {
-                skip = rule.skip;
-                marker = rule.skip_after.clone();
+            match self.evaluate_rule(rule, begun.take()) {
+                RuleOutcome::Matches => {
+                    skip = rule.skip;
+                    marker = rule.skip_after.clone();
+                }
+                RuleOutcome::Fails => {}
+                RuleOutcome::Waits { link, last } => {
+                    self.names.paused = Some(PausedPhase { step: number, link, last });
+                    self.spent.end_phase(self.services.work.spent());
+                    return self.verdict.clone();
+                }
             }
             if let Some(what) = self.spent.exhausted {
                 self.exhaust(what, rule, phase);
@@ -113,30 +140,32 @@ impl Transaction {
         self.matches.push(RuleMatch::exhausted(what, rule, phase, denied, &self.message_context()));
     }
 
-    /// Evaluates a rule with its chain; returns whether all links matched.
-    fn evaluate_rule(&mut self, rule: &Arc<Rule>) -> bool {
-        let mut last = None;
-        for link in &rule.links {
+    /// Evaluates a rule with its chain; `begun` is a link that waited for names, with the match of the link before.
+    fn evaluate_rule(&mut self, rule: &Arc<Rule>, begun: Option<(usize, Option<LinkMatch>)>) -> RuleOutcome {
+        let (first, mut last) = begun.unwrap_or_default();
+        for (number, link) in rule.links.iter().enumerate().skip(first) {
             if link.screen.as_ref().is_some_and(|place| !self.could_match(place)) {
                 self.facts.matched.clear();
-                return false;
+                return RuleOutcome::Fails;
             }
             if self.current.as_ref().is_none_or(|current| current.id != rule.id) {
                 self.current = Some(rule.clone());
             }
             match self.evaluate_link(rule, link) {
                 Some(found) => last = found.or(last),
+                None if self.names.is_waiting() => return RuleOutcome::Waits { link: number, last },
                 None => {
                     self.facts.matched.clear();
-                    return false;
+                    return RuleOutcome::Fails;
                 }
             }
         }
         self.perform_rule(rule, last);
-        true
+        RuleOutcome::Matches
     }
 
-    /// Evaluates one link that could match. `None` if it does not match; a `SecAction` matches without a value.
+    /// Evaluates one link that could match. `None` if it does not match, or waits for names of DNS; a `SecAction` matches
+    /// without a value.
     fn evaluate_link(&mut self, rule: &Arc<Rule>, link: &Link) -> Option<Option<LinkMatch>> {
         let Some(condition) = &link.condition else {
             self.perform_changes(link);
@@ -144,6 +173,13 @@ impl Transaction {
         };
         let mut values = std::mem::take(&mut self.values);
         self.collect_link(rule, link, &mut values);
+        if let Operator::BlockList(list) = &condition.operator
+            && self.want_names(list, link, &values)
+        {
+            values.clear();
+            self.values = values;
+            return None;
+        }
         // MATCHED_VARS of the link before are already among the values.
         self.facts.matched.clear();
         let parameter = match condition.parameter.as_literal() {
@@ -208,7 +244,13 @@ impl Transaction {
         self.count_step(value.len());
         let steps = self.rules.settings.match_steps;
         let places = self.services.places.as_deref();
-        let evaluation = condition.operator.evaluate(&value, parameter, link.captures, steps, places);
+        let evaluation = match &condition.operator {
+            Operator::BlockList(list) => {
+                let shown = shown_name(target, found.element.as_deref());
+                self.evaluate_list(list, &value, &String::from_utf8_lossy(&shown))
+            }
+            operator => operator.evaluate(&value, parameter, link.captures, steps, places),
+        };
         if let Some(failure) = evaluation.failure {
             self.note_failure(failure);
         }

@@ -3,7 +3,9 @@
 mod budget;
 mod evaluate;
 mod facts;
+mod names;
 mod perform;
+mod preparation;
 mod request;
 mod resolve;
 mod response;
@@ -19,6 +21,9 @@ use crate::set::{ExhaustedAction, RuleSet};
 use crate::store::{CollectionStore, LastingCollection, MemoryStore};
 use budget::BudgetUse;
 use facts::Facts;
+pub use names::NAMES_MAX;
+use names::NameLookups;
+pub use preparation::prepare_patterns;
 use std::sync::Arc;
 
 /// Status of a request whose budget has ended: rules that did not run could have denied it.
@@ -31,6 +36,8 @@ pub struct Services {
     pub work: Arc<dyn WorkClock>,
     pub store: Arc<dyn CollectionStore>,
     pub places: Option<Arc<dyn GeoDatabase>>,
+    /// The caller asks DNS for the names of `@rbl` ([`Transaction::wanted_names`]); otherwise the operator does not match.
+    pub asks_names: bool,
     pub budget: Budget,
     pub exhausted: ExhaustedAction,
     /// Seconds that local time is ahead of UTC, for `TIME_*` and the audit log.
@@ -47,6 +54,7 @@ impl Default for Services {
             work: Arc::new(ElapsedWork),
             store: Arc::new(MemoryStore::default()),
             places: None,
+            asks_names: false,
             budget: Budget::default(),
             exhausted: ExhaustedAction::Deny(EXHAUSTED_STATUS),
             utc_offset: 0,
@@ -161,6 +169,7 @@ pub struct Transaction {
     /// The rule under evaluation, for `RULE`.
     current: Option<Arc<Rule>>,
     status: u16,
+    names: NameLookups,
     /// Values of the link under evaluation; kept to reuse its memory.
     values: Vec<(usize, resolve::FoundValue)>,
     request_body: Arc<[u8]>,
@@ -206,6 +215,7 @@ impl Transaction {
             phase: 0,
             current: None,
             status: 200,
+            names: NameLookups::default(),
             values: Vec::new(),
             request_body: empty.clone(),
             response_body: empty,

@@ -264,3 +264,117 @@ fn environment_and_users_are_handed_out() {
     request(&mut transaction, "/", &[("Authorization", "Basic am9lOnNlY3JldA==")], "");
     assert_eq!(transaction.environment(), [("who".into(), b"joe".to_vec())]);
 }
+
+/// Begins a transaction whose caller asks DNS.
+fn begin_asking(rules: &str) -> Transaction {
+    let connection = Connection { client_address: "192.0.2.1".into(), unique_id: "u1".into(), ..Connection::default() };
+    Transaction::new(&set(rules), &Arc::new(Services { asks_names: true, ..services() }), connection)
+}
+
+#[test]
+fn a_phase_waits_for_answers_of_dns_and_goes_on_where_it_stopped() {
+    let rules = "SecAction \"id:1,phase:1,pass,nolog,setvar:tx.before=+1\"\n\
+                 SecRule REMOTE_ADDR \"@unconditionalMatch\" \"id:2,phase:1,pass,nolog,setvar:tx.chained=+1,chain\"\n\
+                 SecRule MATCHED_VARS|ARGS:h \"@rbl list.example\" \"capture,setvar:'tx.found=%{tx.0}',chain\"\n\
+                 SecRule TX:chained \"@eq 1\"\n\
+                 SecRule TX:found \"@contains succeeded at ARGS:h\" \"id:3,phase:1,deny,status:406\"";
+    let mut transaction = begin_asking(rules);
+    transaction.uri(b"GET", b"/?h=Example.com", "1.1");
+    assert_eq!(transaction.request_headers(), Verdict::Pass);
+    assert_eq!(transaction.wanted_names(), ["1.2.0.192.list.example", "example.com.list.example"]);
+    transaction.answer_name("1.2.0.192.list.example", None);
+    transaction.answer_name("example.com.list.example", Some([127, 0, 0, 2].into()));
+    assert_eq!(transaction.resume(), Verdict::Deny { status: 406, rule: 3 });
+    assert!(transaction.wanted_names().is_empty());
+    assert_eq!(transaction.resume(), Verdict::Deny { status: 406, rule: 3 });
+    let value = |name: &[u8]| transaction.facts.tx.get(name).map(|(_, value)| value.to_vec());
+    assert_eq!(value(b"before").as_deref(), Some(&b"1"[..]), "no step ran twice");
+    assert_eq!(value(b"chained").as_deref(), Some(&b"1"[..]), "no link ran twice");
+}
+
+#[test]
+fn a_list_is_not_asked_without_a_caller_that_does_in_late_phases_or_twice() {
+    let rule = |phase: u8| format!("SecRule REMOTE_ADDR \"@rbl list.example\" \"id:1,phase:{phase},deny\"");
+    let mut transaction = begin(&rule(1));
+    transaction.uri(b"GET", b"/", "1.1");
+    assert_eq!((transaction.request_headers(), transaction.wanted_names().len()), (Verdict::Pass, 0));
+    let mut transaction = begin_asking(&rule(3));
+    transaction.uri(b"GET", b"/", "1.1");
+    transaction.request_headers();
+    transaction.request_body(b"");
+    assert_eq!((transaction.response_headers(200, "HTTP/1.1"), transaction.wanted_names().len()), (Verdict::Pass, 0));
+    let twice = format!("{}\n{}", rule(1).replace("deny", "pass"), rule(2).replace("id:1", "id:2"));
+    let mut transaction = begin_asking(&twice);
+    transaction.uri(b"GET", b"/", "1.1");
+    transaction.request_headers();
+    assert_eq!(transaction.wanted_names().len(), 1);
+    transaction.answer_name("1.2.0.192.list.example", Some([127, 0, 0, 2].into()));
+    assert_eq!(transaction.resume(), Verdict::Pass);
+    assert_eq!(transaction.request_body(b""), Verdict::Deny { status: 403, rule: 2 }, "the answer is remembered");
+}
+
+#[test]
+fn more_names_than_a_transaction_may_ask_for_end_its_budget() {
+    let mut transaction = begin_asking("SecRule ARGS \"@rbl list.example\" \"id:1,phase:1,pass\"");
+    let query: Vec<String> = (0..=NAMES_MAX).map(|number| format!("a=host{number}")).collect();
+    transaction.uri(b"GET", format!("/?{}", query.join("&")).as_bytes(), "1.1");
+    assert_eq!(transaction.request_headers(), Verdict::Deny { status: EXHAUSTED_STATUS, rule: 0 });
+    assert!(transaction.wanted_names().is_empty() && transaction.is_exhausted());
+}
+
+#[test]
+fn a_key_of_project_honey_pot_begins_the_names() {
+    let rules = "SecHttpBlKey abcdefghijkl\n\
+                 SecRule REMOTE_ADDR \"@rbl dnsbl.httpbl.org\" \"id:1,phase:1,pass,capture,setvar:'tx.m=%{tx.0}'\"\n\
+                 SecRule TX:m \"@contains Search Engine\" \"id:2,phase:1,deny\"";
+    let mut transaction = begin_asking(rules);
+    transaction.uri(b"GET", b"/", "1.1");
+    transaction.request_headers();
+    assert_eq!(transaction.wanted_names(), ["abcdefghijkl.1.2.0.192.dnsbl.httpbl.org"]);
+    transaction.answer_name("abcdefghijkl.1.2.0.192.dnsbl.httpbl.org", Some([127, 5, 0, 0].into()));
+    assert_eq!(transaction.resume(), Verdict::Deny { status: 403, rule: 2 });
+    let texts = [RuleText { name: "t.conf".into(), text: "SecHttpBlKey short".into() }];
+    assert!(RuleSet::compile(&texts, &NoFiles).expect_err("an error").reason.contains("Project Honey Pot"));
+}
+
+#[test]
+fn a_whole_document_is_taken_from_a_rule_by_its_variable() {
+    let document = "<a b=\"attack\">attack</a>";
+    let headers = [("Content-Type", "text/xml")];
+    let rules = |exclusion: &str| {
+        format!(
+            "SecAction \"id:1,phase:1,pass,nolog,ctl:requestBodyProcessor=XML{exclusion}\"\n\
+             SecRule ARGS|XML:/*|XML://@* \"@contains attack\" \"id:2,phase:2,pass,tag:'t',msg:'m'\""
+        )
+    };
+    let matches = |rules: &str, uri: &str| request(&mut begin(rules), uri, &headers, document);
+    assert_eq!(matches(&rules(""), "/"), [2]);
+    for exclusion in ["ById=2", "ByTag=t", "ByMsg=m"] {
+        let rules = rules(&format!(",ctl:ruleRemoveTarget{exclusion};XML"));
+        assert_eq!(matches(&rules, "/"), [0_u64; 0], "{exclusion}");
+        assert_eq!(matches(&rules, "/?a=attack"), [2], "{exclusion}");
+    }
+    assert_eq!(matches(&format!("{}\nSecRuleUpdateTargetById 2 \"!XML\"", rules("")), "/"), [0_u64; 0]);
+    assert_eq!(matches(&rules(",ctl:ruleRemoveTargetById=2;XML:/*"), "/"), [2], "attributes remain");
+}
+
+#[test]
+fn preparation_compiles_the_patterns_of_ordinary_requests_alone() {
+    let rules = set("SecRule ARGS \"@rx ^[a-z]+$\" \"id:1,phase:2,deny\"\n\
+                     SecRule ARGS \"@rx never<>seen[0-9]\" \"id:2,phase:2,deny\"\n\
+                     SecRule ARGS \"@rx ^[0-9]$\" \"id:3,phase:2,deny\"");
+    let compiled = || {
+        let links = rules.phases.iter().flatten().filter_map(|step| match step {
+            crate::rule::Step::Rule(rule) => rule.links.first(),
+            crate::rule::Step::Marker(_) => None,
+        });
+        let patterns = links.filter_map(|link| match &link.condition.as_ref()?.operator {
+            crate::operator::Operator::Pattern { compiled, .. } => compiled.clone(),
+            _ => None,
+        });
+        patterns.map(|pattern| pattern.is_compiled()).collect::<Vec<bool>>()
+    };
+    assert_eq!(compiled(), [false, false, false]);
+    prepare_patterns(&rules);
+    assert_eq!(compiled(), [true, false, true], "a refusal leaves out no rule");
+}

@@ -1,5 +1,6 @@
 //! Operators: conditions on a value.
 
+mod block_list;
 mod byte_clauses;
 mod identity;
 mod injection;
@@ -16,6 +17,7 @@ use crate::places::GeoDatabase;
 use crate::source::RuleFiles;
 use crate::template::Template;
 use crate::transform::{byte_at, hex_pair, read_utf8};
+pub(crate) use block_list::BlockList;
 pub(crate) use injection::could_be_sqli;
 pub use pattern::MATCH_STEPS_MAX;
 pub(crate) use pattern::{MatchFailure, Pattern};
@@ -52,6 +54,8 @@ pub(crate) enum Operator {
     Utf8Encoding,
     Identity(IdentityScheme, Pattern),
     GeoLookup,
+    /// `@rbl`: a transaction evaluates it with the answers of DNS.
+    BlockList(BlockList),
     Never,
     Always,
 }
@@ -111,6 +115,7 @@ const OPERATORS: &[(&str, Make)] = &[
     ("pm", |text, _, _| Phrases::parse(text).map(|phrases| Operator::Phrases(Arc::new(phrases))).map_err(Refusal::new)),
     ("pmf", phrases_of_file),
     ("pmFromFile", phrases_of_file),
+    ("rbl", |text, _, _| BlockList::parse(text).map(Operator::BlockList)),
     ("rx", |text, template, cx| pattern_operator(text, template, cx, false)),
     ("rxGlobal", |text, template, cx| pattern_operator(text, template, cx, true)),
     ("streq", |_, _, _| Ok(Operator::Text(TextTest::Equals))),
@@ -131,7 +136,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("fuzzyHash", "fuzzy hashes need libfuzzy"),
     ("gsbLookup", "Google withdrew the list that the operator reads"),
     ("inspectFile", "a rule must not start a program; uploads are not written to files"),
-    ("rbl", "a look-up in DNS for each request would wait for the network"),
     ("rsub", "a rule must not change the request"),
     ("validateDTD", "documents are not validated against a DTD"),
     ("validateHash", "responses are not rewritten with hashes"),
@@ -319,7 +323,8 @@ impl Operator {
                 let place = places.zip(address).and_then(|(places, address)| places.place_of(address));
                 Evaluation { matches: place.is_some(), place, ..Evaluation::default() }
             }
-            Operator::Never => Evaluation::default(),
+            // Without answers.
+            Operator::BlockList(_) | Operator::Never => Evaluation::default(),
             Operator::Always => holds(true),
         }
     }

@@ -82,6 +82,12 @@ impl Pattern {
         self.linear().is_some()
     }
 
+    /// Returns whether a value has needed the pattern.
+    #[cfg(test)]
+    pub fn is_compiled(&self) -> bool {
+        self.linear.get().is_some()
+    }
+
     /// Returns what a value must contain to match. `None` for patterns that PCRE2 matches: their failures count.
     pub fn requirement(&self) -> Option<Requirement> {
         self.translated.as_ref().map(|pattern| required_by(pattern))

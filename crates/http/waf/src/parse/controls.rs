@@ -1,6 +1,6 @@
 //! Values of `ctl` and of the directives that set the same: `ctl:ruleEngine=Off`.
 
-use super::targets::parse_target;
+use super::targets::parse_exclusion;
 use crate::failure::{Refusal, nearest};
 use crate::rule::{AuditState, BodyProcessor, Control, EngineState};
 
@@ -51,7 +51,7 @@ pub(super) fn parse_control(text: &str) -> Result<Control, Refusal> {
             Refusal::new(format!("ctl:{name} needs a rule and a variable")).suggest("write 942100;ARGS:name")
         })
     };
-    let target = |text: &str| parse_target(text.trim(), false, &[]).map(Box::new);
+    let target = |text: &str| parse_exclusion(text.trim(), &[]).map(Box::new);
     Ok(match name.to_ascii_lowercase().as_str() {
         "ruleengine" => Control::RuleEngine(parse_engine(value)?),
         "auditengine" => Control::AuditEngine(parse_audit(value)?),

@@ -6,10 +6,13 @@ use super::text::{Directive, Word};
 use crate::body::json::JSON_DEPTH_MAX;
 use crate::failure::Refusal;
 use crate::operator::Pattern;
-use crate::set::{AuditFormat, AuditType, LimitAction};
+use crate::set::{AuditFormat, AuditType, GeoFile, LimitAction};
 use crate::transform::UnicodeMap;
 use std::str::FromStr;
 use std::sync::Arc;
+
+/// Letters of a key of Project Honey Pot.
+const HTTP_BL_KEY_LETTERS: usize = 12;
 
 /// Directives that are accepted, with the reason why they change nothing.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
@@ -24,7 +27,6 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("SecDisableBackendCompression", "libmodsecurity v3 has no effect of it either"),
     ("SecGsbLookupDb", "@gsbLookup is not supported"),
     ("SecGuardianLog", "libmodsecurity v3 has no effect of it either"),
-    ("SecHttpBlKey", "@rbl is not supported"),
     ("SecInterceptOnError", "libmodsecurity v3 has no effect of it either"),
     ("SecPcreMatchLimitRecursion", "PCRE2 has no limit of recursion in this engine; SecPcreMatchLimit counts"),
     ("SecRequestBodyInMemoryLimit", "the server decides where it keeps bodies"),
@@ -75,6 +77,7 @@ const KNOWN: &[&str] = &[
     "SecComponentSignature",
     "SecDefaultAction",
     "SecGeoLookupDb",
+    "SecHttpBlKey",
     "SecMarker",
     "SecPcreMatchLimit",
     "SecRequestBodyAccess",
@@ -241,7 +244,16 @@ impl Compiler<'_> {
             "seccomponentsignature" => settings.component_signatures.push(value.into()),
             "secserversignature" => settings.server_signature = Some(value.into()),
             "secwebappid" => settings.web_app_id = value.into(),
-            "secgeolookupdb" => settings.geo_database = Some(value.into()),
+            "secgeolookupdb" => {
+                settings.geo_database = Some(GeoFile { name: value.into(), from: self.file.clone() });
+            }
+            "sechttpblkey" => {
+                if value.len() != HTTP_BL_KEY_LETTERS || !value.bytes().all(|byte| byte.is_ascii_lowercase()) {
+                    let refusal = Refusal::new(format!("\"{value}\" is no key of Project Honey Pot"));
+                    return Err(refusal.suggest("a key has 12 small letters"));
+                }
+                settings.block_list_key = Some(value.into());
+            }
             "secuploadkeepfiles" | "sectmpsaveuploadedfiles" | "secxmlexternalentity" => {
                 let is_on = match name {
                     // ModSecurity also knows RelevantOnly here.

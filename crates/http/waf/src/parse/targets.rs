@@ -27,11 +27,11 @@ pub(super) fn parse_targets(
             _ => (false, false, Some(trimmed)),
         };
         let rest = rest.unwrap_or_default();
-        let target = parse_target(rest, counts, namespaces).map_err(|refusal| refusal.at(start))?;
+        let at_start = |refusal: Refusal| refusal.at(start);
         if excludes {
-            exclusions.push(target);
+            exclusions.push(parse_exclusion(rest, namespaces).map_err(at_start)?);
         } else {
-            targets.push(target);
+            targets.push(parse_target(rest, counts, namespaces).map_err(at_start)?);
         }
     }
     Ok((targets, exclusions))
@@ -79,8 +79,17 @@ fn part_end(text: &str) -> usize {
     plain
 }
 
+/// Parses an excluded variable without its `!`: `XML` without a path means all of its paths.
+pub(super) fn parse_exclusion(text: &str, namespaces: &[(String, String)]) -> Result<Target, Refusal> {
+    if Variable::named(text) == Some(Variable::Xml) {
+        let text = Variable::Xml.name().into();
+        return Ok(Target { variable: Variable::Xml, selector: TargetSelector::All, counts: false, text });
+    }
+    parse_target(text, false, namespaces)
+}
+
 /// Parses one variable without its `!` or `&`.
-pub(super) fn parse_target(text: &str, counts: bool, namespaces: &[(String, String)]) -> Result<Target, Refusal> {
+fn parse_target(text: &str, counts: bool, namespaces: &[(String, String)]) -> Result<Target, Refusal> {
     let (name, element) = match text.split_once(':').or_else(|| text.split_once('.')) {
         Some((name, element)) => (name, Some(element)),
         None => (text, None),
@@ -146,6 +155,15 @@ mod tests {
         assert!(targets.get(1).is_some_and(|target| target.counts));
         assert!(exclusions.first().is_some_and(|target| target.covers(Variable::Args, Some(b"xb/c"))));
         assert!(exclusions.first().is_some_and(|target| !target.covers(Variable::Args, Some(b"b"))));
+    }
+
+    #[test]
+    fn an_exclusion_of_xml_needs_no_path() {
+        let (targets, exclusions) = parse_targets("XML:/*|XML://@*|!XML", &[]).expect("targets");
+        assert_eq!(targets.len(), 2);
+        assert!(exclusions.first().is_some_and(|excluded| excluded.covers(Variable::Xml, None)));
+        assert!(exclusions.first().is_some_and(|excluded| !excluded.covers(Variable::Args, None)));
+        assert!(parse_targets("XML", &[]).is_err() && parse_targets("&XML", &[]).is_err());
     }
 
     #[test]

@@ -58,8 +58,12 @@ fn errors_name_file_line_column_and_a_suggestion() {
         ),
         ("SecRuleScript a.lua id:1", "a.conf:1:1: SecRuleScript is not supported: a rule must not run a script"),
         (
-            "SecRule ARGS @rbl \"id:1\"",
-            "a.conf:1:18: operator @rbl is not supported: a look-up in DNS for each request would wait for the network",
+            "SecRule ARGS @inspectFile \"id:1\"",
+            "a.conf:1:26: operator @inspectFile is not supported: a rule must not start a program; uploads are not written to files",
+        ),
+        (
+            "SecRule ARGS \"@rbl a b\" \"id:1\"",
+            "a.conf:1:20: \"a b\" is no name of a list in DNS; write the zone of the list, as @rbl sbl-xbl.spamhaus.org",
         ),
         (
             "Include x",

@@ -146,12 +146,6 @@ pub fn write_setup(words: &[String]) -> Result<i32, String> {
             Err(error) => return Err(format!("\"{}\": {error}", path.display())),
         }
     }
-    for name in refused_files(&rules) {
-        base::out!(
-            "note: {name} is left out: rules of it need answers of DNS (@rbl) or a database of places (@geoLookup); \
-             \"deny\" and geoip2 have such lists\n"
-        );
-    }
     for (name, plugin) in missing {
         base::out!(
             "note: exclusions for {name} are a plugin of version 4: unpack https://github.com/coreruleset/{plugin}-plugin, \
@@ -170,28 +164,6 @@ fn plugin_folders(options: &SetupOptions) -> Vec<PathBuf> {
 fn has_files(folder: &Path, end: &str) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().ends_with(end))
-}
-
-/// Operators that the engine refuses: their rules wait for the network, or need a database of places.
-const REFUSED_OPERATORS: [&str; 2] = ["@rbl", "@geoLookup"];
-
-/// Names of the files of rules, in their order.
-fn rule_files(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|name| name.ends_with(".conf")).collect();
-    names.sort();
-    names
-}
-
-/// Files of rules with a refused operator: of version 3, that of reputations of addresses.
-fn refused_files(folder: &Path) -> Vec<String> {
-    let is_refused = |name: &String| {
-        let text = fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let mut lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with('#'));
-        lines.any(|line| REFUSED_OPERATORS.iter().any(|operator| line.contains(operator)))
-    };
-    rule_files(folder).into_iter().filter(is_refused).collect()
 }
 
 /// The text of crs.conf, and applications whose plugin is missing, with its name.
@@ -227,15 +199,7 @@ SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
         let folders = plugins.iter().filter(|folder| has_files(folder, end));
         folders.map(|folder| format!("Include {}\n", quoted(&folder.join(format!("*{end}"))))).collect()
     };
-    let folder = options.rules.join("rules");
-    let refused = refused_files(&folder);
-    let rules: String = match refused.is_empty() {
-        true => format!("Include {}\n", quoted(&folder.join("*.conf"))),
-        false => {
-            let names = rule_files(&folder).into_iter().filter(|name| !refused.contains(name));
-            names.map(|name| format!("Include {}\n", quoted(&folder.join(name)))).collect()
-        }
-    };
+    let rules = format!("Include {}\n", quoted(&options.rules.join("rules").join("*.conf")));
     text.push_str(&of_plugins("-config.conf"));
     text.push_str(&of_plugins("-before.conf"));
     text.push_str(&format!("Include {}\n{rules}", own("exclusions-before.conf")));
@@ -390,7 +354,6 @@ mod tests {
         for (name, text) in [
             ("crs/rules/a.conf", "SecAction \"id:2,phase:1,pass\"\n"),
             ("crs/rules/b.conf", "SecRule REMOTE_ADDR \"@rbl a.example\" \"id:3,phase:1,deny\"\n"),
-            ("crs/rules/c.conf", "# @rbl\nSecAction \"id:4,phase:1,pass\"\n"),
             ("crs/plugins/empty-before.conf", ""),
             ("crs/crs-setup.conf", ""),
             ("p/plugins/wordpress-rule-exclusions-config.conf", "SecAction \"id:1,phase:1,pass\"\n"),
@@ -422,8 +385,7 @@ mod tests {
             "*-before.conf\"",
             "*-before.conf\"",
             "exclusions-before.conf\"",
-            "a.conf\"",
-            "c.conf\"",
+            "*.conf\"",
             "*-after.conf\"",
             "exclusions-after.conf\"",
         ];
@@ -441,6 +403,7 @@ mod tests {
             rules.rules().any(|rule| rule.id == 1) && !rules.rules().any(|rule| rule.id == 2),
             "removed by a plugin"
         );
+        assert_eq!(rules.name_lookups().len(), 1, "rules that ask DNS are loaded as well");
         fs::remove_dir_all(folder).expect("removed");
     }
 }

@@ -53,6 +53,8 @@ pub struct Database {
     bytes: Vec<u8>,
     pub kind: DatabaseKind,
     pub number: u8,
+    /// The file names its kind.
+    pub has_kind: bool,
     nodes: u32,
     /// Bytes per record.
     width: usize,
@@ -71,6 +73,7 @@ impl Database {
         let tail = bytes.get(start..)?;
         let at = tail.windows(3).rposition(|three| three == [0xff; 3]);
         // Files without a kind are country databases.
+        let has_kind = at.is_some();
         let (kind, nodes) = match at.and_then(|at| tail.get(at + 3..)).and_then(<[u8]>::split_first) {
             Some((kind, rest)) => (if *kind >= 106 { kind - 105 } else { *kind }, rest.get(..3).map(number)),
             None => (1, None),
@@ -83,7 +86,7 @@ impl Database {
         };
         // Name databases have records of four bytes, except autonomous systems.
         let width = if matches!(number, 4 | 5 | 11 | 22..=24) { 4 } else { 3 };
-        Some(Database { bytes, kind, number, nodes, width, utf8 })
+        Some(Database { bytes, kind, number, has_kind, nodes, width, utf8 })
     }
 
     fn leaf(&self, address: IpAddr) -> Option<u32> {
@@ -218,7 +221,7 @@ fn degrees(bytes: &[u8], out: &mut Vec<u8>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
     /// Builds a tree with data for one address.
@@ -237,18 +240,36 @@ mod tests {
         out
     }
 
+    /// Builds a database of cities with a place in California for 10.0.0.1.
+    pub fn city_database() -> Vec<u8> {
+        let mut place = vec![225];
+        place.extend_from_slice(b"CA\0S\xe3o\0\x39\0");
+        place.extend_from_slice(&2_175_543u32.to_le_bytes()[..3]);
+        place.extend_from_slice(&576_202u32.to_le_bytes()[..3]);
+        place.extend_from_slice(&807_415u32.to_le_bytes()[..3]);
+        tree(0x0a00_0001, 3, &place, 2)
+    }
+
+    /// Builds a database of countries with one for 10.0.0.1.
+    pub fn country_database(country: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        for depth in 0..32u32 {
+            let next = if depth == 31 { COUNTRIES_BEGIN + country } else { depth + 1 };
+            let pair =
+                if 0x0a00_0001 >> (31 - depth) & 1 == 0 { [next, COUNTRIES_BEGIN] } else { [COUNTRIES_BEGIN, next] };
+            pair.iter().for_each(|record| out.extend_from_slice(&record.to_le_bytes()[..3]));
+        }
+        out.extend_from_slice(&[0xff, 0xff, 0xff, 1]);
+        out
+    }
+
     fn ip(text: &str) -> IpAddr {
         text.parse().expect("an address")
     }
 
     #[test]
     fn cities_are_found() {
-        let mut place = vec![225];
-        place.extend_from_slice(b"CA\0S\xe3o\0\x39\0");
-        place.extend_from_slice(&2_175_543u32.to_le_bytes()[..3]);
-        place.extend_from_slice(&576_202u32.to_le_bytes()[..3]);
-        place.extend_from_slice(&807_415u32.to_le_bytes()[..3]);
-        let bytes = tree(0x0a00_0001, 3, &place, 2);
+        let bytes = city_database();
         for (utf8, city) in [(false, b"S\xe3o".as_slice()), (true, "S\u{e3}o".as_bytes())] {
             let database = Database::new(bytes.clone(), utf8).expect("a database");
             assert_eq!(database.kind, DatabaseKind::City { v6: false, areas: true });

@@ -1,9 +1,9 @@
 //! geoip (nginx: `ngx_http_geoip_module`, `ngx_stream_geoip_module`): location by MaxMind's legacy databases. Areas
 //! implement [`GeoipArea`] and include [`geoip_variables`].
 
-mod dat;
+pub(crate) mod dat;
 pub mod fuzzing;
-mod names;
+pub(crate) mod names;
 
 use conf_schema::{Cx, Directive, Problem, ValueKind};
 use dat::{Database, DatabaseKind, Record};

@@ -38,11 +38,21 @@ enum DataItem<'a> {
     Array { entries: usize },
 }
 
+/// The offset behind the mark.
+fn metadata_start(bytes: &[u8]) -> Option<usize> {
+    let start = bytes.len().saturating_sub(MARK_WITHIN);
+    Some(memchr::memmem::rfind(bytes.get(start..)?, MARK)? + start + MARK.len())
+}
+
 impl Mmdb {
+    /// Returns whether a file is of this format, valid or not.
+    pub fn has_mark(bytes: &[u8]) -> bool {
+        metadata_start(bytes).is_some()
+    }
+
     /// Returns `None` for an invalid database.
     pub fn new(bytes: Vec<u8>) -> Option<Mmdb> {
-        let start = bytes.len().saturating_sub(MARK_WITHIN);
-        let mark = memchr::memmem::rfind(bytes.get(start..)?, MARK)? + start + MARK.len();
+        let mark = metadata_start(&bytes)?;
         let said = DataValues(bytes.get(mark..)?);
         let number = |name: &[u8]| match said.find(0, &[name])? {
             DataItem::Unsigned(number) => Some(number),
@@ -260,6 +270,42 @@ pub mod tests {
 
     /// Builds an IPv4 database with data for 10.0.0.1.
     pub fn database(width: u8, name: &str) -> Vec<u8> {
+        let mut out = tree(width);
+        let values = out.len();
+        out.push(7 << 5 | 8);
+        text("name", &mut out);
+        let place = out.len() - values;
+        text(name, &mut out);
+        entry("again", &[1 << 5, place as u8], b"", &mut out);
+        entry("number", &[6 << 5 | 2], &[1, 2], &mut out);
+        entry("minus", &[4, 1], &(-5i32).to_be_bytes(), &mut out);
+        entry("yes", &[1, 7], b"", &mut out);
+        entry("half", &[3 << 5 | 8], &2.5f64.to_be_bytes(), &mut out);
+        entry("large", &[16, 3], &[0xff; 16], &mut out);
+        text("list", &mut out);
+        out.extend_from_slice(&[2, 4]);
+        text("a", &mut out);
+        out.push(7 << 5 | 1);
+        entry("b", &[2 << 5 | 1], b"c", &mut out);
+        end(width, out)
+    }
+
+    /// Builds an IPv4 database with a country for 10.0.0.1.
+    pub fn place_database(code: &str, name: &str) -> Vec<u8> {
+        let mut out = tree(24);
+        out.push(7 << 5 | 1);
+        text("country", &mut out);
+        out.push(7 << 5 | 2);
+        text("iso_code", &mut out);
+        text(code, &mut out);
+        text("names", &mut out);
+        out.push(7 << 5 | 1);
+        text("en", &mut out);
+        text(name, &mut out);
+        end(24, out)
+    }
+
+    fn tree(width: u8) -> Vec<u8> {
         let address = 0x0a00_0001u32;
         let nodes = 32u32;
         let mut out = Vec::new();
@@ -277,22 +323,11 @@ pub mod tests {
             }
         }
         out.extend_from_slice(&[0; GAP]);
-        let values = out.len();
-        out.push(7 << 5 | 8);
-        text("name", &mut out);
-        let place = out.len() - values;
-        text(name, &mut out);
-        entry("again", &[1 << 5, place as u8], b"", &mut out);
-        entry("number", &[6 << 5 | 2], &[1, 2], &mut out);
-        entry("minus", &[4, 1], &(-5i32).to_be_bytes(), &mut out);
-        entry("yes", &[1, 7], b"", &mut out);
-        entry("half", &[3 << 5 | 8], &2.5f64.to_be_bytes(), &mut out);
-        entry("large", &[16, 3], &[0xff; 16], &mut out);
-        text("list", &mut out);
-        out.extend_from_slice(&[2, 4]);
-        text("a", &mut out);
-        out.push(7 << 5 | 1);
-        entry("b", &[2 << 5 | 1], b"c", &mut out);
+        out
+    }
+
+    fn end(width: u8, mut out: Vec<u8>) -> Vec<u8> {
+        let nodes = 32u32;
         out.extend_from_slice(MARK);
         out.push(7 << 5 | 5);
         entry("node_count", &[6 << 5 | 1], &[nodes as u8], &mut out);

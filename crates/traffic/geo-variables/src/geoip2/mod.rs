@@ -1,7 +1,7 @@
 //! geoip2 (third-party modules): variables from MaxMind's databases (`.mmdb`) by client address ([`GeoipClient`]).
 
 pub mod fuzzing;
-mod mmdb;
+pub(crate) mod mmdb;
 mod source;
 
 use conf_schema::value::parse_sec;
