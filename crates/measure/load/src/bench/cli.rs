@@ -85,8 +85,9 @@ pub struct Options {
     /// Requests per connection before it is closed; 0 means no limit [default: 0; with --conn-rate 1].
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Load")]
     pub calls: Option<usize>,
-    /// Connections to each server of an open loop, instead of -c for all servers together.
-    #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "connections", help_heading = "Load")]
+    /// Connections to each server, instead of -c for all servers together; with a --session, of each user, for its parallel steps
+    /// (over HTTP/1.1) [default: 6].
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub connections_per_host: Option<usize>,
     /// Open a new connection for every request.
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
@@ -127,6 +128,9 @@ pub struct Options {
     /// Descriptors that protoc has compiled with their imports, instead of --proto.
     #[arg(long, value_name = "FILE", conflicts_with = "proto", help_heading = "gRPC")]
     pub protoset: Option<PathBuf>,
+    /// Compress messages with gzip, and accept compressed answers (grpc-encoding).
+    #[arg(long, help_heading = "gRPC")]
+    pub grpc_gzip: bool,
     /// Pause between the messages that a call sends [default: all at once].
     #[arg(long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "gRPC")]
     pub stream_interval: Option<f64>,
@@ -168,7 +172,9 @@ pub struct Options {
         ["paths", "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub request_file: Option<PathBuf>,
     /// File with [[step]] tables: the requests of a session, each sent after the previous response. Keys as for --request-file, and
-    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s".
+    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s",
+    /// parallel = true for a step that is sent at the same time as the step before, as a page's pictures; a call of gRPC has
+    /// grpc = "pkg.Service/Method", data = { field = 1 } and expect = { grpc = ["OK"] }.
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
         "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub session: Option<PathBuf>,
@@ -213,7 +219,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "follow", "cookies", "data", "proxy", "spectrum", "require", "abort_on", "baseline"],
         help_heading = "Expectation")]
     pub show: bool,
-    /// Request timeout.
+    /// Request timeout; of calls of gRPC also their deadline (grpc-timeout).
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Expectation")]
     pub timeout: f64,
     /// Connect timeout.
@@ -275,6 +281,15 @@ pub struct Options {
     /// File with the secret shared with the workers.
     #[arg(long, value_name = "FILE", requires = "workers", help_heading = "Client")]
     pub secret: Option<PathBuf>,
+    /// Certificate of this coordinator, with its chain (PEM): the links to the workers are then over TLS.
+    #[arg(long, value_name = "FILE", requires = "workers", requires_all = ["workers_key", "workers_cacert"], help_heading = "Client")]
+    pub workers_cert: Option<PathBuf>,
+    /// Private key of --workers-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "workers_cert", help_heading = "Client")]
+    pub workers_key: Option<PathBuf>,
+    /// CA certificates (PEM) of the workers' certificates, which must name the hosts of --workers.
+    #[arg(long, value_name = "FILE", requires = "workers_cert", help_heading = "Client")]
+    pub workers_cacert: Option<PathBuf>,
 
     /// Title of the report.
     #[arg(long, value_name = "TEXT", help_heading = "Output")]

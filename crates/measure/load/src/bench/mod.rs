@@ -10,6 +10,7 @@ pub mod gate;
 pub mod grpc;
 pub mod import;
 pub mod influx;
+pub mod link;
 pub mod live;
 pub mod otlp;
 pub mod plan;

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use figures::rng::Rng;
 use http_types::Method;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use wire_h1::RequestWriter;
 
-use super::grpc::MessageForm;
+use super::grpc::{GrpcJob, MessageForm};
 use super::session::{Extractor, SessionVariables};
 use super::template::RequestTemplate;
+use crate::protocol::grpc::code_number;
 
 /// Columns of a table of data.
 pub const COLUMNS_MAX: usize = 256;
@@ -19,7 +21,8 @@ pub const COLUMNS_MAX: usize = 256;
 pub struct RequestSpec {
     #[serde(default = "get")]
     pub method: String,
-    /// Path and query; may contain templates.
+    /// Path and query; may contain templates. Of a call, `grpc` stands in its place.
+    #[serde(default)]
     pub path: String,
     #[serde(default = "one")]
     pub weight: f64,
@@ -43,6 +46,15 @@ pub struct RequestSpec {
     /// In a session: pause after the answer, as `200ms`.
     #[serde(default)]
     pub think: String,
+    /// In a session: sent at the same time as the step before.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub parallel: bool,
+    /// Method of a call of gRPC, `package.Service/Method`; empty for a request over HTTP.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub grpc: String,
+    /// Message of a call, as JSON or as a text of JSON with templates; instead of `body`.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub data: Value,
 }
 
 fn get() -> String {
@@ -51,6 +63,10 @@ fn get() -> String {
 
 fn is_first(server: &usize) -> bool {
     *server == 0
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 fn one() -> f64 {
@@ -70,6 +86,9 @@ impl RequestSpec {
             expect: Expect::default(),
             extract: BTreeMap::new(),
             think: String::new(),
+            parallel: false,
+            grpc: String::new(),
+            data: Value::Null,
         }
     }
 }
@@ -84,6 +103,9 @@ pub struct Expect {
     pub contains: Option<String>,
     /// FNV-1a hash (64 bits, hexadecimal) of the body, as `bench --show` prints it.
     pub hash: Option<String>,
+    /// Statuses of a call, by name or number; empty means OK.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grpc: Vec<String>,
 }
 
 impl Expect {
@@ -120,9 +142,13 @@ pub struct PreparedRequest {
     pub method: Method,
     pub expect: Expect,
     pub expect_hash: Option<u64>,
+    /// Expected status codes of a call; empty means OK.
+    pub expect_codes: Vec<u16>,
     /// Values extracted for later requests, and the pause in seconds.
     pub extract: Vec<(String, Extractor)>,
     pub think: f64,
+    /// Sent at the same time as the step before.
+    pub parallel: bool,
     constant: Option<Vec<u8>>,
     /// HTTP/2 and HTTP/3: scheme, and header block and body of a constant request.
     scheme: &'static str,
@@ -142,6 +168,8 @@ pub struct PreparedRequest {
     /// A call of gRPC; with the form of its messages if they have templates.
     is_grpc: bool,
     form: Option<MessageForm>,
+    /// Form of the answers of a call, if they are looked at.
+    answer_form: Option<MessageForm>,
 }
 
 impl PreparedRequest {
@@ -184,9 +212,11 @@ impl PreparedRequest {
         let mut prepared = PreparedRequest {
             extract,
             think,
+            parallel: spec.parallel,
             method: method(&spec.method),
             expect: spec.expect.clone(),
             expect_hash,
+            expect_codes: spec.expect.grpc.iter().map(|name| code_number(name)).collect::<Result<_, _>>()?,
             constant: None,
             scheme: "",
             is_http3: false,
@@ -205,6 +235,7 @@ impl PreparedRequest {
             follows: false,
             is_grpc: false,
             form: None,
+            answer_form: None,
         };
         let mut bytes = Vec::new();
         let mut some = SessionVariables::with_data(&vec![vec!["x".to_string(); COLUMNS_MAX]].into());
@@ -237,11 +268,17 @@ impl PreparedRequest {
         let _ = upgrade.write(0, &SessionVariables::default(), &mut Rng::new(0), out);
     }
 
-    /// Makes the request a call of gRPC, whose body is the JSON of its messages. Fails if the JSON has no such message;
-    /// one with variables is looked at when it is sent.
-    pub fn for_grpc(mut self, form: MessageForm) -> Result<PreparedRequest, String> {
+    /// Makes the request a call of gRPC, whose body is the JSON of its messages and which ends within `timeout` seconds.
+    /// Fails if the JSON has no such message; one with variables is looked at when it is sent.
+    pub fn for_grpc(mut self, form: MessageForm, job: &GrpcJob, timeout: f64) -> Result<PreparedRequest, String> {
         (self.method, self.method_name, self.is_grpc) = (Method::Post, b"POST".to_vec(), true);
-        let own = [("Content-Type", "application/grpc"), ("TE", "trailers")];
+        let timeout = grpc_timeout(timeout);
+        let mut own =
+            vec![("Content-Type", "application/grpc"), ("TE", "trailers"), ("grpc-timeout", timeout.as_str())];
+        if job.gzip {
+            own.extend([("grpc-encoding", "gzip"), ("grpc-accept-encoding", "gzip,identity")]);
+        }
+        self.answer_form = self.wants_body().then(|| form.clone());
         for (name, value) in own {
             if !self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())) {
                 self.headers.push((name.as_bytes().to_vec(), RequestTemplate::verbatim(value.as_bytes())));
@@ -263,6 +300,17 @@ impl PreparedRequest {
             }
         }
         Ok(self.settle())
+    }
+
+    /// Reads the messages of an answer to a call as JSON: an object, or an array of a stream. `None` if they are not of the
+    /// method.
+    pub fn answer_json(&self, body: &[u8]) -> Option<Vec<u8>> {
+        self.answer_form.as_ref()?.answer_json(body)
+    }
+
+    /// Tells whether the status of a call is the expected one.
+    pub fn allows_code(&self, code: u16) -> bool {
+        if self.expect_codes.is_empty() { code == 0 } else { self.expect_codes.contains(&code) }
     }
 
     #[inline]
@@ -515,6 +563,17 @@ impl PreparedRequest {
     }
 }
 
+/// Value of `grpc-timeout`: at most eight digits and a unit (gRPC over HTTP/2, "Requests").
+fn grpc_timeout(seconds: f64) -> String {
+    for (unit, each) in [("u", 1e6), ("m", 1e3), ("S", 1.0), ("M", 1.0 / 60.0)] {
+        let count = (seconds * each).ceil();
+        if count < 1e8 {
+            return format!("{}{unit}", count.max(1.0));
+        }
+    }
+    "99999999H".into()
+}
+
 fn method(name: &str) -> Method {
     match name {
         "GET" => Method::Get,
@@ -585,6 +644,15 @@ mod tests {
             [":method=POST", ":scheme=https", ":path=/a", ":authority=h:80", "x-upper=V", "content-length=5"]
         );
         assert_eq!(body, b"12345");
+    }
+
+    #[test]
+    fn timeouts_of_calls_have_eight_digits() {
+        for (seconds, text) in
+            [(5.0, "5000000u"), (1e-9, "1u"), (120.0, "120000m"), (200_000.0, "200000S"), (1e30, "99999999H")]
+        {
+            assert_eq!(grpc_timeout(seconds), text);
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, PreparedRequest};
 use crate::engine::transport::{Transport, TransportSlot};
-use crate::protocol::grpc::code_name;
+use crate::protocol::grpc::{DEADLINE_EXCEEDED, code_name};
 use crate::protocol::{ClientProtocol, EncodedRequest, ResponseSummary};
 
 impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
@@ -112,6 +112,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
             self.connect(slot, now);
         }
+        if self.groups.is_some() {
+            return self.run_user(slot, planned, now);
+        }
         // A connection needs no more requests than its calls.
         let calls = if self.job.calls > 0 { self.job.calls as usize } else { usize::MAX };
         let most = self.job.pipeline.clamp(1, calls);
@@ -177,8 +180,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let requests = self.requests.clone();
         let mut request = &requests[due.request as usize % requests.len()];
         let mut output = Vec::new();
-        let connection = &mut self.connections[slot];
-        connection.variables.set_row(due.row);
+        let user = self.user_slot(slot);
+        self.connections[user].variables.set_row(due.row);
         let fixed;
         if self.is_tracking() {
             fixed = self.fix_request(slot, &mut due, now);
@@ -192,7 +195,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         let sequence = self.sequence;
         self.sequence += self.place.1 as u64;
-        match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
+        let encoded = if user == slot {
+            connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output)
+        } else {
+            let variables = std::mem::take(&mut self.connections[user].variables);
+            let connection = &mut self.connections[slot];
+            let encoded = connection.protocol.submit(request, sequence, &variables, &mut self.rng, &mut output);
+            self.connections[user].variables = variables;
+            encoded
+        };
+        match encoded {
             EncodedRequest::Ready(bytes) => self.write(slot, bytes),
             EncodedRequest::Written => self.write(slot, &output),
             EncodedRequest::Kept => self.soil(slot),
@@ -206,6 +218,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let Some(flight) = connection.flights.pop_back() else { return };
         let epoch = connection.epoch;
         self.in_flight -= 1;
+        if self.groups.is_some() {
+            self.fail_session(slot);
+        }
         self.fail(flight.due, Some(now), LoadFailure::Message, now);
         if !self.job.model.is_pooled() {
             self.wake.push(Reverse((now + BACKOFF, slot, epoch)));
@@ -227,7 +242,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         let connection = &mut self.connections[slot];
         let request = &self.requests[flight.due.request as usize % self.requests.len()];
-        if let Some(end) = answer.grpc.filter(|end| end.code > 0) {
+        if let Some(json) = answer.grpc.filter(|_| request.wants_body()).map(|_| request.answer_json(&connection.body))
+        {
+            connection.body = json.unwrap_or_default();
+        }
+        if let Some(end) = answer.grpc.filter(|end| !request.allows_code(end.code)) {
             let text = String::from_utf8_lossy(connection.protocol.head());
             self.answer_error.get_or_insert_with(|| match text.is_empty() {
                 true => code_name(end.code),
@@ -235,13 +254,17 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             });
         }
         let mut failure = refused.or_else(|| judge(request, &answer, &connection.body));
-        if self.job.session {
+        if self.job.session && self.groups.is_none() {
             failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
             if failure.is_some() {
                 connection.restart();
             }
         }
         connection.think = request.think;
+        if self.groups.is_some() {
+            failure = self.proceed_group(slot, flight.due.request, failure);
+        }
+        let connection = &mut self.connections[slot];
         connection.body.clear();
         let record = &mut self.record;
         if now >= self.from && now < self.to {
@@ -301,6 +324,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         if now >= self.to {
             return;
+        }
+        if self.groups.is_some() {
+            return self.run_user(slot, now, now);
         }
         match self.job.model {
             Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
@@ -383,7 +409,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         self.in_flight -= 1;
         connection.calls += 1;
         if self.job.session {
-            connection.restart();
+            self.fail_session(slot);
         }
         if let (Some(code), true) = (code, flight.due.counted) {
             self.record.resets.add(code);
@@ -404,6 +430,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let mut due = flight.due;
         due.again += 1;
         if due.again > AGAIN_MAX || now >= self.to {
+            if self.groups.is_some() {
+                self.fail_session(slot);
+            }
             return self.fail(due, Some(flight.sent), class, now);
         }
         self.record.again += u64::from(due.counted);
@@ -455,6 +484,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             return self.connect(slot, now);
         }
         match self.job.model {
+            Model::Closed { .. } if self.groups.is_some() => self.run_user(slot, now, now),
             Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
             Model::Closed { .. } => self.fill(slot, now, now),
             // The loop serves waiting requests: connecting here could recurse on immediate failures.
@@ -478,6 +508,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         self.record.failures.add(class);
         self.kinds.failed(due.request);
+        let is_call = self.requests.get(due.request as usize).is_some_and(PreparedRequest::is_grpc);
+        if class == LoadFailure::Timeout && is_call {
+            // Status that clients of gRPC report without an answer in time.
+            self.record.codes.add(DEADLINE_EXCEEDED);
+        }
         if matches!(
             class,
             LoadFailure::Timeout | LoadFailure::Unfinished | LoadFailure::Unsent | LoadFailure::ConnectTimeout
@@ -513,12 +548,12 @@ fn proceed<P: ClientProtocol>(
 
 #[inline]
 fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
-    if let Some(end) = answer.grpc {
-        return (end.code > 0).then_some(LoadFailure::GrpcStatus);
+    if answer.grpc.is_some_and(|end| !request.allows_code(end.code)) {
+        return Some(LoadFailure::GrpcStatus);
     }
     let expect = &request.expect;
     // A message has no status.
-    if answer.status > 0 && !expect.allows(answer.status) {
+    if answer.grpc.is_none() && answer.status > 0 && !expect.allows(answer.status) {
         return Some(LoadFailure::Status);
     }
     if expect.length.is_some_and(|l| l != answer.body) {

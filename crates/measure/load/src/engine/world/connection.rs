@@ -517,9 +517,14 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if let Some(why) = connection.protocol.complaint() {
             self.tls_error.get_or_insert_with(|| explain_error(&why));
         }
-        if self.job.session {
+        if self.groups.is_some() {
+            if !connection.flights.is_empty() || !connection.waiting.is_empty() {
+                self.fail_session(slot);
+            }
+        } else if self.job.session {
             connection.restart();
         }
+        let connection = &mut self.connections[slot];
         let flights: Vec<Flight> = connection.flights.drain(..).collect();
         // Requests that this connection has not sent move to the next one, if it has served others.
         let moves = P::MULTIPLEXED && connection.state == ConnectionState::Open && !fresh;
@@ -590,7 +595,10 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     for _ in 0..number {
                         self.give_up_stream(slot, timeout);
                     }
-                    self.room(slot, now);
+                    match self.groups {
+                        Some(_) => self.run_user(slot, now, now),
+                        None => self.room(slot, now),
+                    }
                 }
                 _ => {}
             }
@@ -605,6 +613,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         connection.protocol.cancel(0);
         self.in_flight -= 1;
         self.soil(slot);
+        if self.groups.is_some() {
+            self.fail_session(slot);
+        }
         self.fail(flight.due, Some(flight.sent), LoadFailure::Timeout, flight.sent + timeout);
     }
 }

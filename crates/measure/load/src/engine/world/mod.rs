@@ -6,6 +6,7 @@ mod conduct;
 mod connection;
 mod datagrams;
 mod exchange;
+mod groups;
 mod redirects;
 
 use std::cmp::Reverse;
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use figures::rng::Rng;
 
 use self::connection::Connection;
+use self::groups::{StepGroups, UserProgress};
 use super::chooser::Chooser;
 use super::failure::LoadFailure;
 use super::feed::RowFeed;
@@ -135,6 +137,11 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     profile: Profile,
     place: (usize, usize),
     users: usize,
+    /// Connections of a user, in neighbouring slots.
+    lanes: usize,
+    /// Steps that are sent at the same time, and the places of the users; without such steps empty.
+    groups: Option<StepGroups>,
+    progress: Vec<UserProgress>,
     rng: Rng,
     sequence: u64,
     budget: u64,
@@ -221,6 +228,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             _ => None,
         };
         let shared = P::shared(&job, &requests)?;
+        let is_grouped = job.session && matches!(job.model, Model::Closed { .. });
+        let groups = if is_grouped { StepGroups::find(&requests) } else { None };
+        let users = if groups.is_some() { slots } else { 0 };
+        let lanes = if groups.is_some() && !P::MULTIPLEXED { job.connections_each.max(1) } else { 1 };
+        let slots = slots * lanes;
         Ok(LoadWorld {
             net,
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
@@ -242,6 +254,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             profile,
             place: (number, of),
             users: 0,
+            lanes,
+            groups,
+            progress: vec![UserProgress::default(); users],
             rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             sequence: number as u64,
             budget: budget.map_or(u64::MAX, |b| b as u64),
@@ -308,18 +323,20 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             return;
         }
         let users = part(self.profile.value(0.0).round() as usize, self.place.0, self.place.1);
-        let wanted = users.min(self.connections.len()).min(self.budget.min(usize::MAX as u64) as usize);
+        let wanted = users.min(self.connections.len() / self.lanes).min(self.budget.min(usize::MAX as u64) as usize);
         let limit = self.net.now() + ((self.job.connect_timeout * 1e9) as u64).min(PREPARATION_MAX);
         let (mut begun, mut ready) = (0, Vec::with_capacity(256));
         loop {
             let now = self.net.now();
-            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_ready()).count();
+            // The others of a user's connections are made when they are needed.
+            let first = self.connections.iter().step_by(self.lanes).take(begun);
+            let making = first.filter(|c| c.is_live() && !c.is_ready()).count();
             if (begun == wanted && making == 0) || now >= limit || self.is_stopped() {
                 break;
             }
             let next = wanted.min(begun + MADE_AT_ONCE.saturating_sub(making));
-            for slot in begun..next {
-                self.connect(slot, now);
+            for user in begun..next {
+                self.connect(user * self.lanes, now);
             }
             begun = next.max(begun);
             self.check_timeouts(now);
@@ -409,12 +426,15 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Users without an answer for over half of the measured part.
     fn starved(&self, ended: u64) -> u64 {
         let half = ended.saturating_sub(self.from) / 2;
-        let waits = |connection: &&Connection<P>| {
+        let oldest = |connection: &Connection<P>| {
             let flight = connection.flights.front().map(|f| f.due.planned);
-            let oldest = flight.or(connection.waiting.front().map(|d| d.planned));
-            !connection.served && oldest.is_some_and(|planned| ended - planned > half)
+            flight.or(connection.waiting.front().map(|d| d.planned))
         };
-        self.connections[..self.users].iter().filter(waits).count() as u64
+        let waits = |lanes: &&[Connection<P>]| {
+            let waiting = lanes.iter().filter_map(oldest).min();
+            lanes.iter().all(|lane| !lane.served) && waiting.is_some_and(|planned| ended - planned > half)
+        };
+        self.connections.chunks(self.lanes).take(self.users).filter(waits).count() as u64
     }
 
     /// Waits for owed answers, including those of connecting connections; then writes the last record.
@@ -583,19 +603,19 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             return;
         }
         let value = self.profile.value((now - self.origin) as f64 * 1e-9);
-        let wanted = part(value.round() as usize, self.place.0, self.place.1).min(self.connections.len());
-        for slot in self.users..wanted {
+        let most = self.connections.len() / self.lanes;
+        let wanted = part(value.round() as usize, self.place.0, self.place.1).min(most);
+        for user in self.users..wanted {
+            let slot = user * self.lanes;
             let connection = &mut self.connections[slot];
             if !std::mem::replace(&mut connection.active, true) && connection.flights.is_empty() {
                 self.fill(slot, now, now);
             }
         }
         self.flush_output();
-        for slot in wanted..self.users {
-            self.connections[slot].active = false;
-            if self.connections[slot].is_idle() {
-                self.close(slot);
-            }
+        for user in wanted..self.users {
+            self.connections[user * self.lanes].active = false;
+            self.close_idle_lanes(user * self.lanes);
         }
         self.users = wanted;
     }
