@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::cli::{Options, parse_time};
+use super::cli::Options;
 use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
 use super::link::LinkTls;
 use super::remote_write::{SeriesCollector, SeriesFormat};
 use super::requests::UrlKind;
-
+use super::values::parse_time;
 use super::worker::WorkerAccess;
 use super::{grpc, refusals, replay, requests, watcher};
 use figures::units::format_counted;

@@ -55,7 +55,7 @@ const PROTOCOL: &str = "tidegate-bench/5";
 #[command(name = "tidegate bench worker")]
 struct Args {
     /// Address to listen on.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::cli::parse_address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::values::parse_address)]
     listen: SocketAddr,
     /// File with the secret shared with the coordinator.
     #[arg(long, value_name = "FILE")]
@@ -70,13 +70,13 @@ struct Args {
     #[arg(long, value_name = "FILE", requires = "cert")]
     cacert: Option<PathBuf>,
     /// Exit after N jobs; 0 means never.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::cli::parse_number::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::values::parse_number::<usize>)]
     jobs: usize,
     /// Maximum duration of a job; longer jobs are refused.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::values::positive_time)]
     longest: f64,
     /// Client threads [default: one per CPU].
-    #[arg(short, long, value_name = "N", value_parser = super::cli::parse_positive)]
+    #[arg(short, long, value_name = "N", value_parser = super::values::parse_positive)]
     threads: Option<usize>,
 }
 
