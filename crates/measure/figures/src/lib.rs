@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod drawing;
 pub mod errors;
 pub mod page;
 pub mod paired;

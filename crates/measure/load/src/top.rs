@@ -40,16 +40,16 @@ pub struct TopOptions {
     #[arg(long, value_name = "PATH")]
     probe: Option<String>,
     /// Probes per second; 0 disables them.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::bench::cli::parse_number::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::bench::values::parse_number::<u32>)]
     probes: u32,
     /// Refresh interval.
-    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::cli::parse_time)]
+    #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::values::parse_time)]
     interval: f64,
     /// Exit after N intervals.
-    #[arg(short = 'n', long, value_name = "N", value_parser = crate::bench::cli::parse_positive)]
+    #[arg(short = 'n', long, value_name = "N", value_parser = crate::bench::values::parse_positive)]
     count: Option<usize>,
     /// Server processes [default: local processes that listen on the port].
-    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = crate::bench::cli::parse_pid)]
+    #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = crate::bench::values::parse_pid)]
     pid: Vec<u32>,
     /// Print one line of JSON per interval.
     #[arg(long)]

@@ -2,12 +2,12 @@
 //!
 //! The server is a small one over `wire-h2`: it echoes messages and follows the path. No assertion is about durations.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use http_types::{Event, TakenLines};
 use load::bench::{FAILED, OK, USAGE};
@@ -26,6 +26,7 @@ service Echo {
   rpc Both(stream Ping) returns (stream Ping);
   rpc Fail(Ping) returns (Ping);
   rpc Page(Ping) returns (Ping);
+  rpc Wait(Ping) returns (Ping);
 }
 ";
 
@@ -37,6 +38,9 @@ struct Seen {
     /// DATA events with less than the whole body of their call.
     pieces: AtomicUsize,
     tenants: AtomicUsize,
+    /// Calls with compressed messages, and the deadlines of calls.
+    packed: AtomicUsize,
+    deadlines: Mutex<BTreeSet<String>>,
 }
 
 struct Server {
@@ -69,6 +73,8 @@ struct Call {
     body: Vec<u8>,
     /// Messages that were answered while the call went on.
     answered: usize,
+    /// Its messages are compressed, and so is the echo.
+    is_packed: bool,
 }
 
 fn serve<S: Read + Write>(mut stream: S, seen: &Seen, reflection: Option<&str>) {
@@ -86,7 +92,12 @@ fn serve<S: Read + Write>(mut stream: S, seen: &Seen, reflection: Option<&str>) 
                     seen.calls.fetch_add(usize::from(path.starts_with("/demo.")), Ordering::SeqCst);
                     let is_tenant = field(b"tenant").is_some_and(|value| value == b"t1");
                     seen.tenants.fetch_add(usize::from(is_tenant), Ordering::SeqCst);
-                    let call = Call { path, body: Vec::new(), answered: 0 };
+                    let is_packed = field(b"grpc-encoding").is_some_and(|value| value == b"gzip");
+                    seen.packed.fetch_add(usize::from(is_packed), Ordering::SeqCst);
+                    if let Some(deadline) = field(b"grpc-timeout") {
+                        seen.deadlines.lock().unwrap().insert(String::from_utf8(deadline).unwrap());
+                    }
+                    let call = Call { path, body: Vec::new(), answered: 0, is_packed };
                     match end {
                         true => finish(&mut core, id, call, seen, reflection),
                         false => drop(calls.insert(id, call)),
@@ -101,11 +112,11 @@ fn serve<S: Read + Write>(mut stream: S, seen: &Seen, reflection: Option<&str>) 
                                 call.body.extend_from_slice(&bytes);
                                 let whole = frames(&call.body).len();
                                 if call.path == "/demo.Echo/Both" && call.answered == 0 {
-                                    head(&mut core, id, false);
+                                    head(&mut core, id, call.is_packed);
                                 }
                                 if call.path == "/demo.Echo/Both" {
                                     for frame in frames(&call.body).into_iter().skip(call.answered) {
-                                        core.send_body(id, &framed(&frame), 16_384, false);
+                                        core.send_body(id, &echoed(&frame, call.is_packed), 16_384, false);
                                     }
                                     seen.pieces.fetch_add(usize::from(whole > call.answered), Ordering::SeqCst);
                                     call.answered = whole;
@@ -154,8 +165,16 @@ fn framed(message: &[u8]) -> Vec<u8> {
     [&[0][..], &(message.len() as u32).to_be_bytes(), message].concat()
 }
 
-fn head(core: &mut wire_h2::Server, id: u32, end: bool) {
-    core.send_head(id, 200, [(&b"content-type"[..], &b"application/grpc"[..])].into_iter(), end);
+/// A framed message, marked as compressed if it came so.
+fn echoed(message: &[u8], is_packed: bool) -> Vec<u8> {
+    let mut frame = framed(message);
+    frame[0] = u8::from(is_packed);
+    frame
+}
+
+fn head(core: &mut wire_h2::Server, id: u32, is_packed: bool) {
+    let fields = [(&b"content-type"[..], &b"application/grpc"[..]), (b"grpc-encoding", b"gzip")];
+    core.send_head(id, 200, fields.into_iter().take(1 + usize::from(is_packed)), false);
 }
 
 fn trailers(core: &mut wire_h2::Server, id: u32, code: &str, text: &str) {
@@ -179,11 +198,13 @@ fn finish(core: &mut wire_h2::Server, id: u32, call: Call, seen: &Seen, reflecti
                 core.send_head(id, 503, std::iter::empty(), true);
                 return core.finish(id);
             }
-            _ => head(core, id, false),
+            "Wait" => return,
+            _ => head(core, id, call.is_packed),
         }
         let times = if method == "Down" { 3 } else { usize::from(method != "Both") };
         for _ in 0..times {
-            core.send_body(id, &framed(messages.first().map_or(&[][..], Vec::as_slice)), 16_384, false);
+            let message = messages.first().map_or(&[][..], Vec::as_slice);
+            core.send_body(id, &echoed(message, call.is_packed), 16_384, false);
         }
         return trailers(core, id, "0", "");
     }
@@ -389,4 +410,115 @@ fn options_of_http_are_refused_for_calls() {
     assert_eq!(bench(&["http://127.0.0.1:1/", "--proto", proto]).0, USAGE);
     assert_eq!(bench(&[url, "http://127.0.0.1:1/", "--proto", proto]).0, USAGE);
     assert_eq!(bench(&[url, "--proto", "/nowhere.proto"]).0, USAGE);
+}
+
+/// Writes a session file of this name.
+fn session_file(name: &str, text: &str) -> String {
+    let (_, folder) = proto_file();
+    let file = folder.join(format!("{name}-{}.toml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    file.to_str().unwrap().to_string()
+}
+
+#[test]
+fn calls_are_steps_of_sessions_with_values_and_statuses() {
+    let server = Server::start(None, Some("v1"));
+    let file = session_file(
+        "shop",
+        r#"[[step]]
+grpc = "demo.Echo/Say"
+data = { name = "user-{{seq}}", count = 7 }
+extract = { count = "json:/count", user = 'regex:"name":"([^"]+)"' }
+[[step]]
+grpc = "demo.Echo/Down"
+headers = ["tenant: t{{var:count}}"]
+data = '{"name": "{{var:user}}", "count": {{var:count}}}'
+extract = { third = "json:/2/name" }
+expect = { contains = "user-" }
+[[step]]
+grpc = "demo.Echo/Fail"
+data = { name = "{{var:third}}" }
+expect = { grpc = ["NOT_FOUND", "16"] }
+"#,
+    );
+    let url = format!("grpc://{}/", server.threads.address());
+    for extra in [&[][..], &["--grpc-gzip"]] {
+        let (status, report) = bench(&[&[&url, "--session", &file, "-c", "1", "-n", "60"], extra].concat());
+        let round = &report.unwrap().points[0].rounds[0];
+        assert_eq!(
+            (status, round.in_time, round.failed()),
+            (OK, 60, 0),
+            "{:?}",
+            round.failure_words().collect::<Vec<_>>()
+        );
+        assert_eq!(round.grpc_statuses.get("NOT_FOUND"), Some(&20));
+    }
+    // Among requests over HTTP, the calls alone are calls.
+    let mixed = session_file(
+        "mixed",
+        "[[step]]\npath = '/page'\nexpect = { status = [200] }\n[[step]]\ngrpc = 'demo.Echo/Say'\n",
+    );
+    let http = format!("http://{}/", server.threads.address());
+    let (status, report) = bench(&[&http, "--http2", "--session", &mixed, "-c", "1", "-n", "20"]);
+    let round = &report.unwrap().points[0].rounds[0];
+    assert_eq!((status, round.in_time, round.grpc_statuses.get("OK")), (OK, 20, Some(&10)), "{:?}", round.failures);
+    assert_eq!(round.statuses.get(&200), Some(&10));
+    assert_eq!(bench(&[&http, "--session", &mixed, "-n", "2"]).0, USAGE, "calls need --http2");
+    for wrong in [
+        "[[step]]\ngrpc = 'demo.Echo/Nope'\n",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\ndata = { nam = 1 }\n",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\nexpect = { grpc = ['LOST'] }\n",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\nexpect = { status = [200] }\n",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\nextract = { a = 'header:x' }\n",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\nbody = '{}'\ndata = {}\n",
+        "[[step]]\ndata = {}\npath = '/demo.Echo/Say'\n",
+        "[[step]]\nthink = '1s'\n",
+    ] {
+        let file = session_file("wrong", wrong);
+        assert_eq!(bench(&[&url, "--session", &file, "-n", "2"]).0, USAGE, "{wrong}");
+    }
+}
+
+#[test]
+fn an_unexpected_status_or_answer_ends_the_session() {
+    let server = Server::start(None, Some("v1"));
+    let url = format!("grpc://{}/", server.threads.address());
+    let file = session_file(
+        "ends",
+        "[[step]]\ngrpc = 'demo.Echo/Say'\ndata = { name = 'a' }\nexpect = { contains = 'b' }\n[[step]]\ngrpc = 'demo.Echo/Up'\n",
+    );
+    let (status, report) = bench(&[&url, "--session", &file, "-c", "1", "-n", "10"]);
+    let round = &report.unwrap().points[0].rounds[0];
+    assert_eq!((status, round.failed(), round.grpc_statuses.get("OK")), (FAILED, 10, Some(&10)));
+    assert_eq!(server.seen.calls.load(Ordering::SeqCst), 10, "no second step");
+}
+
+#[test]
+fn messages_are_compressed_both_ways() {
+    let server = Server::start(None, None);
+    let (file, _) = proto_file();
+    let name = "long ".repeat(2000);
+    let body = format!("{{\"name\": \"{name}{{{{seq}}}}\"}}");
+    let url = server.url("grpc", "Say");
+    let args = [&url, "--proto", file.to_str().unwrap(), "-b", &body, "-c", "2", "-n", "40"];
+    let (status, report) = bench(&[&args[..], &["--grpc-gzip"]].concat());
+    let round = &report.unwrap().points[0].rounds[0];
+    assert_eq!((status, round.in_time, round.messages), (OK, 40, 40), "{:?}", round.failures);
+    assert_eq!(server.seen.packed.load(Ordering::SeqCst), 40);
+    assert!(round.bytes_per_response < 500.0, "{} of 10,000", round.bytes_per_response);
+    assert_eq!(bench(&["http://127.0.0.1:1/", "--grpc-gzip"]).0, USAGE);
+}
+
+#[test]
+fn a_call_without_an_answer_in_time_exceeds_its_deadline() {
+    let server = Server::start(None, None);
+    let (file, _) = proto_file();
+    let url = server.url("grpc", "Wait");
+    let args = [&url, "--proto", file.to_str().unwrap(), "-c", "1", "-m", "4", "-n", "8", "--timeout", "150ms"];
+    let (status, report) = bench(&args);
+    let round = &report.unwrap().points[0].rounds[0];
+    assert_eq!((status, round.due, round.failures.get("timeout")), (FAILED, 8, Some(&8)));
+    assert_eq!(round.grpc_statuses.get("DEADLINE_EXCEEDED"), Some(&8));
+    let deadlines = server.seen.deadlines.lock().unwrap();
+    assert_eq!(deadlines.iter().collect::<Vec<_>>(), ["150000u"]);
 }

@@ -168,9 +168,10 @@ fn streams_in_clear_and_over_tls() {
         assert_eq!(round.handshake.as_ref().map(|times| times.count), is_tls.then_some(3));
         assert!(round.first_byte.is_some() && round.bytes_per_response > 5120.0);
         // An open loop, with the plan's latencies, on as many connections as it takes.
-        let (status, report) = bench(&format!("{} --http2 -r 500 -d 500ms --warmup 0s", server.url(scheme)));
+        // A busy machine may be behind the schedule or disturbed, which are statuses of their own.
+        let (_, report) = bench(&format!("{} --http2 -r 500 -n 250", server.url(scheme)));
         let round = &report.unwrap().points[0].rounds[0];
-        assert_eq!((status, round.failed()), (OK, 0));
+        assert_eq!((round.due, round.in_time, round.failed()), (250, 250, 0));
         assert!(round.lag.is_some() && round.service.is_some());
     }
 }
@@ -180,7 +181,7 @@ fn a_server_that_takes_no_agreement_is_told_apart() {
     let mut config = (*certificate()).clone();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let server = Server::start(ServerLimits::default(), good, Some(Arc::new(config)));
-    let (status, report) = bench(&format!("{} --http2 -c 1 -d 300ms --warmup 0s", server.url("https")));
+    let (status, report) = bench(&format!("{} --http2 -c 1 -n 3", server.url("https")));
     let round = &report.unwrap().points[0].rounds[0];
     assert_eq!((status, round.in_time), (FAILED, 0));
     let (class, _) = round.failure_words().next().unwrap();
@@ -198,7 +199,7 @@ fn a_server_that_speaks_http1_alone_is_guessed() {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    let (status, report) = bench(&format!("http://{address}/ --http2 -c 1 -d 200ms --warmup 0s"));
+    let (status, report) = bench(&format!("http://{address}/ --http2 -c 1 -n 3"));
     let report = report.unwrap();
     assert_eq!((status, report.points[0].rounds[0].in_time), (FAILED, 0));
     assert!(report.notes.iter().any(|note| note.contains("prior knowledge")), "{:?}", report.notes);

@@ -254,14 +254,14 @@ fn messages_are_answered_over_websocket_in_every_load_model() {
     let outcome = go(&job);
     assert_eq!((outcome.total.in_time, outcome.total.failures.total()), (40, 0));
     job.model = Model::Connections { arrivals: Arrivals::Fixed, think: Think::default() };
-    job.profile = Profile::constant(100.0, 0.1);
-    (job.calls, job.budget) = (3, None);
+    job.profile = Profile::constant(100.0, 60.0);
+    // Ten connections with three messages each, however long they take.
+    (job.calls, job.budget) = (3, Some(10));
     let outcome = go(&job);
-    assert!(outcome.total.due > 0 && outcome.total.due.is_multiple_of(3));
-    assert_eq!((outcome.total.in_time, outcome.total.failures.total()), (outcome.total.due, 0));
+    assert_eq!((outcome.total.due, outcome.total.in_time, outcome.total.failures.total()), (30, 30, 0));
     job.requests[0].expect.contains = Some("other".into());
     let outcome = go(&job);
-    assert_eq!(outcome.total.failures.of(LoadFailure::Body), outcome.total.due);
+    assert_eq!((outcome.total.due, outcome.total.failures.of(LoadFailure::Body)), (30, 30));
 }
 
 #[test]

@@ -1,15 +1,15 @@
-//! The engine over real sockets: plain, TLS with full and resumed handshakes, workers, and the exit status of the command.
+//! The engine over real sockets: plain, TLS with full and resumed handshakes, and the exit status of the command.
 //!
 //! No assertion is about time; every server listens on a port of the system's choice and ends with its test.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-use load::bench::{FAILED, INVALID, OK, WORSE, worker};
+use load::bench::{FAILED, INVALID, OK, WORSE};
 use load::bench_main;
 use load::engine::failure::LoadFailure;
 use load::engine::job::{Job, Model, Target, Tls};
@@ -401,105 +401,4 @@ fn reports_are_written_and_read_back() {
     assert!(page.contains("<svg") && !page.contains("<script") && !page.contains("src="));
     assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 5);
     std::fs::remove_dir_all(&directory).unwrap();
-}
-
-#[test]
-fn a_worker_that_is_lost_is_named_and_the_others_stop() {
-    let server = Server::start(GOOD, None);
-    let good = TcpListener::bind("127.0.0.1:0").unwrap();
-    let lost = TcpListener::bind("127.0.0.1:0").unwrap();
-    let names: Vec<String> = [&good, &lost].map(|l| l.local_addr().unwrap().to_string()).into();
-    let honest = std::thread::spawn(move || worker::serve_coordinators(&good, "sixteen letters!", 1, 1000.0, 1));
-    // Takes the order, and is gone after the start.
-    let thread = std::thread::spawn(move || {
-        let (mut stream, _) = lost.accept().unwrap();
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/4","number":"00","threads":1}}"#).unwrap();
-        assert!(lines.next().unwrap().unwrap().contains("proof"));
-        writeln!(stream, r#""Ready""#).unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);
-    });
-    let long =
-        Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
-    let why = worker::coordinate_workers(&names, "sixteen letters!", &long, &RunControl::default()).unwrap_err();
-    assert!(why.contains(&format!("worker {} was lost", names[1])) && why.contains("no figures"), "{why}");
-    thread.join().unwrap();
-    // The other one has stopped its ten minutes, and is there for the next job.
-    let outcome =
-        worker::coordinate_workers(&names[..1], "sixteen letters!", &job(&server, 2, 10), &RunControl::default())
-            .unwrap();
-    assert_eq!(outcome.total.good, 10);
-    honest.join().unwrap().unwrap();
-}
-
-#[test]
-fn workers_that_are_told_to_stop_report_what_they_have() {
-    let server = Server::start(GOOD, None);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let names = vec![listener.local_addr().unwrap().to_string()];
-    let thread = std::thread::spawn(move || worker::serve_coordinators(&listener, "sixteen letters!", 1, 1000.0, 1));
-    let long =
-        Job { profile: load::engine::profile::Profile::constant(2.0, 600.0), budget: None, ..job(&server, 2, 1) };
-    let control = RunControl::default();
-    let (stop, accepted) = (control.stop.clone(), server.accepted.clone());
-    let stopper = std::thread::spawn(move || {
-        while accepted.load(Ordering::SeqCst) < 2 {
-            std::thread::yield_now();
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
-    let outcome = worker::coordinate_workers(&names, "sixteen letters!", &long, &control).unwrap();
-    assert!(outcome.seconds < 500.0);
-    stopper.join().unwrap();
-    thread.join().unwrap().unwrap();
-}
-
-#[test]
-fn workers_share_a_load_and_refuse_strangers() {
-    let server = Server::start(GOOD, None);
-    let mut names = Vec::new();
-    let mut threads = Vec::new();
-    for _ in 0..2 {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        names.push(listener.local_addr().unwrap().to_string());
-        threads
-            .push(std::thread::spawn(move || worker::serve_coordinators(&listener, "sixteen letters!", 1, 100.0, 1)));
-    }
-    let job = job(&server, 5, 501);
-    let stranger = worker::coordinate_workers(&names, "another secret!!", &job, &RunControl::default()).unwrap_err();
-    assert!(stranger.contains("secret is wrong"), "{stranger}");
-    let too_long = Job { profile: load::engine::profile::Profile::constant(5.0, 1000.0), ..job.clone() };
-    // The stranger's second worker was left in the middle of its greeting; it goes on to the next coordinator.
-    let refused =
-        worker::coordinate_workers(&names, "sixteen letters!", &too_long, &RunControl::default()).unwrap_err();
-    assert!(refused.contains("longer than"), "{refused}");
-    let outcome = worker::coordinate_workers(&names, "sixteen letters!", &job, &RunControl::default()).unwrap();
-    assert_eq!((outcome.total.good, outcome.total.corrected.count()), (501, 501));
-    assert_eq!(outcome.busy.len(), 2);
-    let parts: Vec<&str> = outcome.machines.iter().map(|machine| machine.name.as_str()).collect();
-    names.sort();
-    assert_eq!(parts, names);
-    let total: u64 = outcome.machines.iter().map(|machine| machine.due).sum();
-    assert!(total == 501 && outcome.machines.iter().all(|machine| machine.p99.is_some() && machine.due >= 200));
-    for thread in threads {
-        thread.join().unwrap().unwrap();
-    }
-}
-
-#[test]
-fn the_kubernetes_example_gives_flags_that_exist() {
-    let text = include_str!("../../../../examples/lab/kubernetes-job.yaml");
-    let worker = text.lines().find_map(|l| l.trim().strip_prefix("args: ")).unwrap();
-    let worker: Vec<String> = serde_json::from_str(worker).unwrap();
-    assert_eq!(worker[..2], ["bench", "worker"]);
-    // Help ends before anything is done, but flags that are not known come first.
-    let ask = |args: &[String]| bench(&args.iter().map(String::as_str).chain(["--help"]).collect::<Vec<_>>());
-    assert_eq!(ask(&worker[1..]), OK);
-    let list = text.split("- bench\n").nth(1).unwrap();
-    let flags = list.lines().map_while(|l| l.trim().strip_prefix("- "));
-    let flags: Vec<String> = flags.map(|f| f.split(" #").next().unwrap().trim().to_string()).collect();
-    assert!(flags.len() == 6 && flags[0].starts_with("http://"), "{flags:?}");
-    let options = load::bench::cli::parse_arguments(&flags.iter().map(OsString::from).collect::<Vec<_>>()).unwrap();
-    assert_eq!((options.workers.len(), options.require.len(), options.rate), (4, 1, Some(40_000.0)));
-    assert_eq!(ask(&["worker".into(), "--no-such-flag".into()]), 2);
 }

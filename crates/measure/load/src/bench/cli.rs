@@ -6,7 +6,11 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::Parser;
-use figures::units::{parse_count, parse_seconds, parse_share};
+
+use super::values::{
+    factor, ip, parse_address, parse_cpu, parse_degradation, parse_number, parse_pid, parse_positive, parse_time,
+    positive_time, priority, rate, redirects, statuses, table_size, whole, window,
+};
 
 const EXAMPLES: &str = "\
 Loads:
@@ -85,8 +89,9 @@ pub struct Options {
     /// Requests per connection before it is closed; 0 means no limit [default: 0; with --conn-rate 1].
     #[arg(long, value_name = "N", value_parser = whole, help_heading = "Load")]
     pub calls: Option<usize>,
-    /// Connections to each server of an open loop, instead of -c for all servers together.
-    #[arg(long, value_name = "N", value_parser = parse_positive, conflicts_with = "connections", help_heading = "Load")]
+    /// Connections to each server, instead of -c for all servers together; with a --session, of each user, for its parallel steps
+    /// (over HTTP/1.1) [default: 6].
+    #[arg(long, value_name = "N", value_parser = parse_positive, help_heading = "Load")]
     pub connections_per_host: Option<usize>,
     /// Open a new connection for every request.
     #[arg(long, conflicts_with = "calls", help_heading = "Load")]
@@ -127,6 +132,9 @@ pub struct Options {
     /// Descriptors that protoc has compiled with their imports, instead of --proto.
     #[arg(long, value_name = "FILE", conflicts_with = "proto", help_heading = "gRPC")]
     pub protoset: Option<PathBuf>,
+    /// Compress messages with gzip, and accept compressed answers (grpc-encoding).
+    #[arg(long, help_heading = "gRPC")]
+    pub grpc_gzip: bool,
     /// Pause between the messages that a call sends [default: all at once].
     #[arg(long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "gRPC")]
     pub stream_interval: Option<f64>,
@@ -168,7 +176,9 @@ pub struct Options {
         ["paths", "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub request_file: Option<PathBuf>,
     /// File with [[step]] tables: the requests of a session, each sent after the previous response. Keys as for --request-file, and
-    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s".
+    /// extract = { token = "json:/token" } for {{var:token}} in later steps (header:, cookie:, json:, regex:), think = "1s",
+    /// parallel = true for a step that is sent at the same time as the step before, as a page's pictures; a call of gRPC has
+    /// grpc = "pkg.Service/Method", data = { field = 1 } and expect = { grpc = ["OK"] }.
     #[arg(long, value_name = "FILE", help_heading = "Request", conflicts_with_all = ["rate", "find", "request_file", "paths",
         "replay", "method", "body", "expect_status", "expect_length", "expect_contains", "expect_hash"])]
     pub session: Option<PathBuf>,
@@ -213,7 +223,7 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["find", "sweep", "json", "csv", "html", "junit", "markdown", "annotations", "save_baseline", "metrics", "influx", "otlp", "follow", "cookies", "data", "proxy", "spectrum", "require", "abort_on", "baseline"],
         help_heading = "Expectation")]
     pub show: bool,
-    /// Request timeout.
+    /// Request timeout; of calls of gRPC also their deadline (grpc-timeout).
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Expectation")]
     pub timeout: f64,
     /// Connect timeout.
@@ -275,6 +285,15 @@ pub struct Options {
     /// File with the secret shared with the workers.
     #[arg(long, value_name = "FILE", requires = "workers", help_heading = "Client")]
     pub secret: Option<PathBuf>,
+    /// Certificate of this coordinator, with its chain (PEM): the links to the workers are then over TLS.
+    #[arg(long, value_name = "FILE", requires = "workers", requires_all = ["workers_key", "workers_cacert"], help_heading = "Client")]
+    pub workers_cert: Option<PathBuf>,
+    /// Private key of --workers-cert (PEM).
+    #[arg(long, value_name = "FILE", requires = "workers_cert", help_heading = "Client")]
+    pub workers_key: Option<PathBuf>,
+    /// CA certificates (PEM) of the workers' certificates, which must name the hosts of --workers.
+    #[arg(long, value_name = "FILE", requires = "workers_cert", help_heading = "Client")]
+    pub workers_cacert: Option<PathBuf>,
 
     /// Title of the report.
     #[arg(long, value_name = "TEXT", help_heading = "Output")]
@@ -347,108 +366,6 @@ pub struct Options {
 pub fn parse_arguments(args: &[OsString]) -> Result<Options, i32> {
     let all = std::iter::once(OsString::from("tidegate bench")).chain(args.iter().cloned());
     Options::try_parse_from(all).map_err(|e| crate::print_usage(&e))
-}
-
-fn window(text: &str) -> Result<u32, String> {
-    let value = parse_plain(text)?;
-    if (65_535.0..=2_147_483_647.0).contains(&value) { Ok(value as u32) } else { Err("65535 to 2147483647".into()) }
-}
-
-/// Priority field: urgency 0 to 7 and the incremental flag (RFC 9218, 4).
-fn priority(text: &str) -> Result<String, String> {
-    let is_part = |part: &str| match part.split_once('=') {
-        Some(("u", urgency)) => matches!(urgency.as_bytes(), [b'0'..=b'7']),
-        Some(("i", incremental)) => matches!(incremental, "?0" | "?1"),
-        Some(_) => false,
-        None => part == "i",
-    };
-    let all = text.split(',').all(|part| is_part(part.trim()));
-    if all { Ok(text.into()) } else { Err("`u=0` to `u=7`, `i`, or both".into()) }
-}
-
-pub fn parse_plain(text: &str) -> Result<f64, String> {
-    parse_count(text)
-        .filter(|v| *v > 0.0)
-        .ok_or_else(|| format!("`{text}` is not a positive number such as 200, 20k or 1.5M"))
-}
-
-/// Number of redirects to follow.
-fn redirects(text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|n| (1..=100).contains(n)).ok_or_else(|| format!("`{text}` is not a number from 1 to 100"))
-}
-
-/// Rate of a schedule.
-fn rate(text: &str) -> Result<f64, String> {
-    let number = text.trim().strip_prefix('-').unwrap_or(text);
-    match parse_count(number) {
-        Some(value) if value == 0.0 || number != text => Err("the rate must be above 0".into()),
-        _ => parse_plain(text),
-    }
-}
-
-fn factor(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0).ok_or_else(|| format!("`{text}` is not above 0"))
-}
-
-pub fn parse_number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}` is not a whole number from 0 on"))
-}
-
-fn table_size(text: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|n| *n <= 65_536).ok_or_else(|| format!("`{text}` is not a number from 0 to 65536"))
-}
-
-pub fn parse_cpu(text: &str) -> Result<usize, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not the number of a CPU"))
-}
-
-pub fn parse_pid(text: &str) -> Result<u32, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not the number of a process"))
-}
-
-/// A status code, a range of them (`200-399`) or a class (`2xx`).
-fn statuses(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let text = text.trim();
-    let code = |text: &str| text.parse().ok().filter(|status: &u16| text.len() == 3 && (100..600).contains(status));
-    let range = match (text.strip_suffix("xx"), text.split_once('-')) {
-        (Some(class), _) => code(&format!("{class}00")).map(|first| first..=first + 99),
-        (None, Some((first, last))) => code(first).zip(code(last)).map(|(first, last)| first..=last),
-        (None, None) => code(text).map(|status| status..=status),
-    };
-    let range = range.ok_or_else(|| {
-        format!("`{text}` is not a status code from 100 to 599, a range such as 200-399, or a class such as 2xx")
-    })?;
-    if range.is_empty() { Err(format!("the range `{text}` contains no status code")) } else { Ok(range) }
-}
-
-pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| format!("`{text}` is not an IP address with a port, such as 127.0.0.1:8080"))
-}
-
-fn ip(text: &str) -> Result<IpAddr, String> {
-    text.trim().parse().map_err(|_| format!("`{text}` is not an IP address"))
-}
-
-fn whole(text: &str) -> Result<usize, String> {
-    let value = parse_count(text).filter(|v| v.fract() == 0.0 && *v < 1e15);
-    value.map(|v| v as usize).ok_or_else(|| format!("`{text}` is not a whole number"))
-}
-
-pub fn parse_positive(text: &str) -> Result<usize, String> {
-    whole(text).and_then(|n| if n > 0 { Ok(n) } else { Err(format!("`{text}` is not positive")) })
-}
-
-pub fn parse_time(text: &str) -> Result<f64, String> {
-    parse_seconds(text).ok_or_else(|| format!("`{text}` is not a time such as 500ms, 10s or 2m"))
-}
-
-pub fn positive_time(text: &str) -> Result<f64, String> {
-    parse_time(text).and_then(|t| if t > 0.0 { Ok(t) } else { Err("the time must be above 0".into()) })
-}
-
-/// Parses a share such as `2%`.
-pub fn parse_degradation(text: &str) -> Result<f64, String> {
-    parse_share(text).ok_or_else(|| format!("`{text}` is not a share such as 2%"))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use figures::plot::{Axis, Mark, Plot, Series};
 use figures::table::TextTable;
 use figures::units::{Unit, format_seconds};
 
-use super::cli::parse_degradation;
+use super::baseline;
 use super::gate::{self, GateResult};
+use super::values::parse_degradation;
 use super::{INVALID, OK, USAGE, WORSE, exports, read_report};
 use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round, Times};
@@ -84,7 +85,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
     let mut status = OK;
     if let (Some(by), [(_, before), (_, after)]) = (args.by, reports.as_slice()) {
-        let judged = gate::compare_baseline(before, after, by);
+        let judged = baseline::compare_baseline(before, after, by);
         let lines: String = judged.iter().map(|judgement| judgement.sentence() + "\n").collect();
         let write = |path: &Option<PathBuf>, content: String| {
             path.as_ref().map_or(Ok(()), |path| super::write_result(path, &content))

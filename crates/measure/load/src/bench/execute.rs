@@ -169,7 +169,7 @@ pub fn measure_round(plan: &Plan, job: &Job, label: &str) -> Result<Round, Strin
                 }
             })
         } else {
-            worker::coordinate_workers(&plan.workers, &plan.secret, job, &control)
+            worker::coordinate_workers(&plan.workers, &plan.access, job, &control)
         }
     });
     for words in watcher.finish() {

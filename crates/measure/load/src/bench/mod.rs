@@ -1,5 +1,6 @@
 //! `tidegate bench`: one load, a sweep, or a search for the highest rate.
 
+pub mod baseline;
 pub mod cli;
 pub mod compare;
 pub mod data;
@@ -10,6 +11,7 @@ pub mod gate;
 pub mod grpc;
 pub mod import;
 pub mod influx;
+pub mod link;
 pub mod live;
 pub mod otlp;
 pub mod plan;
@@ -18,6 +20,7 @@ pub mod refusals;
 pub mod remote_write;
 pub mod replay;
 pub mod requests;
+pub mod values;
 pub mod watcher;
 pub mod wire;
 pub mod worker;
@@ -211,7 +214,7 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
     };
     let mut judgement = gate::judge_requirements(&plan.requirements, report);
     if let Some(before) = before {
-        judgement.extend(gate::compare_baseline(before, report, options.by));
+        judgement.extend(baseline::compare_baseline(before, report, options.by));
     }
     // Writes files before the summary, whose reader may go away; one failure does not skip the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");

@@ -2,11 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::cli::{Options, parse_time};
+use super::cli::Options;
 use super::data::DataFile;
 use super::gate::{self, GateCondition, Requirement};
+use super::link::LinkTls;
 use super::remote_write::{SeriesCollector, SeriesFormat};
 use super::requests::UrlKind;
+use super::values::parse_time;
+use super::worker::WorkerAccess;
 use super::{grpc, refusals, replay, requests, watcher};
 use figures::units::format_counted;
 
@@ -18,6 +21,8 @@ use crate::observe::status::StatusText;
 
 /// Default streams per connection of an open loop; servers usually allow as many.
 const STREAMS: usize = 100;
+/// Connections of a user over HTTP/1.1 whose session has parallel steps, as browsers have them for each host.
+const LANES: usize = 6;
 
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -39,7 +44,7 @@ pub struct Plan {
     pub page: Option<StatusText>,
     pub live: bool,
     pub workers: Vec<String>,
-    pub secret: String,
+    pub access: WorkerAccess,
     pub notes: Vec<String>,
     /// Shape of a load that is neither constant nor swept.
     fixed_profile: bool,
@@ -84,7 +89,8 @@ impl Plan {
             () if o.rate.is_some() || find.is_some() || by_requirement => Model::Open { arrivals },
             () => Model::Closed { think: think(o.think.as_deref())? },
         };
-        let value = o.rate.or(o.conn_rate).unwrap_or(o.users.or(o.connections).unwrap_or(50) as f64);
+        let each = o.connections_per_host.filter(|_| o.session.is_none() && o.users.is_none());
+        let value = o.rate.or(o.conn_rate).unwrap_or(o.users.or(o.connections).or(each).unwrap_or(50) as f64);
         let mut values = match &o.sweep {
             Some(text) => parse_sweep(text)?,
             None if by_requirement => asked,
@@ -114,6 +120,15 @@ impl Plan {
             model = Model::Replay { at: log.at };
         }
         let servers = requests::assign_servers(o, &target, &mut list)?;
+        if each.is_some() && !model.is_open() {
+            // The load of all servers together.
+            let all = (servers.len() + 1) as f64;
+            values.iter_mut().for_each(|value| *value *= all);
+            for stage in &mut profile.stages {
+                (stage.from, stage.to) = (stage.from * all, stage.to * all);
+            }
+        }
+        let is_grouped = o.session.is_some() && list.iter().any(|step| step.parallel);
         if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
             return Err("the load and its duration must be positive".into());
         }
@@ -133,6 +148,12 @@ impl Plan {
             Some(path) => requests::read_text(path)?.trim().to_string(),
             None => String::new(),
         };
+        let link = match (&o.workers_cert, &o.workers_key, &o.workers_cacert) {
+            (Some(cert), Some(key), Some(authorities)) => Some(LinkTls::read(cert, key, authorities)?),
+            _ => None,
+        };
+        let access =
+            WorkerAccess::new(secret, link).map_err(|why| format!("--workers-cert and --workers-key: {why}"))?;
         let span = span.min(profile.seconds());
         let quantity = if o.users.is_some() { "users" } else { model.quantity() };
         let own = Http2::default();
@@ -146,13 +167,16 @@ impl Plan {
             connection_window: o.connection_window.unwrap_or(own.connection_window),
             early_data: o.early_data,
         });
-        let streams = o.streams.unwrap_or(if open_loop { STREAMS } else { 1 });
+        let streams = o.streams.unwrap_or(if open_loop || is_grouped { STREAMS } else { 1 });
         let priority = o.priority.iter().map(|field| format!("Priority: {field}"));
         let mut headers: Vec<String> = o.headers.iter().cloned().chain(priority).collect();
         let grpc = match kind {
             UrlKind::Grpc => {
                 refusals::refuse_grpc(o)?;
-                Some(grpc::prepare_calls(o, &target, &mut list)?)
+                Some(grpc::prepare_calls(o, &target, true, &mut list)?)
+            }
+            UrlKind::Http if http2.is_some() && list.iter().any(|step| !step.grpc.is_empty()) => {
+                Some(grpc::prepare_calls(o, &target, false, &mut list)?)
             }
             UrlKind::Http | UrlKind::WebSocket => None,
         };
@@ -165,7 +189,7 @@ impl Plan {
             cookies: o.cookies,
             data,
             servers,
-            connections_each: o.connections_per_host.unwrap_or(0),
+            connections_each: o.connections_per_host.unwrap_or(if is_grouped { LANES } else { 0 }),
             requests: list,
             session: o.session.is_some(),
             headers,
@@ -215,7 +239,7 @@ impl Plan {
             page,
             live: !o.no_live && !o.quiet,
             workers: o.workers.clone(),
-            secret,
+            access,
             notes,
             fixed_profile: o.stages.is_some() || o.replay.is_some(),
             duration,
@@ -263,6 +287,10 @@ impl Plan {
             Model::Closed { think } if think.mean > 0.0 => {
                 format!("Closed loop, {point} {users} thinking {}", figures::units::format_seconds(think.mean))
             }
+            Model::Closed { .. } if j.session && j.connections_each > 0 && !j.is_multiplexed() => {
+                let each = format_counted(j.connections_each as u64, "connection", "connections");
+                format!("Closed loop, {point} users with up to {each} each")
+            }
             Model::Closed { .. } if j.is_multiplexed() => {
                 format!("Closed loop, {point} {connections} of {}", streams(j.pipeline))
             }
@@ -296,7 +324,8 @@ impl Plan {
         };
         let protocol = match (&j.http2, &j.http3) {
             _ if j.websocket => ", WebSocket",
-            _ if j.grpc.is_some() => ", gRPC",
+            _ if j.grpc.is_some() && j.requests.iter().all(|call| !call.grpc.is_empty()) => ", gRPC",
+            _ if j.grpc.is_some() => ", HTTP/2 and gRPC",
             (_, Some(_)) => ", HTTP/3",
             (Some(_), _) => ", HTTP/2",
             (None, None) => "",
@@ -460,7 +489,9 @@ mod tests {
             ("--calls 2 --pipeline 3", "--calls"),
             ("--proxy socks5://h:1", "socks5"),
             ("--proxy http://127.0.0.1:1 --http2", "https://"),
-            ("--connections-per-host 6", "open loops"),
+            ("--users 5 --connections-per-host 6", "-c 30"),
+            ("--conn-rate 5 --connections-per-host 6", "--conn-rate"),
+            ("-c 5 --connections-per-host 6", "all servers together"),
             ("--cert a --key b", "a"),
             ("--data /dev/null", "no row"),
             ("--no-keepalive --http2 -m 4", "--no-keepalive"),

@@ -21,7 +21,6 @@ pub fn refuse_grpc(o: &Options) -> Result<(), String> {
         ("--follow", o.follow.is_some()),
         ("--cookies", o.cookies),
         ("--replay", o.replay.is_some()),
-        ("--session", o.session.is_some()),
         ("--show", o.show),
         ("--pipeline", o.pipeline > 1),
         ("--expect-status", !o.expect_status.is_empty()),
@@ -32,6 +31,66 @@ pub fn refuse_grpc(o: &Options) -> Result<(), String> {
     match wrong.iter().find(|(_, given)| *given) {
         Some((option, _)) => Err(format!("{option} is for requests over HTTP, not for calls of gRPC")),
         None => Ok(()),
+    }
+}
+
+/// Tells whether the session has steps that are sent at the same time.
+fn has_parallel(base: &Job) -> bool {
+    base.session && base.requests.iter().any(|step| step.parallel)
+}
+
+/// Refuses connections per host, and parallel steps of a session, where they have no meaning.
+fn refuse_parallel(o: &Options, base: &Job) -> Result<(), String> {
+    let words = |option: &str, why: &str| Err(format!("{option} {why}"));
+    if has_parallel(base) {
+        let file = o.session.as_deref().unwrap_or(Path::new("")).display();
+        return match () {
+            () if base.websocket => words(
+                "parallel",
+                &format!("in {file} is for requests over HTTP: messages of a connection follow each other"),
+            ),
+            () if base.model.is_open() => words(
+                "--conn-rate",
+                &format!(
+                    "has one connection for each session, and {file} has parallel steps: --users N has users with several"
+                ),
+            ),
+            () if base.is_multiplexed() && o.connections_per_host.is_some() => words(
+                "--connections-per-host",
+                "is for HTTP/1.1: over HTTP/2 and HTTP/3 a user has one connection, whose streams (-m) carry parallel steps",
+            ),
+            () => Ok(()),
+        };
+    }
+    let Some(each) = o.connections_per_host else { return Ok(()) };
+    match &o.session {
+        _ if base.model.is_pooled() => Ok(()),
+        _ if o.conn_rate.is_some() => words(
+            "--connections-per-host",
+            "is not for --conn-rate, whose connections the rate determines: leave one of them out",
+        ),
+        Some(file) => {
+            let file = file.display();
+            let why = format!(
+                "needs steps that are sent at the same time, and no step of {file} has `parallel = true`: its users need one connection each"
+            );
+            words("--connections-per-host", &why)
+        }
+        None => match o.users {
+            Some(users) => {
+                let why = format!(
+                    "and --users: a user without a session sends one request at a time. -c {} has as many connections; a --session with \
+                     `parallel = true` in steps loads them as a browser does",
+                    users.saturating_mul(each)
+                );
+                words("--connections-per-host", &why)
+            }
+            None if o.connections.is_some() => words(
+                "-c and --connections-per-host",
+                "exclude each other: -c counts the connections to all servers together, --connections-per-host those to each server",
+            ),
+            None => Ok(()),
+        },
     }
 }
 
@@ -54,10 +113,11 @@ pub fn refuse_options(o: &Options, base: &Job) -> Result<(), String> {
     if base.http3.is_some() && o.tls == "1.2" {
         return words("--http3", "has TLS 1.3 only (RFC 9001, 4.2)");
     }
-    if o.streams.is_some_and(|n| n > 1) && o.session.is_some() {
+    if o.streams.is_some_and(|n| n > 1) && o.session.is_some() && !has_parallel(base) {
         return words(
             "--streams",
-            "above 1 sends a request before the answer that the next step of a --session depends on",
+            "above 1 sends a request before the answer that the next step of a --session depends on: give `parallel = true` to \
+             the steps that do not wait for the step before",
         );
     }
     if o.streams.is_some_and(|n| n > 1) && o.conn_rate.is_some() {
@@ -78,22 +138,33 @@ pub fn refuse_options(o: &Options, base: &Job) -> Result<(), String> {
         ("--proto", !o.proto.is_empty()),
         ("--protoset", o.protoset.is_some()),
         ("--stream-interval", o.stream_interval.is_some()),
+        ("--grpc-gzip", o.grpc_gzip),
     ];
     if let Some((option, _)) = of_grpc.iter().find(|(_, given)| *given && base.grpc.is_none()) {
-        return words(option, "is for URLs that begin with grpc:// or grpcs://");
+        return words(option, "is for URLs that begin with grpc:// or grpcs://, and for sessions with steps of `grpc`");
     }
-    if base.grpc.is_some() && base.requests.iter().any(|call| call.expect != Expect::default()) {
-        return words("expect", "in a --request-file is for requests over HTTP: a call succeeds with the status OK");
+    let is_of_http = |e: &Expect| !e.status.is_empty() || e.length.is_some() || e.hash.is_some();
+    if let Some(call) = base.requests.iter().find(|r| !r.grpc.is_empty() && is_of_http(&r.expect)) {
+        let why =
+            "expects a status, length or hash of HTTP: a call has `expect = { grpc = [\"OK\"], contains = \"text\" }`";
+        return words(&call.path, why);
+    }
+    if let Some(request) = base.requests.iter().find(|r| r.grpc.is_empty() && !r.expect.grpc.is_empty()) {
+        return words(
+            &request.path,
+            "expects a status of gRPC, and is no call: `grpc = \"package.Service/Method\"` makes it one",
+        );
+    }
+    if base.requests.iter().any(|r| !r.grpc.is_empty()) && base.http2.is_none() {
+        return words(
+            "grpc",
+            "in a session is a call over HTTP/2: add --http2, or use a URL that begins with grpc:// or grpcs://",
+        );
     }
     if base.target.proxy.is_some() && base.http2.is_some() && base.target.tls.is_none() {
         return words("--proxy", "forwards HTTP/1.1 in cleartext: --http2 through a proxy needs an https:// URL");
     }
-    if o.connections_per_host.is_some() && !base.model.is_pooled() {
-        return words(
-            "--connections-per-host",
-            "applies to open loops (-r): a user of a closed loop has one connection",
-        );
-    }
+    refuse_parallel(o, base)?;
     let is_once = base.data.as_ref().is_some_and(|data| data.order == RowOrder::Once);
     if is_once && !base.servers.is_empty() {
         return words("--data FILE:once", "is for one server: with several, each takes the rows at its own pace");
@@ -101,8 +172,11 @@ pub fn refuse_options(o: &Options, base: &Job) -> Result<(), String> {
     if is_once && o.warmup.is_some_and(|warmup| warmup > 0.0) {
         return words("--data FILE:once", "has no --warmup, which would use rows up unmeasured");
     }
-    if !o.workers.is_empty() && o.cert.is_some() {
-        return words("--cert and --key", "are for this machine: the link to --workers is not encrypted");
+    if !o.workers.is_empty() && o.cert.is_some() && o.workers_cert.is_none() {
+        return words(
+            "--cert and --key",
+            "would be sent to the --workers in cleartext: --workers-cert, --workers-key and --workers-cacert encrypt the links",
+        );
     }
     if base.websocket {
         let wrong = [

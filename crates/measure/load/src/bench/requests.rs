@@ -227,16 +227,41 @@ struct SessionFile {
     step: Vec<RequestSpec>,
 }
 
+/// A step whose message is its body, as templates see it.
+fn with_data(step: &RequestSpec) -> RequestSpec {
+    let mut step = step.clone();
+    match &step.data {
+        serde_json::Value::Null => {}
+        serde_json::Value::String(text) => step.body = text.clone(),
+        other => step.body = other.to_string(),
+    }
+    step
+}
+
 /// Parses the steps of a session. Fails if a variable is used before its step.
 pub fn parse_session(text: &str) -> Result<Vec<RequestSpec>, String> {
     let parsed: SessionFile = toml::from_str(text).map_err(|e| figures::errors::plain_message(&e.to_string()))?;
-    let mut known: Vec<&str> = Vec::new();
+    // Those of a step's group are known behind the group.
+    let (mut known, mut coming): (Vec<&str>, Vec<&str>) = (Vec::new(), Vec::new());
     for (i, step) in parsed.step.iter().enumerate() {
-        let prepared = PreparedRequest::new(step, "h", &[], false)?;
-        if let Some(name) = prepared.variables().find(|name| !known.contains(name)) {
-            return Err(format!("step {} uses {{{{var:{name}}}}}, which no step before it extracts", i + 1));
+        match step.parallel {
+            true if i == 0 => return Err("step 1 is parallel, and there is no step before it".into()),
+            true => {}
+            false => known.append(&mut coming),
         }
-        known.extend(step.extract.keys().map(String::as_str));
+        if step.grpc.is_empty() && step.path.is_empty() {
+            return Err(format!("step {} has neither `path` nor `grpc`", i + 1));
+        }
+        if step.grpc.is_empty() && !step.data.is_null() {
+            return Err(format!("step {}: `data` is the message of a call (`grpc`); a request has a `body`", i + 1));
+        }
+        let prepared = PreparedRequest::new(&with_data(step), "h", &[], false)?;
+        if let Some(name) = prepared.variables().find(|name| !known.contains(name)) {
+            let hint =
+                if coming.contains(&name) { ": it is sent at the same time as that step (parallel)" } else { "" };
+            return Err(format!("step {} uses {{{{var:{name}}}}}, which no step before it extracts{hint}", i + 1));
+        }
+        coming.extend(step.extract.keys().map(String::as_str));
     }
     if parsed.step.is_empty() { Err("the file has no step".into()) } else { Ok(parsed.step) }
 }
@@ -247,6 +272,7 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
         length: options.expect_length,
         contains: options.expect_contains.clone(),
         hash: options.expect_hash.clone(),
+        grpc: Vec::new(),
     };
     let file = options.body.strip_prefix('@').map(|path| fs::read(path).map_err(|e| format!("{path}: {e}")));
     let (body, binary) = match file.transpose()?.map(String::from_utf8) {
@@ -270,13 +296,22 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
     if let Some(file) = &options.request_file {
         let parsed: RequestFile = toml::from_str(&read_text(file)?)
             .map_err(|e| format!("{}: {}", file.display(), figures::errors::plain_message(&e.to_string())))?;
-        if let Some(request) = parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty()) {
+        if let Some(request) =
+            parsed.request.iter().find(|r| !r.extract.is_empty() || !r.think.is_empty() || r.parallel)
+        {
             let (file, path) = (file.display(), &request.path);
-            return Err(format!("{file}: extract and think of {path} belong to the steps of a --session"));
+            return Err(format!("{file}: extract, think and parallel of {path} belong to the steps of a --session"));
         }
         if let Some(request) = parsed.request.iter().find(|r| r.server != 0) {
             let (file, path) = (file.display(), &request.path);
             return Err(format!("{file}: `server` of {path} is no key: write the whole URL as path"));
+        }
+        if let Some(number) = parsed.request.iter().position(|r| r.path.is_empty()) {
+            return Err(format!("{}: request {} has no path", file.display(), number + 1));
+        }
+        if parsed.request.iter().any(|r| !r.grpc.is_empty() || !r.data.is_null()) {
+            let hint = "grpc and data belong to the steps of a --session; a --request-file of calls has a URL of gRPC, path and body";
+            return Err(format!("{}: {hint}", file.display()));
         }
         if parsed.request.is_empty() {
             return Err(format!("{}: the file has no request", file.display()));
@@ -354,6 +389,11 @@ mod tests {
         let next = "[[step]]\npath='/a?t={{var:token}}'\n";
         assert_eq!(steps(&format!("{login}{next}")).unwrap().len(), 2);
         assert!(steps(&format!("{next}{login}")).unwrap_err().contains("step 1 uses {{var:token}}"));
+        let (page, picture) = ("[[step]]\npath='/'\n", "[[step]]\npath='/a'\nparallel=true\n");
+        assert!(steps(&format!("{page}{picture}")).unwrap()[1].parallel);
+        assert!(steps(&format!("{picture}{page}")).unwrap_err().contains("step 1 is parallel"));
+        let together = steps(&format!("{login}{next}parallel=true\n")).unwrap_err();
+        assert!(together.contains("step 2 uses {{var:token}}") && together.contains("at the same time"), "{together}");
         for bad in ["[[step]]\npath='/'\nextract={x='y'}\n", "[[step]]\npath='/'\nthink='x'\n", ""] {
             assert!(steps(bad).is_err(), "{bad}");
         }

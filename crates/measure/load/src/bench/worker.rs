@@ -1,34 +1,37 @@
-//! Load from several machines: workers wait for jobs, the coordinator distributes shares as lines of JSON.
+//! Load from several machines: workers wait for jobs, the coordinator distributes shares over a [`link`](super::link).
 //! The coordinator proves the secret by HMAC-SHA-256 over the worker's nonce and the job. Every worker runs by its own
 //! clock from `go`; histograms and counts are merged, and intervals by number.
 
 use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hmac, rand};
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
+use super::link::{LinkHandle, LinkRefusal, LinkTls, PATIENCE, WorkerLink, explain_link};
 use super::wire::WireOutcome;
 use super::{FAILED, OK, USAGE};
 use crate::engine::job::Job;
 use crate::engine::run::{MachinePart, RunControl, RunOutcome, prepare_requests, run_job};
-
-/// Longest message in bytes; an hour's outcome fits.
-const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
-/// Longest wait for anything but the run itself.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Serialize, Deserialize)]
 struct Hello {
     protocol: String,
     number: String,
     threads: usize,
+}
+
+/// First message of a worker.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WorkerGreeting {
+    Hello(Hello),
+    Refusal(LinkRefusal),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -44,7 +47,7 @@ enum WorkerReply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/4";
+const PROTOCOL: &str = "tidegate-bench/5";
 
 /// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.
@@ -52,19 +55,28 @@ const PROTOCOL: &str = "tidegate-bench/4";
 #[command(name = "tidegate bench worker")]
 struct Args {
     /// Address to listen on.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::cli::parse_address)]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:7117", value_parser = super::values::parse_address)]
     listen: SocketAddr,
     /// File with the secret shared with the coordinator.
     #[arg(long, value_name = "FILE")]
     secret: PathBuf,
+    /// Certificate of this worker, with its chain (PEM): coordinators are then accepted over TLS only.
+    #[arg(long, value_name = "FILE", requires_all = ["key", "cacert"])]
+    cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM).
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+    /// CA certificates (PEM) that coordinators' certificates must be of.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    cacert: Option<PathBuf>,
     /// Exit after N jobs; 0 means never.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::cli::parse_number::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = super::values::parse_number::<usize>)]
     jobs: usize,
     /// Maximum duration of a job; longer jobs are refused.
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::cli::positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = super::values::positive_time)]
     longest: f64,
     /// Client threads [default: one per CPU].
-    #[arg(short, long, value_name = "N", value_parser = super::cli::parse_positive)]
+    #[arg(short, long, value_name = "N", value_parser = super::values::parse_positive)]
     threads: Option<usize>,
 }
 
@@ -91,6 +103,17 @@ pub fn main(args: Vec<OsString>) -> i32 {
             return USAGE;
         }
     };
+    let tls = match (&args.cert, &args.key, &args.cacert) {
+        (Some(cert), Some(key), Some(authorities)) => LinkTls::read(cert, key, authorities).map(Some),
+        _ => Ok(None),
+    };
+    let access = match tls.and_then(|tls| WorkerAccess::new(secret, tls)) {
+        Ok(access) => access,
+        Err(message) => {
+            eprintln!("tidegate bench worker: {message}");
+            return USAGE;
+        }
+    };
     let listener = match TcpListener::bind(args.listen) {
         Ok(listener) => listener,
         Err(e) => {
@@ -100,7 +123,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
     };
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     eprintln!("tidegate bench worker: listening on {}", listener.local_addr().unwrap_or(args.listen));
-    match serve_coordinators(&listener, &secret, args.jobs, args.longest, threads) {
+    match serve_coordinators(&listener, &access, args.jobs, args.longest, threads) {
         Ok(()) => OK,
         Err(message) => {
             eprintln!("tidegate bench worker: {message}");
@@ -109,19 +132,37 @@ pub fn main(args: Vec<OsString>) -> i32 {
     }
 }
 
+/// Credentials of the links between a coordinator and its workers.
+#[derive(Clone, Debug)]
+pub struct WorkerAccess {
+    secret: String,
+    tls: Option<LinkTls>,
+}
+
+impl WorkerAccess {
+    /// Access with a secret, in cleartext or over TLS. Fails on a key that does not belong to its certificate.
+    pub fn new(secret: String, tls: Option<LinkTls>) -> Result<WorkerAccess, String> {
+        // Both roles have the same certificate and key.
+        tls.as_ref().map(LinkTls::worker_config).transpose()?;
+        Ok(WorkerAccess { secret, tls })
+    }
+}
+
 /// Serves coordinators in sequence until `jobs` jobs are done (0: forever). Fails when the listener fails; failures of
 /// a coordinator go to standard error.
 pub fn serve_coordinators(
     listener: &TcpListener,
-    secret: &str,
+    access: &WorkerAccess,
     jobs: usize,
     longest: f64,
     threads: usize,
 ) -> Result<(), String> {
     let mut done = 0;
+    let tls = access.tls.as_ref().map(LinkTls::worker_config).transpose()?;
     while jobs == 0 || done < jobs {
         let (stream, peer) = listener.accept().map_err(|e| format!("accept: {e}"))?;
-        match serve(stream, secret, longest, threads) {
+        let link = WorkerLink::accept(stream, tls.as_ref());
+        match link.and_then(|link| serve(link, &access.secret, longest, threads)) {
             Ok(()) => done += 1,
             Err(message) => eprintln!("tidegate bench worker: {peer}: {message}"),
         }
@@ -129,8 +170,7 @@ pub fn serve_coordinators(
     Ok(())
 }
 
-fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Result<(), String> {
-    let mut link = WorkerLink::new(stream)?;
+fn serve(mut link: WorkerLink, secret: &str, longest: f64, threads: usize) -> Result<(), String> {
     let number = fresh_number()?;
     link.send(&Hello { protocol: PROTOCOL.into(), number: number.clone(), threads })?;
     let order: WorkerOrder = link.receive()?;
@@ -167,31 +207,18 @@ fn serve(stream: TcpStream, secret: &str, longest: f64, threads: usize) -> Resul
     }
 }
 
-/// Detects the closing of a link during a run.
-struct LinkWatch {
-    done: Arc<AtomicBool>,
-    thread: std::thread::JoinHandle<bool>,
-}
-
-impl LinkWatch {
-    fn end(self) -> bool {
-        self.done.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or(false)
-    }
-}
-
 /// Distributes a job's shares to all workers, starts them together, and merges their reports; passes on a stop.
 /// Fails when any worker is unreachable, refuses, fails or is lost: the load would not be the requested one.
 pub fn coordinate_workers(
     workers: &[String],
-    secret: &str,
+    access: &WorkerAccess,
     job: &Job,
     control: &RunControl,
 ) -> Result<RunOutcome, String> {
     let mut links = Vec::new();
     let mut hellos = Vec::new();
     for name in workers {
-        let (link, hello) = WorkerLink::connect(name).map_err(|e| format!("worker {name}: {e}"))?;
+        let (link, hello) = connect_worker(name, access.tls.as_ref()).map_err(|e| format!("worker {name}: {e}"))?;
         links.push(link);
         hellos.push(hello);
     }
@@ -200,7 +227,7 @@ pub fn coordinate_workers(
     for (i, (link, hello)) in links.iter_mut().zip(&hellos).enumerate() {
         let share = Job { share: (i, workers.len()), threads, cores: Vec::new(), ..job.clone() };
         let text = serde_json::to_string(&share).map_err(|e| format!("job: {e}"))?;
-        let proof = hex(hmac::sign(&key(secret), message(&hello.number, &text).as_bytes()).as_ref());
+        let proof = hex(hmac::sign(&key(&access.secret), message(&hello.number, &text).as_bytes()).as_ref());
         link.send(&WorkerOrder { job: text, proof })?;
         match link.receive()? {
             WorkerReply::Ready => {}
@@ -221,7 +248,8 @@ pub fn coordinate_workers(
     for link in &links {
         link.patience(Duration::from_secs_f64(length) + PATIENCE)?;
     }
-    let closers: Vec<TcpStream> = links.iter().filter_map(|l| l.writer.try_clone().ok()).collect();
+    let handles: Vec<LinkHandle> = links.iter().filter_map(WorkerLink::handle).collect();
+    let stoppers: Vec<LinkHandle> = links.iter().filter_map(WorkerLink::handle).collect();
     let (sender, replies) = mpsc::channel();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -230,19 +258,19 @@ pub fn coordinate_workers(
             scope.spawn(move || drop(sender.send((name, link.receive::<WorkerReply>()))));
         }
         drop(sender);
-        scope.spawn(|| pass_on(&control.stop, &over, &closers));
+        scope.spawn(|| pass_on(&control.stop, &over, stoppers));
         let merged = collect(&replies, begin);
         over.store(true, Ordering::Relaxed);
         // A worker whose link closes stops; otherwise a loss would leave the others running.
-        closers.iter().for_each(|s| drop(s.shutdown(Shutdown::Both)));
+        handles.iter().for_each(LinkHandle::close);
         merged
     })
 }
 
-fn pass_on(stop: &AtomicBool, over: &AtomicBool, links: &[TcpStream]) {
+fn pass_on(stop: &AtomicBool, over: &AtomicBool, mut links: Vec<LinkHandle>) {
     while !over.load(Ordering::Relaxed) {
         if stop.load(Ordering::Relaxed) {
-            links.iter().for_each(|mut link| drop(link.write_all(b"\n")));
+            links.iter_mut().for_each(LinkHandle::stop);
             return;
         }
         std::thread::sleep(Duration::from_millis(20));
@@ -278,83 +306,26 @@ fn collect(
     Ok(merged)
 }
 
-struct WorkerLink {
-    reader: BufReader<TcpStream>,
-    writer: TcpStream,
-}
-
-impl WorkerLink {
-    fn new(stream: TcpStream) -> Result<WorkerLink, String> {
-        let writer = stream.try_clone().map_err(|e| e.to_string())?;
-        let link = WorkerLink { reader: BufReader::new(stream), writer };
-        let _ = link.writer.set_nodelay(true);
-        link.patience(PATIENCE)?;
-        Ok(link)
-    }
-
-    fn connect(name: &str) -> Result<(WorkerLink, Hello), String> {
-        let addresses = name.to_socket_addrs().map_err(|e| e.to_string())?;
-        let mut last = "has no address".to_string();
-        for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => {
-                    let mut link = WorkerLink::new(stream)?;
-                    let hello: Hello = link.receive()?;
-                    if hello.protocol != PROTOCOL {
-                        return Err(format!("speaks {}, not {PROTOCOL}", hello.protocol));
+fn connect_worker(name: &str, tls: Option<&LinkTls>) -> Result<(WorkerLink, Hello), String> {
+    let addresses = name.to_socket_addrs().map_err(|e| e.to_string())?;
+    let mut last = "has no address".to_string();
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                let mut link = WorkerLink::open(stream, tls.map(|tls| tls.connect(name)).transpose()?)?;
+                // A refused certificate shows with the first message.
+                return match link.receive().map_err(|why| explain_link(&why))? {
+                    WorkerGreeting::Refusal(refusal) => Err(refusal.refused),
+                    WorkerGreeting::Hello(hello) if hello.protocol != PROTOCOL => {
+                        Err(format!("speaks {}, not {PROTOCOL}", hello.protocol))
                     }
-                    return Ok((link, hello));
-                }
-                Err(e) => last = e.to_string(),
+                    WorkerGreeting::Hello(hello) => Ok((link, hello)),
+                };
             }
+            Err(e) => last = e.to_string(),
         }
-        Err(last)
     }
-
-    fn patience(&self, time: Duration) -> Result<(), String> {
-        let set = self.writer.set_read_timeout(Some(time)).and_then(|()| self.writer.set_write_timeout(Some(PATIENCE)));
-        set.map_err(|e| e.to_string())
-    }
-
-    /// Sets `stop` when the peer closes or sends anything (a stop that still waits for the figures) while a run keeps
-    /// this thread busy.
-    fn watch(&self, stop: &Arc<AtomicBool>) -> Result<LinkWatch, String> {
-        let mut stream = self.writer.try_clone().map_err(|e| e.to_string())?;
-        self.patience(Duration::from_millis(200))?;
-        let done = Arc::new(AtomicBool::new(false));
-        let (over, stop) = (done.clone(), stop.clone());
-        let thread = std::thread::spawn(move || {
-            while !over.load(Ordering::Relaxed) {
-                match stream.read(&mut [0]) {
-                    Err(e)
-                        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
-                    }
-                    Ok(1..) => stop.store(true, Ordering::Relaxed),
-                    _ => {
-                        stop.store(true, Ordering::Relaxed);
-                        return true;
-                    }
-                }
-            }
-            false
-        });
-        Ok(LinkWatch { done, thread })
-    }
-
-    fn send<T: Serialize>(&mut self, message: &T) -> Result<(), String> {
-        let mut text = serde_json::to_string(message).map_err(|e| e.to_string())?;
-        text.push('\n');
-        self.writer.write_all(text.as_bytes()).map_err(|e| e.to_string())
-    }
-
-    fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
-        let mut line = String::new();
-        let read = (&mut self.reader).take(MESSAGE_MAX).read_line(&mut line).map_err(|e| e.to_string())?;
-        if read == 0 {
-            return Err("the connection was closed".into());
-        }
-        serde_json::from_str(&line).map_err(|e| format!("unexpected message: {e}"))
-    }
+    Err(last)
 }
 
 fn key(secret: &str) -> hmac::Key {

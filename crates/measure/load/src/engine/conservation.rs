@@ -98,6 +98,14 @@ fn due_requests_are_answered_late_or_failed() {
             job.data = Some(LoadData { order, rows: rows.into() });
             job.requests[0].path = "/{{path-column:0}}".into();
         }
+        let is_once = job.data.as_ref().is_some_and(|data| data.order == RowOrder::Once);
+        if rng.below(2) == 0 && !job.model.is_open() && !is_once {
+            // Users with several connections.
+            (job.session, job.pipeline, job.connections_each) = (true, 1, rng.below(5) as usize);
+            let steps = (0..1 + rng.below(6))
+                .map(|i| RequestSpec { parallel: i > 0 && rng.below(3) > 0, ..job.requests[0].clone() });
+            job.requests = steps.collect();
+        }
         let (r, done) = play_until(sim, &job, stop);
         if let Some(data) = job.data.as_ref().filter(|data| data.order == RowOrder::Once) {
             assert!(r.due <= data.rows.len() as u64, "seed {seed}: {} of {} rows", r.due, data.rows.len());

@@ -1,5 +1,7 @@
 //! gRPC calls of a run: methods by their descriptors, and their messages from JSON (protobuf's JSON mapping).
 
+use std::io::{Read as _, Write as _};
+
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
@@ -9,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub const PREFIX: usize = 5;
 /// Messages of one call at most.
 const MESSAGES_MAX: usize = 1_000_000;
+/// Octets of the messages of an inspected answer at most, decompressed.
+const ANSWER_MAX: usize = 64 * 1024 * 1024;
 
 /// The gRPC part of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +21,9 @@ pub struct GrpcJob {
     pub descriptors: Vec<u8>,
     /// Seconds between the messages of a call; 0: all at once.
     pub interval: f64,
+    /// Messages are compressed with gzip, and compressed answers are accepted.
+    #[serde(default)]
+    pub gzip: bool,
 }
 
 impl GrpcJob {
@@ -30,6 +37,7 @@ impl GrpcJob {
 #[derive(Clone, Debug)]
 pub struct MessageForm {
     method: MethodDescriptor,
+    gzip: bool,
 }
 
 impl MessageForm {
@@ -53,7 +61,12 @@ impl MessageForm {
         };
         let found = found.methods().find(|one| one.name() == method);
         let found = found.ok_or_else(|| format!("`{service}` has no method `{method}`: it has {}", known(service)))?;
-        Ok(MessageForm { method: found })
+        Ok(MessageForm { method: found, gzip: false })
+    }
+
+    /// Compresses messages with gzip, if `gzip`.
+    pub fn compressed(self, gzip: bool) -> MessageForm {
+        MessageForm { gzip, ..self }
     }
 
     /// Tells whether the client sends any number of messages.
@@ -75,13 +88,41 @@ impl MessageForm {
         let messages =
             read.and_then(|messages| source.end().map(|()| messages)).map_err(|e| self.explain(&e, is_list))?;
         for message in messages {
-            let length = message.encoded_len();
+            let mut octets = message.encode_to_vec();
+            if self.gzip {
+                octets = compress_message(&octets)?;
+            }
+            let length = octets.len();
             let prefix = u32::try_from(length).map_err(|_| format!("a message of {length} octets is too long"))?;
-            out.push(0);
+            out.push(u8::from(self.gzip));
             out.extend_from_slice(&prefix.to_be_bytes());
-            out.extend_from_slice(&message.encode_to_vec());
+            out.extend_from_slice(&octets);
         }
         Ok(())
+    }
+
+    /// Reads framed messages of an answer, also compressed ones, as JSON: an object, of a stream an array of objects.
+    /// `None` if they are not of this method, or longer than [`ANSWER_MAX`].
+    pub fn answer_json(&self, mut frames: &[u8]) -> Option<Vec<u8>> {
+        let mut messages = Vec::new();
+        let mut left = ANSWER_MAX;
+        while !frames.is_empty() {
+            let (frame, rest) = split_message(frames);
+            frames = rest;
+            let octets = frame.get(PREFIX..)?;
+            let plain = match frame.first()? {
+                0 => octets.to_vec(),
+                _ => expand_message(octets, left)?,
+            };
+            left = left.checked_sub(plain.len())?;
+            let message = DynamicMessage::decode(self.method.output(), plain.as_slice()).ok()?;
+            messages.push(serde_json::to_value(&message).ok()?);
+        }
+        let whole = match self.method.is_server_streaming() {
+            true => serde_json::Value::Array(messages),
+            false => messages.into_iter().next()?,
+        };
+        serde_json::to_vec(&whole).ok()
     }
 
     fn explain(&self, error: &serde_json::Error, is_list: bool) -> String {
@@ -128,6 +169,18 @@ impl<'de> DeserializeSeed<'de> for OneMessage<'_> {
     fn deserialize<D: Deserializer<'de>>(self, source: D) -> Result<DynamicMessage, D::Error> {
         DynamicMessage::deserialize(self.0.clone(), source)
     }
+}
+
+fn compress_message(octets: &[u8]) -> Result<Vec<u8>, String> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(octets).and_then(|()| encoder.finish()).map_err(|e| format!("gzip: {e}"))
+}
+
+/// Decompresses one message; `None` if it is damaged or longer than `most` octets.
+fn expand_message(octets: &[u8], most: usize) -> Option<Vec<u8>> {
+    let mut plain = Vec::new();
+    let length = flate2::read::GzDecoder::new(octets).take(most as u64 + 1).read_to_end(&mut plain).ok()?;
+    (length <= most).then_some(plain)
 }
 
 /// Splits framed messages behind the first one.
@@ -186,6 +239,23 @@ mod tests {
         assert_eq!(split_message(&two), (&b"\0\0\0\0\x02\x10\x01"[..], &[0; 5][..]));
         assert!(framed("Up", "[]").unwrap().is_empty());
         assert_eq!(framed("Up", r#"{"count": 1}"#).unwrap(), b"\0\0\0\0\x02\x10\x01");
+    }
+
+    #[test]
+    fn compressed_messages_are_written_and_read() {
+        let form = |method: &str| MessageForm::find(&test_pool(), &format!("/test.Echo/{method}")).unwrap();
+        let (plain, packed) = (form("Say"), form("Say").compressed(true));
+        let mut frames = Vec::new();
+        packed.frame_messages(format!("{{\"name\": \"{}\"}}", "a".repeat(1000)).as_bytes(), &mut frames).unwrap();
+        assert!(frames[0] == 1 && frames.len() < 100 && split_message(&frames).1.is_empty());
+        let json = String::from_utf8(plain.answer_json(&frames).unwrap()).unwrap();
+        assert_eq!(json, format!("{{\"name\":\"{}\"}}", "a".repeat(1000)));
+        let two = [&frames[..], &[0, 0, 0, 0, 2, 0x10, 7]].concat();
+        let stream = String::from_utf8(form("Down").answer_json(&two).unwrap()).unwrap();
+        assert!(stream.starts_with("[{\"name\":") && stream.ends_with("{\"count\":7}]"), "{stream}");
+        frames[20] ^= 0xff;
+        assert!(plain.answer_json(&frames).is_none() && plain.answer_json(&[]).is_none());
+        assert!(expand_message(&compress_message(&[0; 5000]).unwrap(), 4999).is_none());
     }
 
     #[test]

@@ -62,7 +62,8 @@ pub struct Job {
     /// Servers beside `target`, which [`RequestSpec::server`] counts from 1 on.
     #[serde(default)]
     pub servers: Vec<Target>,
-    /// Connections to each server at most, in an open loop; 0: `connections_max` is the limit of all.
+    /// Connections to each server: at most, in an open loop; of each user, in a session with parallel steps; otherwise of
+    /// a closed loop. 0: `connections_max`, or the profile, is of all servers.
     #[serde(default)]
     pub connections_each: usize,
     /// Ends the run if a connection is refused before any was established.

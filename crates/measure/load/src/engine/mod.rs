@@ -25,6 +25,8 @@ pub mod transport;
 pub mod world;
 
 #[cfg(test)]
+mod browsers;
+#[cfg(test)]
 mod conservation;
 #[cfg(test)]
 pub mod sim;

@@ -59,7 +59,8 @@ impl Ports {
 
 /// Maximum number of ports used at a time: by open connections, and by closed ones.
 fn needed(job: &Job, reuse: bool) -> (f64, f64) {
-    let highest = job.profile.highest();
+    let each = if job.session { job.connections_each.max(1) } else { 1 };
+    let highest = job.profile.highest() * each as f64;
     let at_a_time = if matches!(job.model, Model::Closed { .. }) { highest } else { job.connections_max as f64 };
     // After a single request the server closes and keeps the pair; after several the client does.
     let closed = match job.model {

@@ -171,8 +171,9 @@ pub fn prepare_requests(job: &Job) -> Result<Arc<[PreparedRequest]>, String> {
         if let Some(proxy) = job.target.proxy.as_ref().filter(|_| job.target.tls.is_none()) {
             prepared = prepared.through_proxy(&job.target.origin(), proxy.authorization.as_deref());
         }
-        if let Some(pool) = &pool {
-            prepared = prepared.for_grpc(MessageForm::find(pool, &r.path)?)?;
+        if let (Some(pool), Some(grpc), false) = (&pool, &job.grpc, r.grpc.is_empty()) {
+            let form = MessageForm::find(pool, &r.path)?.compressed(grpc.gzip);
+            prepared = prepared.for_grpc(form, grpc, job.timeout)?;
         }
         Ok(match (&job.http2, &job.http3) {
             (_, Some(_)) => prepared.for_http3(),

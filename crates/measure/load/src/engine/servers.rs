@@ -16,6 +16,7 @@ pub fn server_jobs(job: &Job) -> Vec<Job> {
     };
     let weights: Vec<f64> = (0..targets.len()).map(weight).collect();
     let total: f64 = weights.iter().sum();
+    let servers = targets.len() as f64;
     let mut jobs = Vec::new();
     let mut before = 0.0;
     for (server, (target, weight)) in targets.into_iter().zip(&weights).enumerate() {
@@ -27,7 +28,11 @@ pub fn server_jobs(job: &Job) -> Vec<Job> {
         }
         let whole = matches!(job.model, Model::Closed { .. });
         for stage in &mut own.profile.stages {
-            (stage.from, stage.to) = (share.of(stage.from, whole), share.of(stage.to, whole));
+            (stage.from, stage.to) = match job.connections_each {
+                // Every server has as many connections, whatever its weight.
+                1.. if whole => (stage.from / servers, stage.to / servers),
+                _ => (share.of(stage.from, whole), share.of(stage.to, whole)),
+            };
         }
         own.connections_max = match job.connections_each {
             0 => (share.of(job.connections_max as f64, true) as usize).max(1),
@@ -103,5 +108,15 @@ mod tests {
         let listed = |job: &Job| if let Model::Replay { at } = &job.model { at.len() } else { 0 };
         assert_eq!(server_jobs(&all).iter().map(listed).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(server_jobs(&job(&[(0, 1.0)])).len(), 1);
+    }
+
+    #[test]
+    fn connections_of_each_server_do_not_follow_the_weights() {
+        let mut all = job(&[(0, 1.0), (1, 9.0)]);
+        (all.profile, all.connections_each) = (Profile::constant(12.0, 1.0), 6);
+        let users = |all: &Job| server_jobs(all).iter().map(|job| job.profile.value(0.0)).collect::<Vec<_>>();
+        assert_eq!(users(&all), [6.0, 6.0]);
+        all.connections_each = 0;
+        assert_eq!(users(&all), [1.0, 11.0]);
     }
 }

@@ -5,6 +5,7 @@
 pub mod answer;
 pub mod compare;
 pub mod conduct;
+mod curves;
 pub mod dry;
 pub mod file;
 pub mod probe;
@@ -49,16 +50,16 @@ pub struct LabOptions {
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub workloads: Vec<String>,
     /// Override the file's number of rounds.
-    #[arg(long, value_name = "N", value_parser = crate::bench::cli::parse_positive)]
+    #[arg(long, value_name = "N", value_parser = crate::bench::values::parse_positive)]
     pub rounds: Option<usize>,
     /// Override the file's duration of a point.
-    #[arg(long, value_name = "TIME", value_parser = crate::bench::cli::positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = crate::bench::values::positive_time)]
     pub duration: Option<f64>,
     /// CPUs of the servers, such as `0,1` [default: the first half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::parse_cpu)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::values::parse_cpu)]
     pub server_cpus: Vec<usize>,
     /// CPUs of the load generator [default: the second half].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::cli::parse_cpu)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = crate::bench::values::parse_cpu)]
     pub client_cpus: Vec<usize>,
     /// Print commands, files, ports and the estimated duration; start and write nothing.
     #[arg(long)]
@@ -67,7 +68,7 @@ pub struct LabOptions {
     #[arg(long, conflicts_with_all = ["rounds", "duration"])]
     pub quick: bool,
     /// Random seed for the order of turns.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::bench::cli::parse_number::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::bench::values::parse_number::<u64>)]
     pub seed: u64,
 }
 

@@ -26,6 +26,8 @@ const NAMES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 const UNKNOWN: u16 = 2;
+/// Status of a call without an answer in time.
+pub const DEADLINE_EXCEEDED: u16 = 4;
 /// Octets of a status message that are kept.
 const TEXT_MAX: usize = 1024;
 
@@ -43,6 +45,13 @@ pub fn code_name(code: u16) -> String {
     NAMES.get(usize::from(code)).map_or_else(|| format!("code {code}"), |name| (*name).to_string())
 }
 
+/// Number of a status code, from its name in any case or its number. Fails with the known names.
+pub fn code_number(name: &str) -> Result<u16, String> {
+    let known = NAMES.iter().position(|known| known.eq_ignore_ascii_case(name.trim()));
+    let number = known.and_then(|number| u16::try_from(number).ok()).or_else(|| name.trim().parse().ok());
+    number.ok_or_else(|| format!("expect: `{name}` is no status of gRPC: {}, or a number", NAMES.join(", ")))
+}
+
 /// Answer to a call in progress.
 #[derive(Debug, Default)]
 pub struct GrpcAnswer {
@@ -53,6 +62,8 @@ pub struct GrpcAnswer {
     messages: u32,
     code: Option<u16>,
     text: Vec<u8>,
+    /// The head names gzip as the encoding of messages.
+    has_gzip: bool,
 }
 
 impl GrpcAnswer {
@@ -61,8 +72,8 @@ impl GrpcAnswer {
         self.messages
     }
 
-    /// Takes in octets of the body; returns the number of messages so far. Fails on a compressed message, which no
-    /// call accepts.
+    /// Takes in octets of the body; returns the number of messages so far. Fails on a compressed message whose
+    /// encoding is not gzip.
     pub fn take_body(&mut self, mut bytes: &[u8]) -> Result<u32, LoadFailure> {
         while !bytes.is_empty() {
             if self.left > 0 {
@@ -76,7 +87,7 @@ impl GrpcAnswer {
             self.prefix.extend_from_slice(&bytes[..taken]);
             bytes = &bytes[taken..];
             if let [flag, a, b, c, d] = self.prefix[..] {
-                if flag != 0 {
+                if flag > 1 || (flag == 1 && !self.has_gzip) {
                     return Err(LoadFailure::Protocol);
                 }
                 self.prefix.clear();
@@ -95,6 +106,7 @@ impl GrpcAnswer {
                     let code = std::str::from_utf8(value).ok().and_then(|code| code.parse().ok());
                     self.code = Some(code.ok_or(LoadFailure::Protocol)?);
                 }
+                b"grpc-encoding" => self.has_gzip = value == b"gzip",
                 b"grpc-message" => self.text = unescape(&value[..value.len().min(TEXT_MAX)]),
                 _ => {}
             }
@@ -165,6 +177,9 @@ mod tests {
         cut.take_body(&bytes[..7]).unwrap();
         assert_eq!(cut.finish(200).unwrap_err(), LoadFailure::Truncated);
         assert_eq!(GrpcAnswer::default().take_body(&[1, 0, 0, 0, 0]), Err(LoadFailure::Protocol));
+        let mut packed = GrpcAnswer { has_gzip: true, ..GrpcAnswer::default() };
+        assert_eq!(packed.take_body(&[1, 0, 0, 0, 0]), Ok(1));
+        assert_eq!(packed.take_body(&[2, 0, 0, 0, 0]), Err(LoadFailure::Protocol));
     }
 
     #[test]
@@ -176,6 +191,8 @@ mod tests {
             assert!(String::from_utf8(text).unwrap().contains(&status.to_string()));
         }
         assert_eq!(code_name(99), "code 99");
+        assert_eq!((code_number("not_found"), code_number("16")), (Ok(5), Ok(16)));
+        assert!(code_number("LOST").unwrap_err().contains("DATA_LOSS"));
     }
 
     #[test]
@@ -187,13 +204,15 @@ mod tests {
         use crate::protocol::ClientProtocol as _;
         use crate::protocol::h2::H2;
         const MS: u64 = 1_000_000;
-        let job = Job {
-            grpc: Some(GrpcJob { descriptors: Vec::new(), interval: 0.01 }),
-            ..crate::engine::sim::sim_job(1, 1.0)
-        };
+        let job =
+            Job { grpc: Some(GrpcJob { interval: 0.01, ..GrpcJob::default() }), ..crate::engine::sim::sim_job(1, 1.0) };
         let spec = RequestSpec { body: "[{}, {\"count\": 1}, {}]".into(), ..RequestSpec::get("/test.Echo/Up") };
         let form = MessageForm::find(&test_pool(), &spec.path).unwrap();
-        let request = PreparedRequest::new(&spec, "h", &[], false).unwrap().for_grpc(form).unwrap().for_http2(false);
+        let request = PreparedRequest::new(&spec, "h", &[], false)
+            .unwrap()
+            .for_grpc(form, &GrpcJob::default(), 1.0)
+            .unwrap()
+            .for_http2(false);
         let mut core = H2::new(&H2::shared(&job, &[]).unwrap());
         core.submit(&request, 0, &SessionVariables::default(), &mut figures::rng::Rng::new(1), &mut Vec::new());
         let first = core.output().len();

@@ -325,7 +325,7 @@ impl ClientProtocol for H2 {
         };
         // The engine has checked for room; if there is none, the lane is never answered.
         let stream = self.client.open(block, body.is_empty()).unwrap_or(u32::MAX);
-        let (now, later) = if self.interval > 0 { split_message(body) } else { (body, &[][..]) };
+        let (now, later) = if self.interval > 0 && request.is_grpc() { split_message(body) } else { (body, &[][..]) };
         let sent = if now.is_empty() { 0 } else { self.client.send_body(stream, now, later.is_empty()) };
         self.lanes.push_back(Lane {
             stream,

@@ -12,12 +12,33 @@ use crate::engine::grpc::{GrpcJob, MessageForm};
 use crate::engine::job::{Http2, Job, Target};
 use crate::engine::request::RequestSpec;
 
-/// Turns the requests into calls: writes their paths as `/package.Service/Method`, and makes one request of each
-/// message of an array for methods that take one message. Returns the job's part. Fails on unusable descriptors, methods
-/// and messages, with place and suggestion.
-pub fn prepare_calls(o: &Options, target: &Target, list: &mut Vec<RequestSpec>) -> Result<GrpcJob, String> {
-    for call in list.iter_mut() {
-        call.path = method_path(&call.path);
+/// Turns requests into calls, all of them with a URL of gRPC (`all`), otherwise the steps with `grpc`: writes their paths
+/// as `/package.Service/Method`, and makes one request of each message of an array for methods that take one message.
+/// Returns the job's part. Fails on unusable descriptors, methods and messages, with place and suggestion.
+pub fn prepare_calls(o: &Options, target: &Target, all: bool, list: &mut Vec<RequestSpec>) -> Result<GrpcJob, String> {
+    for call in list.iter_mut().filter(|call| all || !call.grpc.is_empty()) {
+        if all && call.grpc.is_empty() && o.session.is_some() && call.path.is_empty() {
+            return Err("--session: a step has neither `grpc`, the method of a call, nor a path".into());
+        }
+        if !call.grpc.is_empty() && !call.path.is_empty() && call.path != call.grpc {
+            return Err(format!("grpc = \"{}\": a call has no path of its own (`{}`)", call.grpc, call.path));
+        }
+        call.path = method_path(if call.grpc.is_empty() { &call.path } else { &call.grpc });
+        call.grpc = call.path.clone();
+        match std::mem::take(&mut call.data) {
+            serde_json::Value::Null => {}
+            _ if !call.body.is_empty() => return Err(format!("{}: a call has `data` or `body`, not both", call.path)),
+            serde_json::Value::String(text) => call.body = text,
+            other => call.body = other.to_string(),
+        }
+        if let Some(other) =
+            call.extract.values().find(|from| !from.starts_with("json:") && !from.starts_with("regex:"))
+        {
+            return Err(format!(
+                "{}: extract reads json: and regex: from the answer of a call, not `{other}`",
+                call.path
+            ));
+        }
         if call.method != "GET" && call.method != "POST" {
             return Err(format!("--method {}: calls of gRPC are POST requests", call.method));
         }
@@ -32,18 +53,22 @@ pub fn prepare_calls(o: &Options, target: &Target, list: &mut Vec<RequestSpec>) 
             // The reflection has the metadata, TLS and address of the calls.
             let http2 = Some(Http2::default());
             let job = Job { headers: o.headers.clone(), http2, ..Job::closed(target.clone(), 1, 1.0) };
-            let first = list.first().map(|call| call.path.as_str()).unwrap_or_default();
-            reflection::reflect_service(&job, first)?
+            let paths = list.iter().filter(|call| !call.grpc.is_empty()).map(|call| call.path.as_str());
+            reflect_services(&job, paths)?
         }
         (files, _) => compile_files(files, &o.import_path)?,
     };
     let mut calls = Vec::new();
     for call in list.drain(..) {
+        if call.grpc.is_empty() {
+            calls.push(call);
+            continue;
+        }
         let form = MessageForm::find(&pool, &call.path)?;
         if o.stream_interval.is_some() && !form.is_client_streaming() {
             return Err(format!("--stream-interval: {} takes one message", call.path));
         }
-        match single_messages(&call.body).filter(|_| !form.is_client_streaming()) {
+        match single_messages(&call.body).filter(|_| !form.is_client_streaming() && o.session.is_none()) {
             Some(messages) if messages.is_empty() => {
                 return Err(format!("{}: the array of messages is empty, and a call takes one", call.path));
             }
@@ -55,7 +80,24 @@ pub fn prepare_calls(o: &Options, target: &Target, list: &mut Vec<RequestSpec>) 
         }
     }
     *list = calls;
-    Ok(GrpcJob { descriptors: pool.encode_to_vec(), interval: o.stream_interval.unwrap_or(0.0) })
+    Ok(GrpcJob { descriptors: pool.encode_to_vec(), interval: o.stream_interval.unwrap_or(0.0), gzip: o.grpc_gzip })
+}
+
+/// Asks the server for the services of all methods.
+fn reflect_services<'a>(job: &Job, paths: impl Iterator<Item = &'a str>) -> Result<DescriptorPool, String> {
+    let mut pool = DescriptorPool::new();
+    let mut known: Vec<&str> = Vec::new();
+    for path in paths {
+        let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        if known.contains(&service) {
+            continue;
+        }
+        known.push(service);
+        let own = reflection::reflect_service(job, path)?;
+        let files: Vec<_> = own.file_descriptor_protos().cloned().collect();
+        pool.add_file_descriptor_protos(files).map_err(|e| format!("reflection of `{service}`: {e}"))?;
+    }
+    Ok(pool)
 }
 
 /// The elements of an array, as JSON.

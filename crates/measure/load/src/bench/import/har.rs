@@ -12,12 +12,15 @@ const OWN_FIELDS: [&str; 8] =
 const PAUSE_MIN: f64 = 0.2;
 
 /// Reads the requests to `server`, or to the server of the first one. Pauses between the end of one response and the
-/// next request become `think`, unless the requests overlapped.
+/// next request become `think`; requests that overlapped are parallel, except with a page itself, whose answer names what
+/// is loaded for it.
 pub fn import_har(value: &Value, server: Option<&str>) -> Result<ImportedSession, String> {
     let entries = value.pointer("/log/entries").and_then(Value::as_array).ok_or("`log.entries` is not a list")?;
     let mut session = ImportedSession { origin: server.unwrap_or("").to_ascii_lowercase(), ..Default::default() };
     session.origin = session.origin.trim_end_matches('/').to_string();
     let (mut cookies, mut end): (u64, Option<f64>) = (0, None);
+    // End of the requests that the next one may be parallel to.
+    let mut group_end: Option<f64> = None;
     for (number, entry) in entries.iter().enumerate() {
         let place = format!("log.entries[{number}]");
         let request = entry.get("request").ok_or_else(|| format!("{place}: `request` is missing"))?;
@@ -66,7 +69,16 @@ pub fn import_har(value: &Value, server: Option<&str>) -> Result<ImportedSession
             last.think = format!("{}ms", ((begin - end) * 1e3).round());
         }
         let time = entry.get("time").and_then(Value::as_f64).unwrap_or(0.0).max(0.0);
-        end = begin.map(|begin| (begin + time / 1e3).max(end.unwrap_or(0.0)));
+        let own_end = begin.map(|begin| begin + time / 1e3);
+        end = own_end.map(|own| own.max(end.unwrap_or(0.0)));
+        let parallel = begin.zip(group_end).is_some_and(|(begin, end)| begin < end) && !session.steps.is_empty();
+        let is_page =
+            entry.pointer("/response/content").is_some_and(|c| text_of(c, "mimeType").starts_with("text/html"));
+        group_end = match () {
+            () if is_page => None,
+            () if parallel => own_end.map(|own| own.max(group_end.unwrap_or(0.0))),
+            () => own_end,
+        };
         let expected = u16::try_from(status).ok().filter(|status| (100..600).contains(status));
         let step = ImportedStep {
             name: format!("{method} {path}"),
@@ -75,6 +87,7 @@ pub fn import_har(value: &Value, server: Option<&str>) -> Result<ImportedSession
             headers,
             body,
             think: String::new(),
+            parallel: parallel && !is_page,
             // A cache of the recording browser answered 304 where a user without one gets 200.
             expect: ImportedStatus {
                 status: match expected {
@@ -175,6 +188,21 @@ mod tests {
         assert!(text.starts_with("# Imported from a b.har: tidegate bench https://shop.example --session FILE\n"));
         assert_eq!(crate::bench::requests::parse_session(&text).unwrap().len(), 3, "{text}");
         assert_eq!(import_har(&har, Some("https://CDN.example/")).unwrap().steps.len(), 1);
+    }
+
+    #[test]
+    fn requests_that_overlapped_are_parallel_but_not_to_their_page() {
+        let mut page = entry("2026-11-29T06:00:00.000Z", "GET", "https://shop.example/");
+        page["response"]["content"] = json!({ "mimeType": "text/html; charset=utf-8" });
+        let mut entries = vec![page.clone()];
+        for (at, path) in [("00.050", "a"), ("00.060", "b"), ("00.155", "c"), ("00.270", "d")] {
+            entries.push(entry(&format!("2026-11-29T06:00:{at}Z"), "GET", &format!("https://shop.example/{path}")));
+        }
+        let session = import_har(&json!({ "log": { "entries": entries } }), None).unwrap();
+        let parallel: Vec<bool> = session.steps.iter().map(|step| step.parallel).collect();
+        assert_eq!(parallel, [false, false, true, true, false]);
+        let text = session.session_text("x").unwrap();
+        assert_eq!(text.matches("parallel = true").count(), 2, "{text}");
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl<'a> ApiDescription<'a> {
             headers,
             body,
             think: String::new(),
+            parallel: false,
             expect: ImportedStatus { status },
         };
         self.session.push_step(place, step);

@@ -33,8 +33,14 @@ pub struct ImportedStep {
     pub body: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub think: String,
+    #[serde(skip_serializing_if = "is_alone")]
+    pub parallel: bool,
     #[serde(skip_serializing_if = "ImportedStatus::is_empty")]
     pub expect: ImportedStatus,
+}
+
+fn is_alone(parallel: &bool) -> bool {
+    !*parallel
 }
 
 /// A session file with one step.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::connection::Connection;
 use super::redirects::AnswerTrack;
-use super::{AGAIN_MAX, BACKOFF, Due, Flight, LoadWorld, MADE_AT_ONCE};
+use super::{Due, Flight, LoadWorld, MADE_AT_ONCE};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Model;
 use crate::engine::request::{Fnv, PreparedRequest};
@@ -112,6 +112,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         if !self.connections[slot].is_live() && !self.connections[slot].waiting.is_empty() && now < self.to {
             self.connect(slot, now);
         }
+        if self.groups.is_some() {
+            return self.run_user(slot, planned, now);
+        }
         // A connection needs no more requests than its calls.
         let calls = if self.job.calls > 0 { self.job.calls as usize } else { usize::MAX };
         let most = self.job.pipeline.clamp(1, calls);
@@ -177,8 +180,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let requests = self.requests.clone();
         let mut request = &requests[due.request as usize % requests.len()];
         let mut output = Vec::new();
-        let connection = &mut self.connections[slot];
-        connection.variables.set_row(due.row);
+        let user = self.user_slot(slot);
+        self.connections[user].variables.set_row(due.row);
         let fixed;
         if self.is_tracking() {
             fixed = self.fix_request(slot, &mut due, now);
@@ -192,23 +195,20 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         let sequence = self.sequence;
         self.sequence += self.place.1 as u64;
-        match connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output) {
+        let encoded = if user == slot {
+            connection.protocol.submit(request, sequence, &connection.variables, &mut self.rng, &mut output)
+        } else {
+            let variables = std::mem::take(&mut self.connections[user].variables);
+            let connection = &mut self.connections[slot];
+            let encoded = connection.protocol.submit(request, sequence, &variables, &mut self.rng, &mut output);
+            self.connections[user].variables = variables;
+            encoded
+        };
+        match encoded {
             EncodedRequest::Ready(bytes) => self.write(slot, bytes),
             EncodedRequest::Written => self.write(slot, &output),
             EncodedRequest::Kept => self.soil(slot),
             EncodedRequest::Unsendable => self.drop_unsendable(slot, now),
-        }
-    }
-
-    /// Fails the request that was about to be sent; its user goes on after a pause.
-    fn drop_unsendable(&mut self, slot: TransportSlot, now: u64) {
-        let connection = &mut self.connections[slot];
-        let Some(flight) = connection.flights.pop_back() else { return };
-        let epoch = connection.epoch;
-        self.in_flight -= 1;
-        self.fail(flight.due, Some(now), LoadFailure::Message, now);
-        if !self.job.model.is_pooled() {
-            self.wake.push(Reverse((now + BACKOFF, slot, epoch)));
         }
     }
 
@@ -227,7 +227,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
         let connection = &mut self.connections[slot];
         let request = &self.requests[flight.due.request as usize % self.requests.len()];
-        if let Some(end) = answer.grpc.filter(|end| end.code > 0) {
+        if let Some(json) = answer.grpc.filter(|_| request.wants_body()).map(|_| request.answer_json(&connection.body))
+        {
+            connection.body = json.unwrap_or_default();
+        }
+        if let Some(end) = answer.grpc.filter(|end| !request.allows_code(end.code)) {
             let text = String::from_utf8_lossy(connection.protocol.head());
             self.answer_error.get_or_insert_with(|| match text.is_empty() {
                 true => code_name(end.code),
@@ -235,13 +239,17 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             });
         }
         let mut failure = refused.or_else(|| judge(request, &answer, &connection.body));
-        if self.job.session {
+        if self.job.session && self.groups.is_none() {
             failure = failure.or_else(|| proceed(request, connection, self.requests.len()));
             if failure.is_some() {
                 connection.restart();
             }
         }
         connection.think = request.think;
+        if self.groups.is_some() {
+            failure = self.proceed_group(slot, flight.due.request, failure);
+        }
+        let connection = &mut self.connections[slot];
         connection.body.clear();
         let record = &mut self.record;
         if now >= self.from && now < self.to {
@@ -284,23 +292,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
     }
 
-    /// Closes a used-up connection. The server does not process pipelined requests behind a response with
-    /// `Connection: close` (RFC 9112, 9.6): the next connection sends them.
-    pub(super) fn give_up_connection(&mut self, slot: TransportSlot, now: u64) {
-        let left: Vec<Flight> = self.connections[slot].flights.drain(..).collect();
-        self.in_flight -= left.len();
-        self.close(slot);
-        left.into_iter().for_each(|flight| self.repeat(slot, flight, LoadFailure::ClosedEarly, now));
-        self.after_close(slot, now);
-    }
-
     #[inline]
-    fn go_on(&mut self, slot: TransportSlot, now: u64) {
+    pub(super) fn go_on(&mut self, slot: TransportSlot, now: u64) {
         if P::MULTIPLEXED {
             self.send_waiting(slot, now);
         }
         if now >= self.to {
             return;
+        }
+        if self.groups.is_some() {
+            return self.run_user(slot, now, now);
         }
         match self.job.model {
             Model::Closed { think } if think.mean > 0.0 || self.connections[slot].think > 0.0 => self.pause(slot, now),
@@ -330,7 +331,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
     }
 
-    fn send_waiting(&mut self, slot: TransportSlot, now: u64) {
+    pub(super) fn send_waiting(&mut self, slot: TransportSlot, now: u64) {
         while self.connections[slot].is_open()
             && self.connections[slot].has_room(self.job.calls)
             && let Some(due) = self.connections[slot].waiting.pop_front()
@@ -369,126 +370,12 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         }
     }
 
-    /// Fails one stream; its connection continues.
-    pub(super) fn stream_failed(
-        &mut self,
-        slot: TransportSlot,
-        lane: usize,
-        class: LoadFailure,
-        code: Option<u16>,
-        now: u64,
-    ) {
-        let connection = &mut self.connections[slot];
-        let Some(flight) = connection.flights.remove(lane) else { return };
-        self.in_flight -= 1;
-        connection.calls += 1;
-        if self.job.session {
-            connection.restart();
-        }
-        if let (Some(code), true) = (code, flight.due.counted) {
-            self.record.resets.add(code);
-        }
-        self.fail(flight.due, Some(flight.sent), class, now);
-        self.after_stream(slot, now);
-    }
-
-    pub(super) fn unprocessed(&mut self, slot: TransportSlot, lane: usize, now: u64) {
-        let Some(flight) = self.connections[slot].flights.remove(lane) else { return };
-        self.in_flight -= 1;
-        self.repeat(slot, flight, LoadFailure::Refused, now);
-        self.after_stream(slot, now);
-    }
-
-    /// Queues an unprocessed request again, up to a limit, beyond which it fails with `class`; its wait continues.
-    fn repeat(&mut self, slot: TransportSlot, flight: Flight, class: LoadFailure, now: u64) {
-        let mut due = flight.due;
-        due.again += 1;
-        if due.again > AGAIN_MAX || now >= self.to {
-            return self.fail(due, Some(flight.sent), class, now);
-        }
-        self.record.again += u64::from(due.counted);
-        match self.job.model {
-            Model::Open { .. } | Model::Replay { .. } => self.pending.push_front(due),
-            Model::Closed { .. } | Model::Connections { .. } => {
-                self.connections[slot].waiting.push_back(due);
-                self.waiting += 1;
-            }
-        }
-    }
-
-    fn after_stream(&mut self, slot: TransportSlot, now: u64) {
-        let connection = &self.connections[slot];
-        let used_up = self.job.calls > 0 && connection.calls >= self.job.calls;
-        if (used_up || connection.protocol.is_going()) && connection.is_idle() {
-            self.close(slot);
-            return self.after_close(slot, now);
-        }
-        match self.job.model {
-            Model::Closed { think } if (think.mean > 0.0 || self.job.session) && now < self.to => {
-                if self.connections[slot].waiting.is_empty() {
-                    self.go_on(slot, now);
-                } else {
-                    self.send_waiting(slot, now);
-                }
-            }
-            Model::Connections { .. } if self.connections[slot].waiting.is_empty() => self.go_on(slot, now),
-            _ => self.room(slot, now),
-        }
-    }
-
-    /// Continues a slot after an orderly close.
-    pub(super) fn after_close(&mut self, slot: TransportSlot, now: u64) {
-        if now >= self.to {
-            // No other connection follows for these requests.
-            while let Some(due) = self.connections[slot].waiting.pop_front() {
-                self.waiting -= 1;
-                self.fail(due, None, LoadFailure::Unsent, now);
-            }
-            return;
-        }
-        // Unprocessed requests move to the next connection.
-        if !self.connections[slot].waiting.is_empty() {
-            if self.connections[slot].calls == 0 && !self.job.model.is_open() {
-                self.wake.push(Reverse((now + BACKOFF, slot, 0)));
-                return;
-            }
-            return self.connect(slot, now);
-        }
-        match self.job.model {
-            Model::Closed { think } if think.mean > 0.0 => self.pause(slot, now),
-            Model::Closed { .. } => self.fill(slot, now, now),
-            // The loop serves waiting requests: connecting here could recurse on immediate failures.
-            _ => self.free.push(slot),
-        }
-    }
-
-    fn pause(&mut self, slot: TransportSlot, now: u64) {
+    pub(super) fn pause(&mut self, slot: TransportSlot, now: u64) {
         let (Model::Closed { think } | Model::Connections { think, .. }) = self.job.model else { return };
         let own = self.connections[slot].think;
         let mean = if own > 0.0 { own } else { think.mean } * 1e9;
         let pause = if think.random { mean * self.rng.exponential() } else { mean };
         self.wake.push(Reverse((now + pause as u64, slot, self.connections[slot].epoch)));
-    }
-
-    /// Counts an unanswered request. A timeout is recorded with its wait: leaving it out would cut the tail.
-    pub(super) fn fail(&mut self, due: Due, sent: Option<u64>, class: LoadFailure, until: u64) {
-        self.fixed.remove(due.fixed);
-        if !due.counted {
-            return;
-        }
-        self.record.failures.add(class);
-        self.kinds.failed(due.request);
-        if matches!(
-            class,
-            LoadFailure::Timeout | LoadFailure::Unfinished | LoadFailure::Unsent | LoadFailure::ConnectTimeout
-        ) {
-            let waited = until.saturating_sub(due.planned);
-            match sent {
-                Some(sent) => self.record.apart(waited, until.saturating_sub(sent)),
-                None => self.record.corrected.record(waited),
-            }
-            self.timeline.record((due.planned - self.from) / self.interval, waited);
-        }
     }
 }
 
@@ -513,12 +400,12 @@ fn proceed<P: ClientProtocol>(
 
 #[inline]
 fn judge(request: &PreparedRequest, answer: &ResponseSummary, body: &[u8]) -> Option<LoadFailure> {
-    if let Some(end) = answer.grpc {
-        return (end.code > 0).then_some(LoadFailure::GrpcStatus);
+    if answer.grpc.is_some_and(|end| !request.allows_code(end.code)) {
+        return Some(LoadFailure::GrpcStatus);
     }
     let expect = &request.expect;
     // A message has no status.
-    if answer.status > 0 && !expect.allows(answer.status) {
+    if answer.grpc.is_none() && answer.status > 0 && !expect.allows(answer.status) {
         return Some(LoadFailure::Status);
     }
     if expect.length.is_some_and(|l| l != answer.body) {

@@ -1,12 +1,18 @@
 //! One world: a thread's share of a run, with its own connections, schedule and records.
-//! This file is the loop and the plan; [`connection`] is the life of a connection ([`datagrams`]: over UDP), [`conduct`] that of requests. All
-//! times count from the plan; the world's own lateness is recorded separately.
+//! This file is the loop; [`schedule`] is the plan, [`connection`] the life of a connection ([`transfer`]: its bytes, [`datagrams`]: over UDP), [`conduct`]
+//! that of requests ([`failing`]: of failed ones), [`groups`] that of users with several connections, [`ending`] the end. All times count from the plan; the
+//! world's own lateness is recorded separately.
 
 mod conduct;
 mod connection;
 mod datagrams;
+mod ending;
 mod exchange;
+mod failing;
+mod groups;
 mod redirects;
+mod schedule;
+mod transfer;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use figures::rng::Rng;
 
 use self::connection::Connection;
+use self::groups::{StepGroups, UserProgress};
 use super::chooser::Chooser;
 use super::failure::LoadFailure;
 use super::feed::RowFeed;
@@ -135,6 +142,11 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     profile: Profile,
     place: (usize, usize),
     users: usize,
+    /// Connections of a user, in neighbouring slots.
+    lanes: usize,
+    /// Steps that are sent at the same time, and the places of the users; without such steps empty.
+    groups: Option<StepGroups>,
+    progress: Vec<UserProgress>,
     rng: Rng,
     sequence: u64,
     budget: u64,
@@ -221,6 +233,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             _ => None,
         };
         let shared = P::shared(&job, &requests)?;
+        let is_grouped = job.session && matches!(job.model, Model::Closed { .. });
+        let groups = if is_grouped { StepGroups::find(&requests) } else { None };
+        let users = if groups.is_some() { slots } else { 0 };
+        let lanes = if groups.is_some() && !P::MULTIPLEXED { job.connections_each.max(1) } else { 1 };
+        let slots = slots * lanes;
         Ok(LoadWorld {
             net,
             chooser: Chooser::new(job.requests.iter().map(|r| r.weight)),
@@ -242,6 +259,9 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             profile,
             place: (number, of),
             users: 0,
+            lanes,
+            groups,
+            progress: vec![UserProgress::default(); users],
             rng: Rng::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
             sequence: number as u64,
             budget: budget.map_or(u64::MAX, |b| b as u64),
@@ -299,37 +319,6 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             self.refused.get_or_insert((class, why));
             self.first.refused.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Connects the users of a closed loop before the measurement. Failed connects are retried, and counted, in the
-    /// run.
-    pub fn prepare(&mut self) {
-        if !matches!(self.source, WorldSource::Answers) || self.job.calls == 1 {
-            return;
-        }
-        let users = part(self.profile.value(0.0).round() as usize, self.place.0, self.place.1);
-        let wanted = users.min(self.connections.len()).min(self.budget.min(usize::MAX as u64) as usize);
-        let limit = self.net.now() + ((self.job.connect_timeout * 1e9) as u64).min(PREPARATION_MAX);
-        let (mut begun, mut ready) = (0, Vec::with_capacity(256));
-        loop {
-            let now = self.net.now();
-            let making = self.connections[..begun].iter().filter(|c| c.is_live() && !c.is_ready()).count();
-            if (begun == wanted && making == 0) || now >= limit || self.is_stopped() {
-                break;
-            }
-            let next = wanted.min(begun + MADE_AT_ONCE.saturating_sub(making));
-            for slot in begun..next {
-                self.connect(slot, now);
-            }
-            begun = next.max(begun);
-            self.check_timeouts(now);
-            self.expire(now);
-            self.net.wait(limit.min(now + 20_000_000).min(self.next_timer()), &mut ready);
-            for event in &ready {
-                self.handle(*event);
-            }
-        }
-        self.wake.clear();
     }
 
     /// Runs warm-up and measured part, then waits for requests in flight.
@@ -404,228 +393,6 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         done.timeline = std::mem::take(&mut self.timeline);
         done.kinds = std::mem::take(&mut self.kinds);
         done
-    }
-
-    /// Users without an answer for over half of the measured part.
-    fn starved(&self, ended: u64) -> u64 {
-        let half = ended.saturating_sub(self.from) / 2;
-        let waits = |connection: &&Connection<P>| {
-            let flight = connection.flights.front().map(|f| f.due.planned);
-            let oldest = flight.or(connection.waiting.front().map(|d| d.planned));
-            !connection.served && oldest.is_some_and(|planned| ended - planned > half)
-        };
-        self.connections[..self.users].iter().filter(waits).count() as u64
-    }
-
-    /// Waits for owed answers, including those of connecting connections; then writes the last record.
-    fn drain(&mut self) {
-        let limit = self.net.now() + (self.job.timeout * 1e9) as u64 + 100_000_000;
-        let mut ready = Vec::new();
-        while self.in_flight + self.waiting > 0 {
-            let now = self.net.now();
-            if now >= limit || self.is_stopped() {
-                break;
-            }
-            self.check_timeouts(now);
-            self.expire(now);
-            self.flush_output();
-            self.net.wait(limit.min(now + 20_000_000).min(self.next_timer()), &mut ready);
-            for event in std::mem::take(&mut ready) {
-                self.handle(event);
-            }
-        }
-        let now = self.net.now();
-        for slot in 0..self.connections.len() {
-            let connection = &mut self.connections[slot];
-            let flights: Vec<Flight> = connection.flights.drain(..).collect();
-            let waiting: Vec<Due> = connection.waiting.drain(..).collect();
-            flights.into_iter().for_each(|f| self.fail(f.due, Some(f.sent), LoadFailure::Unfinished, now));
-            waiting.into_iter().for_each(|d| self.fail(d, None, LoadFailure::Unsent, now));
-            if self.connections[slot].is_live() {
-                self.say_goodbye(slot);
-                self.net.close(slot, self.job.reset);
-            }
-        }
-        for due in std::mem::take(&mut self.pending) {
-            self.fail(due, None, LoadFailure::Unsent, now);
-        }
-        // Due requests that were not even taken up: the first of them with their wait.
-        for _ in 0..self.pending_max {
-            let WorldSource::Schedule(schedule) = &mut self.source else { break };
-            if self.used_up {
-                break;
-            }
-            let Some(planned) = schedule.peek().map(|t| self.origin + t).filter(|t| *t < self.to) else { break };
-            let counted = planned >= self.from;
-            if counted && self.budget == 0 {
-                break;
-            }
-            schedule.take();
-            let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
-            if counted {
-                self.budget -= 1;
-                self.record.due += 1;
-                self.last_due = planned - self.from;
-            }
-            self.fail(Due::new(planned, request, counted, 0), None, LoadFailure::Unsent, now);
-        }
-        if let (WorldSource::Schedule(schedule), true) = (&self.source, self.budget > 0 && !self.used_up) {
-            let left = schedule.left(self.from - self.origin, self.to - self.origin).min(self.budget);
-            self.record.due += left;
-            self.record.failures.add_many(LoadFailure::Unsent, left);
-        }
-        // The refusal is the result, even before the measured part.
-        if let Some((class, _)) = &self.refused
-            && self.record.due == 0
-        {
-            self.record.due = 1;
-            self.record.failures.add(*class);
-        }
-        self.flush();
-    }
-
-    fn budget_is_used_up(&self) -> bool {
-        let owed = self.in_flight + self.waiting + self.pending.len();
-        (self.budget == 0 || self.used_up) && owed == 0 && self.wake.is_empty()
-    }
-
-    /// Takes up planned requests and users whose pause is over.
-    #[inline]
-    fn plan(&mut self, mut now: u64) {
-        self.serve_pending(now);
-        while let Some(Reverse((at, slot, epoch))) = self.wake.peek().copied() {
-            if at > now {
-                break;
-            }
-            self.wake.pop();
-            match self.source {
-                WorldSource::Answers => self.fill(slot, at, now),
-                _ if self.connections[slot].epoch == epoch => self.call_again(slot, at, now),
-                // The server closed the connection in the pause: ends the session.
-                _ => {}
-            }
-        }
-        // At impossible rates something is always due; answers need their turn.
-        for _ in 0..TAKEN_AT_ONCE {
-            if self.is_full() {
-                self.full_at = now;
-                return;
-            }
-            if self.used_up {
-                return;
-            }
-            let (planned, request) = match &mut self.source {
-                WorldSource::Answers => return,
-                WorldSource::Schedule(s) => match s.peek() {
-                    Some(t) if self.origin + t <= now => {
-                        s.take();
-                        // A session starts with its first step.
-                        let request = if self.job.session { 0 } else { self.chooser.choose(&mut self.rng) };
-                        (self.origin + t, request)
-                    }
-                    _ => return,
-                },
-                WorldSource::List { at, next } => match at.get(*next) {
-                    Some((t, request)) if self.origin + t <= now => {
-                        *next += 1;
-                        (self.origin + t, *request)
-                    }
-                    _ => return,
-                },
-            };
-            let counted = planned >= self.from;
-            if planned >= self.to || (counted && self.budget == 0) {
-                return;
-            }
-            let Some(row) = self.take_row() else { return };
-            if counted {
-                self.budget -= 1;
-                self.record.due += 1;
-                self.last_due = planned - self.from;
-                self.record.lag.record(now - planned.max(self.full_at));
-            }
-            self.serve(Due::new(planned, request, counted, row), now);
-            // Sending takes time, which must show as lateness of the next request.
-            now = self.net.now();
-        }
-    }
-
-    /// Tells whether due requests must stay in the schedule. Those of a list are few.
-    #[inline]
-    fn is_full(&self) -> bool {
-        self.pending.len() >= self.pending_max && matches!(self.source, WorldSource::Schedule(_))
-    }
-
-    #[inline]
-    fn take_up(&mut self, now: u64) {
-        self.expire(now);
-        self.plan(now);
-        self.flush_output();
-    }
-
-    /// `u64::MAX`: never.
-    #[inline]
-    fn next_time(&self) -> u64 {
-        let planned = match &self.source {
-            _ if self.budget == 0 || self.used_up => None,
-            WorldSource::Answers => None,
-            WorldSource::Schedule(_) if self.is_full() => None,
-            WorldSource::Schedule(s) => s.peek(),
-            WorldSource::List { at, next } => at.get(*next).map(|x| x.0),
-        };
-        let planned = planned.map_or(u64::MAX, |t| self.origin + t);
-        self.wake.peek().map_or(planned, |w| planned.min(w.0.0))
-    }
-
-    /// Closed loop: starts or stops users to match the profile.
-    fn admit_users(&mut self, now: u64) {
-        if !matches!(self.source, WorldSource::Answers) {
-            return;
-        }
-        let value = self.profile.value((now - self.origin) as f64 * 1e-9);
-        let wanted = part(value.round() as usize, self.place.0, self.place.1).min(self.connections.len());
-        for slot in self.users..wanted {
-            let connection = &mut self.connections[slot];
-            if !std::mem::replace(&mut connection.active, true) && connection.flights.is_empty() {
-                self.fill(slot, now, now);
-            }
-        }
-        self.flush_output();
-        for slot in wanted..self.users {
-            self.connections[slot].active = false;
-            if self.connections[slot].is_idle() {
-                self.close(slot);
-            }
-        }
-        self.users = wanted;
-    }
-
-    fn boundary(&self) -> u64 {
-        self.from + (self.index as u64 + 1) * self.interval
-    }
-
-    /// Hands over finished intervals. The last stays open for late answers.
-    #[inline]
-    fn turn_interval(&mut self, now: u64) {
-        while now >= self.boundary() && self.boundary() < self.to {
-            self.flush();
-            self.index += 1;
-        }
-    }
-
-    fn flush(&mut self) {
-        let mut record = std::mem::take(&mut self.record);
-        record.connect_cost = self.net.connect_cost();
-        let left = match &self.source {
-            WorldSource::Schedule(schedule) if self.is_full() => {
-                let now = self.net.now().min(self.to);
-                schedule.left(0, now - self.origin) as usize
-            }
-            _ => 0,
-        };
-        let pending = self.pending.len() + left;
-        let interval = Interval { world: self.place.0, index: self.index, record, open: self.open, pending };
-        (self.sink)(interval);
     }
 }
 

@@ -42,7 +42,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Prepares a request for `--follow` and `--cookies`: a template is filled once, so that a redirect has a base and
     /// a cookie a path. Returns the request that replaces the job's.
     pub(super) fn fix_request(&mut self, slot: TransportSlot, due: &mut Due, now: u64) -> Option<FixedRequest> {
-        let variables = &mut self.connections[slot].variables;
+        let user = self.user_slot(slot);
+        let variables = &mut self.connections[user].variables;
         if self.job.cookies {
             variables.jar_mut().set_time(self.epoch + now / 1_000_000_000);
         }
@@ -66,14 +67,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let own = &self.requests[due.request as usize % self.requests.len()];
         let fixed = self.fixed.get(due.fixed).cloned();
         let request = fixed.as_ref().map_or(own, |fixed| &fixed.request);
-        let connection = &mut self.connections[slot];
-        let head = connection.protocol.head();
+        let user = self.user_slot(slot);
         if self.job.cookies {
-            for field in head_fields(head, "set-cookie") {
-                let host = &self.job.target.host;
-                connection.variables.jar_mut().store_cookie(field, host, request.fixed_target());
+            let head = self.connections[slot].protocol.head();
+            let fields: Vec<Vec<u8>> = head_fields(head, "set-cookie").map(<[u8]>::to_vec).collect();
+            let jar = self.connections[user].variables.jar_mut();
+            for field in fields {
+                jar.store_cookie(&field, &self.job.target.host, request.fixed_target());
             }
         }
+        let head = self.connections[slot].protocol.head();
         if self.job.follow == 0 || !is_redirect(answer.status) {
             self.fixed.remove(due.fixed);
             return AnswerTrack::Result { fixed, failure: None };

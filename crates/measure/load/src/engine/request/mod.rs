@@ -1,128 +1,35 @@
-//! Requests and their expected answers: weights, headers, bodies, templates.
+//! Requests and their expected answers: weights, headers, bodies, templates. [`spec`] is their description, [`streamed`] their form over HTTP/2 and HTTP/3,
+//! [`calls`] that of calls of gRPC.
 
-use std::collections::BTreeMap;
+mod calls;
+mod spec;
+mod streamed;
 
 use figures::rng::Rng;
 use http_types::Method;
-use serde::{Deserialize, Serialize};
 use wire_h1::RequestWriter;
 
+pub use self::spec::{Expect, Fnv, RequestSpec};
 use super::grpc::MessageForm;
 use super::session::{Extractor, SessionVariables};
 use super::template::RequestTemplate;
+use crate::protocol::grpc::code_number;
 
 /// Columns of a table of data.
 pub const COLUMNS_MAX: usize = 256;
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RequestSpec {
-    #[serde(default = "get")]
-    pub method: String,
-    /// Path and query; may contain templates.
-    pub path: String,
-    #[serde(default = "one")]
-    pub weight: f64,
-    /// Header fields, `Name: value`; values may contain templates.
-    #[serde(default)]
-    pub headers: Vec<String>,
-    /// Body; may contain templates. `Content-Length` is added.
-    #[serde(default)]
-    pub body: String,
-    /// Number of the server in the job: 0 is its target. Read from the URL in `path`, not from a file.
-    #[serde(default, skip_serializing_if = "is_first")]
-    pub server: usize,
-    /// Body that is no text, without templates; instead of `body`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub binary: Vec<u8>,
-    #[serde(default)]
-    pub expect: Expect,
-    /// In a session: variables for later requests and their sources in the answer (see [`Extractor::parse`]).
-    #[serde(default)]
-    pub extract: BTreeMap<String, String>,
-    /// In a session: pause after the answer, as `200ms`.
-    #[serde(default)]
-    pub think: String,
-}
-
-fn get() -> String {
-    "GET".into()
-}
-
-fn is_first(server: &usize) -> bool {
-    *server == 0
-}
-
-fn one() -> f64 {
-    1.0
-}
-
-impl RequestSpec {
-    pub fn get(path: &str) -> RequestSpec {
-        RequestSpec {
-            method: get(),
-            path: path.into(),
-            weight: 1.0,
-            headers: Vec::new(),
-            body: String::new(),
-            server: 0,
-            binary: Vec::new(),
-            expect: Expect::default(),
-            extract: BTreeMap::new(),
-            think: String::new(),
-        }
-    }
-}
-
-/// Conditions of a right answer. An expected 404 is right.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Expect {
-    /// Statuses; empty means 200 to 399.
-    pub status: Vec<u16>,
-    pub length: Option<u64>,
-    pub contains: Option<String>,
-    /// FNV-1a hash (64 bits, hexadecimal) of the body, as `bench --show` prints it.
-    pub hash: Option<String>,
-}
-
-impl Expect {
-    pub fn wants_body(&self) -> bool {
-        self.contains.is_some() || self.hash.is_some()
-    }
-
-    #[inline]
-    pub fn allows(&self, status: u16) -> bool {
-        if self.status.is_empty() { (200..400).contains(&status) } else { self.status.contains(&status) }
-    }
-}
-
-/// FNV-1a, 64 bits; not cryptographic.
-#[derive(Clone, Copy, Debug)]
-pub struct Fnv(pub u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    pub fn update(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.0 = (self.0 ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub struct PreparedRequest {
     pub method: Method,
     pub expect: Expect,
     pub expect_hash: Option<u64>,
+    /// Expected status codes of a call; empty means OK.
+    pub expect_codes: Vec<u16>,
     /// Values extracted for later requests, and the pause in seconds.
     pub extract: Vec<(String, Extractor)>,
     pub think: f64,
+    /// Sent at the same time as the step before.
+    pub parallel: bool,
     constant: Option<Vec<u8>>,
     /// HTTP/2 and HTTP/3: scheme, and header block and body of a constant request.
     scheme: &'static str,
@@ -142,6 +49,8 @@ pub struct PreparedRequest {
     /// A call of gRPC; with the form of its messages if they have templates.
     is_grpc: bool,
     form: Option<MessageForm>,
+    /// Form of the answers of a call, if they are looked at.
+    answer_form: Option<MessageForm>,
 }
 
 impl PreparedRequest {
@@ -184,9 +93,11 @@ impl PreparedRequest {
         let mut prepared = PreparedRequest {
             extract,
             think,
+            parallel: spec.parallel,
             method: method(&spec.method),
             expect: spec.expect.clone(),
             expect_hash,
+            expect_codes: spec.expect.grpc.iter().map(|name| code_number(name)).collect::<Result<_, _>>()?,
             constant: None,
             scheme: "",
             is_http3: false,
@@ -205,6 +116,7 @@ impl PreparedRequest {
             follows: false,
             is_grpc: false,
             form: None,
+            answer_form: None,
         };
         let mut bytes = Vec::new();
         let mut some = SessionVariables::with_data(&vec![vec!["x".to_string(); COLUMNS_MAX]].into());
@@ -235,39 +147,6 @@ impl PreparedRequest {
         }
         // Its parts were checked with the request.
         let _ = upgrade.write(0, &SessionVariables::default(), &mut Rng::new(0), out);
-    }
-
-    /// Makes the request a call of gRPC, whose body is the JSON of its messages. Fails if the JSON has no such message;
-    /// one with variables is looked at when it is sent.
-    pub fn for_grpc(mut self, form: MessageForm) -> Result<PreparedRequest, String> {
-        (self.method, self.method_name, self.is_grpc) = (Method::Post, b"POST".to_vec(), true);
-        let own = [("Content-Type", "application/grpc"), ("TE", "trailers")];
-        for (name, value) in own {
-            if !self.headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes())) {
-                self.headers.push((name.as_bytes().to_vec(), RequestTemplate::verbatim(value.as_bytes())));
-            }
-        }
-        let mut frames = Vec::new();
-        match self.body.constant() {
-            Some(json) => {
-                form.frame_messages(json, &mut frames)?;
-                self.body = RequestTemplate::verbatim(&frames);
-            }
-            None => {
-                if !self.body.has_variables() {
-                    let mut json = Vec::new();
-                    self.body.fill(0, &SessionVariables::default(), &mut Rng::new(0), &mut json);
-                    form.frame_messages(&json, &mut frames)?;
-                }
-                self.form = Some(form);
-            }
-        }
-        Ok(self.settle())
-    }
-
-    #[inline]
-    pub fn is_grpc(&self) -> bool {
-        self.is_grpc
     }
 
     /// Tells whether target, headers and body have no template.
@@ -350,108 +229,6 @@ impl PreparedRequest {
             self.constant = clean.then_some(bytes);
         }
         if streamed { self.streamed() } else { self }
-    }
-
-    pub fn for_http2(mut self, tls: bool) -> PreparedRequest {
-        self.scheme = if tls { "https" } else { "http" };
-        self.streamed()
-    }
-
-    pub fn for_http3(mut self) -> PreparedRequest {
-        (self.scheme, self.is_http3) = ("https", true);
-        self.streamed()
-    }
-
-    fn streamed(mut self) -> PreparedRequest {
-        if self.constant.is_some() {
-            let (mut block, mut body) = (Vec::new(), Vec::new());
-            self.write_streamed(0, &SessionVariables::default(), &mut Rng::new(0), &mut block, &mut body);
-            self.constant_streamed = Some((block, body));
-        }
-        self
-    }
-
-    /// Header block and body for HTTP/2 or HTTP/3, if constant.
-    #[inline]
-    pub fn constant_streamed(&self) -> Option<(&[u8], &[u8])> {
-        self.constant_streamed.as_ref().map(|(block, body)| (block.as_slice(), body.as_slice()))
-    }
-
-    /// Appends header block and body for HTTP/2 or HTTP/3, without connection-specific fields and with `Host` as
-    /// `:authority` (RFC 9113, 8.2.2 and 8.3.1; RFC 9114, 4.2 and 4.3.1). False if the filled body is no message of gRPC.
-    pub fn write_streamed(
-        &self,
-        sequence: u64,
-        variables: &SessionVariables,
-        rng: &mut Rng,
-        block: &mut Vec<u8>,
-        body: &mut Vec<u8>,
-    ) -> bool {
-        self.body.fill(sequence, variables, rng, body);
-        if let Some(form) = &self.form {
-            let json = std::mem::take(body);
-            if form.frame_messages(&json, body).is_err() {
-                return false;
-            }
-        }
-        if self.is_http3 {
-            let mut fields: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-            self.each_field(sequence, variables, rng, body.len(), &mut |name, value| {
-                fields.push((name.to_vec(), value.to_vec()));
-            });
-            let mut fields = fields.iter().map(|(name, value)| (name.as_slice(), value.as_slice()));
-            block.extend_from_slice(&wire_h3::encoded_section(&mut fields));
-        } else {
-            let mut encoder = wire_h2::Encoder::stateless();
-            self.each_field(sequence, variables, rng, body.len(), &mut |name, value| encoder.field(name, value, block));
-        }
-        true
-    }
-
-    /// Passes the fields of a request with a body of `length` octets to `take`, pseudo-header fields first.
-    fn each_field(
-        &self,
-        sequence: u64,
-        variables: &SessionVariables,
-        rng: &mut Rng,
-        length: usize,
-        take: &mut dyn FnMut(&[u8], &[u8]),
-    ) {
-        let mut text = Vec::new();
-        take(b":method", &self.method_name);
-        take(b":scheme", self.scheme.as_bytes());
-        self.target.fill(sequence, variables, rng, &mut text);
-        take(b":path", &text);
-        let is = |name: &[u8], other: &[u8]| name.eq_ignore_ascii_case(other);
-        if let Some((_, host)) = self.headers.iter().find(|(name, _)| is(name, b"host")) {
-            text.clear();
-            host.fill(sequence, variables, rng, &mut text);
-            take(b":authority", &text);
-        }
-        for (name, value) in &self.headers {
-            let lower = name.to_ascii_lowercase();
-            text.clear();
-            value.fill(sequence, variables, rng, &mut text);
-            if lower == b"host"
-                || (self.has_jar && lower == b"cookie")
-                || http_types::is_connection_field(&lower, &text)
-            {
-                continue;
-            }
-            take(&lower, &text);
-        }
-        if self.has_jar {
-            self.write_jar(sequence, variables, rng, &mut text);
-            if !text.is_empty() {
-                take(b"cookie", &text);
-            }
-        }
-        let framed = self.headers.iter().any(|(name, _)| is(name, b"content-length"));
-        // A call has as many messages as its stream.
-        if !framed && !self.is_grpc && (length > 0 || matches!(self.method, Method::Post | Method::Put | Method::Patch))
-        {
-            take(b"content-length", length.to_string().as_bytes());
-        }
     }
 
     /// Replaces `out` by the request's own cookies and those of the user's jar. The target must be fixed.
