@@ -141,6 +141,17 @@ pub fn put_head(kind: u64, length: usize, out: &mut Vec<u8>) {
     put_varint(length as u64, out);
 }
 
+/// Returns the octets of [`put_head`] for a type below 64. A buffer of exactly a frame's octets becomes `Bytes` without a
+/// further allocation.
+pub fn head_length(length: usize) -> usize {
+    1 + match length {
+        0..0x40 => 1,
+        0x40..0x4000 => 2,
+        0x4000..0x4000_0000 => 4,
+        _ => 8,
+    }
+}
+
 /// A peer's settings, with defaults for absent ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -239,6 +250,15 @@ mod tests {
         let mut out = Vec::new();
         put_varint(u64::MAX, &mut out);
         assert_eq!(read_varint(&out), Some((VARINT_MAX, 8)));
+    }
+
+    #[test]
+    fn a_frames_head_has_the_length_that_was_told() {
+        for length in [0, 63, 64, 16_383, 16_384, 1 << 30] {
+            let mut out = Vec::new();
+            put_head(HEADERS, length, &mut out);
+            assert_eq!(out.len(), head_length(length), "{length}");
+        }
     }
 
     #[test]

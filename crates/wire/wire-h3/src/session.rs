@@ -134,15 +134,20 @@ impl Session {
         self.decoder.cancel(stream, &mut self.decoder_out.waiting);
     }
 
-    /// Reads from a stream, which opens the stream's window.
+    /// Reads from a stream, which opens the stream's window. Sets `is_last` if no octets follow the returned ones: QUIC
+    /// has forgotten the stream then, and a second look would cost as much as the first.
     ///
     /// # Errors
     /// The peer has sent too many octets of frames for the octets of fields and bodies.
-    pub fn read(&mut self, id: StreamId) -> Result<Read, ConnectionError> {
+    pub fn read(&mut self, id: StreamId, is_last: &mut bool) -> Result<Read, ConnectionError> {
         let mut stream = self.quic.recv_stream(id);
         let Ok(mut chunks) = stream.read(true) else { return Ok(Read::Reset(0)) };
         let read = match chunks.next(usize::MAX) {
-            Ok(Some(chunk)) => Read::Bytes(chunk.bytes),
+            Ok(Some(chunk)) => {
+                // Asks for no octets, only for the end.
+                *is_last = matches!(chunks.next(0), Ok(None));
+                Read::Bytes(chunk.bytes)
+            }
             Ok(None) => Read::End,
             Err(ReadError::Blocked) => Read::Blocked,
             Err(ReadError::Reset(code)) => Read::Reset(code.into_inner()),
@@ -182,7 +187,7 @@ impl Session {
     pub fn read_uni(&mut self, id: StreamId, control: &mut Vec<ControlFrame>) -> Result<(), ConnectionError> {
         loop {
             let Some(at) = self.incoming.iter().position(|stream| stream.id == id) else { return Ok(()) };
-            let mut bytes = match self.read(id)? {
+            let mut bytes = match self.read(id, &mut false)? {
                 Read::Bytes(bytes) => bytes,
                 Read::Blocked => return Ok(()),
                 Read::End | Read::Reset(_) => {

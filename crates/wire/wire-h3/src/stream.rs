@@ -1,8 +1,11 @@
 //! One request stream: frames in, octets out.
 
+use crate::frame::ConnectionError;
 use crate::reader::MessageReader;
+use crate::session::{Read, Session};
 use bytes::Bytes;
 use http_types::Priority;
+use quinn_proto::StreamId;
 use std::collections::VecDeque;
 
 /// Octets of a stream that QUIC has not taken; the driver waits while there are as many.
@@ -36,6 +39,8 @@ pub struct Stream {
     pub front: Bytes,
     /// A section that refers to entries that have not come, and the number of insertions it waits for.
     pub blocked_section: Option<(Vec<u8>, u64)>,
+    /// QUIC has no more octets.
+    pub is_read: bool,
     /// The peer has ended its side, and all of it was parsed.
     pub ended: bool,
     /// The end stands inside a frame.
@@ -75,6 +80,7 @@ impl Stream {
             input: Bytes::new(),
             front: Bytes::new(),
             blocked_section: None,
+            is_read: false,
             ended: false,
             cut: false,
             answering: false,
@@ -90,6 +96,14 @@ impl Stream {
             released: false,
             priority: Priority::default(),
         }
+    }
+
+    /// Reads the next octets of this stream, whose number is `id`.
+    ///
+    /// # Errors
+    /// As [`Session::read`].
+    pub fn read_next(&mut self, id: StreamId, session: &mut Session) -> Result<Read, ConnectionError> {
+        if self.is_read { Ok(Read::End) } else { session.read(id, &mut self.is_read) }
     }
 
     /// Puts octets behind those that wait.

@@ -465,9 +465,12 @@ impl QuicClient {
         } else {
             if self.rest.begin(false, self.requests()) {
                 self.deadline.set(Some(now + conf(75_000, &|core| core.conf.keepalive_timeout.millis)));
+            } else if !self.core.borrow_mut().has_unacknowledged() {
+                // Not at the end of each request: a client that acknowledges its response together with the next request would
+                // have all tables allocated anew for each.
+                use http_types::StreamMux;
+                self.core.borrow_mut().shrink();
             }
-            use http_types::StreamMux;
-            self.core.borrow_mut().shrink();
         }
     }
 }

@@ -77,7 +77,16 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "CHANGELOG.md",
         ],
     ),
-    ("Develop", &["ARCHITECTURE.md", "CONTRIBUTING.md", "docs/adding.md", "docs/lexicon.md"]),
+    (
+        "Develop",
+        &[
+            "ARCHITECTURE.md",
+            "CONTRIBUTING.md",
+            "docs/adding.md",
+            "docs/lexicon.md",
+            "docs/upstream/quinn-proto-idle.md",
+        ],
+    ),
     ("Decisions", &["docs/decisions/"]),
 ];
 

@@ -197,7 +197,7 @@ impl Client {
     }
 
     fn send_section(&mut self, id: u64, section: &[u8], end: bool) {
-        let mut out = Vec::with_capacity(section.len() + 10);
+        let mut out = Vec::with_capacity(frame::head_length(section.len()) + section.len());
         frame::put_head(frame::HEADERS, section.len(), &mut out);
         out.extend_from_slice(section);
         if let Some(stream) = self.streams.get_mut(&id) {
@@ -214,7 +214,7 @@ impl Client {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.fin) else { return 0 };
         let (now, later) = body.split_at(body.len().min(stream.room()));
         if !now.is_empty() {
-            let mut out = Vec::with_capacity(now.len() + 10);
+            let mut out = Vec::with_capacity(frame::head_length(now.len()) + now.len());
             frame::put_head(frame::DATA, now.len(), &mut out);
             out.extend_from_slice(now);
             stream.queue(out);
@@ -392,7 +392,7 @@ impl Client {
                 Some(MessagePart::Data(_)) => return Ok(()),
                 None => {}
             }
-            match self.session.read(stream_id(id))? {
+            match stream.read_next(stream_id(id), &mut self.session)? {
                 Read::Bytes(bytes) => stream.input = bytes,
                 Read::Blocked => return Ok(()),
                 Read::End => {
@@ -490,7 +490,7 @@ impl Client {
                 }
                 None => {}
             }
-            match self.session.read(stream_id(id))? {
+            match stream.read_next(stream_id(id), &mut self.session)? {
                 Read::Bytes(bytes) => stream.input = bytes,
                 Read::Blocked => return Ok(()),
                 Read::End => {

@@ -37,7 +37,7 @@ impl Server {
                 self.begin(id, list, self.limits.field_max);
                 return Ok(());
             }
-            match self.session.read(stream_id(id))? {
+            match stream.read_next(stream_id(id), &mut self.session)? {
                 Read::Bytes(bytes) if stream.input.is_empty() => stream.input = bytes,
                 Read::Bytes(bytes) => stream.input = [&stream.input[..], &bytes].concat().into(),
                 Read::Blocked => return Ok(()),

@@ -176,7 +176,7 @@ impl Server {
                 Some(MessagePart::Data(_)) => return Ok(()),
                 None => {}
             }
-            match self.session.read(stream_id(id))? {
+            match stream.read_next(stream_id(id), &mut self.session)? {
                 Read::Bytes(bytes) => stream.input = bytes,
                 Read::Blocked => return Ok(()),
                 Read::End => {
@@ -288,7 +288,7 @@ impl Server {
                 }
                 None => {}
             }
-            match self.session.read(stream_id(id))? {
+            match stream.read_next(stream_id(id), &mut self.session)? {
                 Read::Bytes(bytes) => stream.input = bytes,
                 Read::Blocked => return Ok(()),
                 Read::End => {

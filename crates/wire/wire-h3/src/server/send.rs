@@ -4,7 +4,7 @@ use super::{Server, stream_id};
 use crate::frame::{self, ErrorCode};
 use crate::session::error_code;
 use crate::stream::{CONNECTION_QUEUED_MAX, QUEUED_LEAST, QUEUED_MAX, Stream};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http_types::{Event, FieldLines, SentBody};
 use quinn_proto::WriteError;
 
@@ -35,7 +35,7 @@ impl Server {
         let mut section = Vec::with_capacity(256);
         let status = status.map(|status| (&b":status"[..], status));
         self.session.encoder.section(id, status, fields, &mut section);
-        let mut out = Vec::with_capacity(section.len() + 10);
+        let mut out = Vec::with_capacity(frame::head_length(section.len()) + section.len());
         frame::put_head(frame::HEADERS, section.len(), &mut out);
         out.extend_from_slice(&section);
         let octets = out.len();
@@ -105,7 +105,7 @@ impl Server {
         let mut sent = SentBody { taken: now.len(), octets: now.len() };
         if !now.is_empty() {
             if !self.session.hq {
-                let mut head = Vec::with_capacity(9);
+                let mut head = Vec::with_capacity(frame::head_length(now.len()));
                 frame::put_head(frame::DATA, now.len(), &mut head);
                 sent.octets += head.len();
                 stream.queue(head);
@@ -131,24 +131,21 @@ impl Server {
     pub(super) fn push(&mut self, id: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let mut quic = self.session.quic.send_stream(stream_id(id));
-        while let Some(front) = stream.out.front_mut() {
-            let before = front.len();
-            match quic.write_chunks(std::slice::from_mut(front)) {
+        // The call after an incomplete write has QUIC notify of room.
+        while !stream.out.is_empty() {
+            match quic.write_chunks(stream.out.make_contiguous()) {
                 Ok(written) => {
-                    // QUIC leaves a completely accepted chunk empty.
                     self.passed += written.bytes as u64;
                     stream.queued -= written.bytes;
                     self.queued -= written.bytes as u32;
-                    if written.bytes == before {
-                        stream.out.pop_front();
-                    }
+                    stream.out.drain(..written.chunks);
                 }
                 Err(WriteError::Blocked) => break,
                 // The stream was stopped or closed, for which QUIC has an event.
                 Err(_) => {
-                    stream.queued -= front.remaining();
-                    self.queued -= front.remaining() as u32;
-                    stream.out.pop_front();
+                    self.queued -= stream.queued as u32;
+                    stream.queued = 0;
+                    stream.out.clear();
                 }
             }
         }
