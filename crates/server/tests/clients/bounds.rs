@@ -57,7 +57,7 @@ pub struct PrivateMemory {
     looks: Arc<Looks>,
 }
 
-/// What the thread of [`PrivateMemory`] shares with it.
+/// Looks of the thread of [`PrivateMemory`].
 #[derive(Default)]
 struct Looks {
     most_kb: AtomicU64,
