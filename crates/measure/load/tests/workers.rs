@@ -59,6 +59,17 @@ fn access(secret: &str) -> WorkerAccess {
     WorkerAccess::new(secret.into(), None).unwrap()
 }
 
+/// A thread that stops the run when the load has reached the server.
+fn stop_under_load(control: &RunControl, server: &Arc<ThreadServer>) -> JoinHandle<()> {
+    let (stop, seen) = (control.stop.clone(), Arc::clone(server));
+    std::thread::spawn(move || {
+        while seen.accepted() < 2 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::SeqCst);
+    })
+}
+
 /// A worker with a thread for `jobs` jobs of up to 1000 s, and its name.
 fn start_worker(access: &WorkerAccess, jobs: usize) -> (String, JoinHandle<Result<(), String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -105,13 +116,7 @@ fn workers_that_are_told_to_stop_report_what_they_have() {
     let names = vec![name];
     let long = endless(&server);
     let control = RunControl::default();
-    let (stop, seen) = (control.stop.clone(), server.clone());
-    let stopper = std::thread::spawn(move || {
-        while seen.accepted() < 2 {
-            std::thread::yield_now();
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
+    let stopper = stop_under_load(&control, &server);
     let outcome = coordinate_workers(&names, &access(SECRET), &long, &control).unwrap();
     assert!(outcome.seconds < 500.0);
     stopper.join().unwrap();
@@ -250,13 +255,7 @@ fn workers_over_tls_stop_when_they_are_told() {
     let own = authority("127.0.0.1");
     let (name, thread) = start_worker(&tls_access(&own.worker, &own.pem), 1);
     let control = RunControl::default();
-    let (stop, seen) = (control.stop.clone(), server.clone());
-    let stopper = std::thread::spawn(move || {
-        while seen.accepted() < 2 {
-            std::thread::yield_now();
-        }
-        stop.store(true, Ordering::SeqCst);
-    });
+    let stopper = stop_under_load(&control, &server);
     let access = tls_access(&own.coordinator, &own.pem);
     let outcome = coordinate_workers(&[name], &access, &endless(&server), &control).unwrap();
     assert!(outcome.seconds < 500.0);

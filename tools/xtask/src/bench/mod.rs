@@ -32,7 +32,7 @@ use scenario::Scenario;
 use server::BenchServer;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use turns::{TRIES, Turn, turn_by, wrk_turn};
+use turns::{Turn, patient_turn, turn_by, wrk_turn};
 
 pub const HELP: &str = "\
 Usage: cargo xtask bench [SCENARIO...] [OPTIONS]
@@ -102,6 +102,19 @@ struct BenchOptions {
     note: String,
 }
 
+/// The input of a way to measure scenarios.
+struct BenchTask<'a> {
+    /// The checkout.
+    root: &'a Path,
+    /// Tidegate under test.
+    binary: &'a Path,
+    /// Tidegate whose `bench` generates load.
+    client: &'a Path,
+    options: &'a BenchOptions,
+    /// Of the results; it need not exist.
+    folder: &'a Path,
+}
+
 pub fn run_bench(arguments: &[String]) -> Result<(), String> {
     if let [flag, kind, port] = arguments
         && flag == "--hog"
@@ -146,17 +159,18 @@ pub fn run_bench(arguments: &[String]) -> Result<(), String> {
         let scenarios = observed::observed_scenarios(&root.join("benches/scenarios"), &options.scenarios)?;
         return observed::measure_observed(&scenarios, &binary, options.seconds, &folder);
     }
+    let task = BenchTask { root: &root, binary: &binary, client: &client, options: &options, folder: &folder };
     if options.sizes {
-        return sizes::run(&root, &binary, &client, &options, &folder);
+        return sizes::run(&task);
     }
     if options.touched {
-        return touched::measure_touched(&root, &binary, &client, &options, &folder);
+        return touched::measure_touched(&task);
     }
     if options.threads {
-        return threads::measure_threads(&root, &binary, &client, &options, &folder);
+        return threads::measure_threads(&task);
     }
     if options.tails {
-        return tails::measure_tails(&root, &binary, &client, &options, &folder);
+        return tails::measure_tails(&task);
     }
     let mut rows = Vec::new();
     for scenario in scenario::all_scenarios(&root.join("benches/scenarios"), &options.scenarios)? {
@@ -306,10 +320,7 @@ fn measure(scenario: &Scenario, binary: &Path, client: &Path, options: &BenchOpt
         peers.extend(BenchServer::floor(scenario, mode, port)?);
     }
     let turn = |server: &BenchServer| match scenario.by_bench() {
-        // Repeats a turn that other programs disturbed.
-        true => (1..TRIES)
-            .find_map(|_| turn_by(scenario, server, client, options.seconds).ok())
-            .map_or_else(|| turn_by(scenario, server, client, options.seconds), Ok),
+        true => patient_turn(|| turn_by(scenario, server, client, options.seconds)),
         false => wrk_turn(scenario, server, options.seconds),
     };
     let outcome = in_pairs(&ours, &theirs, &peers, options.pairs, &turn)?;

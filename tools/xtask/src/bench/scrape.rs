@@ -6,7 +6,7 @@
 use super::report::value_spread;
 use super::scenario::{self, Scenario};
 use super::server::{BenchServer, PATIENCE};
-use super::turns::{TRIES, turn_by};
+use super::turns::{patient_turn, turn_by};
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::Path;
@@ -91,8 +91,7 @@ fn turn(
             let requests = turn.per_second * seconds as f64;
             Ok((turn, (worker_cpu_ns(server) - before) as f64 / 1000.0 / requests))
         };
-        // Other programs may disturb a turn.
-        let measured: Result<_, String> = (1..TRIES).find_map(|_| once().ok()).map_or_else(once, Ok);
+        let measured = patient_turn(once);
         ended.store(true, Ordering::Relaxed);
         let scraped = scraper.join().map_err(|_| "the scraper panicked".to_string())?;
         let ((turn, worker_us), (scrape_ms, page)) = (measured?, scraped?);

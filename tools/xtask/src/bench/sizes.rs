@@ -6,11 +6,10 @@
 use super::report::value_spread;
 use super::scenario::{self, Scenario};
 use super::turns::Turn;
-use super::{BenchOptions, BenchOutcome, measure};
+use super::{BenchOutcome, BenchTask, measure};
 use figures::plot::{Axis, Mark, Plot, Point, Series};
 use figures::units::Unit;
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// Sizes of responses, in KB. `html/size-NNk.bin` is made for each ([`file_of`]).
 const SIZES: [usize; 11] = [1, 16, 24, 32, 66, 100, 130, 256, 512, 1024, 4096];
@@ -40,13 +39,8 @@ pub fn size_files() -> impl Iterator<Item = (String, usize)> {
 ///
 /// # Errors
 /// Of the files. A row that fails says so in the table.
-pub(super) fn run(
-    root: &Path,
-    binary: &Path,
-    client: &Path,
-    options: &BenchOptions,
-    folder: &Path,
-) -> Result<(), String> {
+pub(super) fn run(task: &BenchTask<'_>) -> Result<(), String> {
+    let &BenchTask { root, binary, client, options, folder } = task;
     if let Some(unknown) = options.scenarios.iter().find(|name| KINDS.iter().all(|(kind, _)| kind != name)) {
         return Err(format!("there is no kind \"{unknown}\": static, proxied, TLS, HTTP/2, HTTP/3"));
     }

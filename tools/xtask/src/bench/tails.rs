@@ -7,8 +7,8 @@ use super::fairness::{self, Hog};
 use super::report::value_spread;
 use super::scenario::Scenario;
 use super::server::BenchServer;
-use super::turns::{ClientLoad, TRIES, Turn};
-use super::{BenchOptions, same_answers};
+use super::turns::{ClientLoad, Turn, patient_turn};
+use super::{BenchOptions, BenchTask, same_answers};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -26,15 +26,10 @@ const SMALL_RATE: u64 = 1000;
 /// scenarios; empty: [`TAILS_OF`].
 ///
 /// # Errors
-/// Of the scenarios' files, of the servers' start and of the closed loop. A rate that a server does not answer in [`TRIES`] turns says
+/// Of the scenarios' files, of the servers' start and of the closed loop. A rate that a server does not answer in any try of [`patient_turn`] says
 /// so in the table.
-pub(super) fn measure_tails(
-    root: &Path,
-    binary: &Path,
-    client: &Path,
-    options: &BenchOptions,
-    folder: &Path,
-) -> Result<(), String> {
+pub(super) fn measure_tails(task: &BenchTask<'_>) -> Result<(), String> {
+    let &BenchTask { root, binary, client, options, folder } = task;
     let mut report = TailReport::new(options);
     for scenario in options.scenarios_or(root, &TAILS_OF)? {
         let origin = scenario.origin.as_ref().map(|conf| BenchServer::origin(&scenario, conf, binary)).transpose()?;
@@ -80,7 +75,7 @@ fn in_turns(
     pairs: usize,
     turn: &dyn Fn(&BenchServer) -> Result<Turn, String>,
 ) -> Result<Vec<(Turn, Turn)>, String> {
-    let patient = |server: &BenchServer| (1..TRIES).find_map(|_| turn(server).ok()).map_or_else(|| turn(server), Ok);
+    let patient = |server: &BenchServer| patient_turn(|| turn(server));
     let [theirs, ours] = servers;
     let mut all = Vec::new();
     for round in 0..pairs {

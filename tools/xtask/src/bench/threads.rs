@@ -6,8 +6,8 @@
 use super::report::value_spread;
 use super::scenario::Scenario;
 use super::server::BenchServer;
-use super::turns::{ClientLoad, TRIES, Turn};
-use super::{BenchOptions, same_answers};
+use super::turns::{ClientLoad, Turn, patient_turn};
+use super::{BenchOptions, BenchTask, same_answers};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -19,14 +19,9 @@ const CONNECTIONS_EACH: usize = 32;
 /// `options.scenarios` names the scenarios; empty: [`THREADS_OF`].
 ///
 /// # Errors
-/// Of the scenarios' files, of the servers' start and of a turn that failed [`TRIES`] times.
-pub(super) fn measure_threads(
-    root: &Path,
-    binary: &Path,
-    client: &Path,
-    options: &BenchOptions,
-    folder: &Path,
-) -> Result<(), String> {
+/// Of the scenarios' files, of the servers' start and of a turn that failed in all tries of [`patient_turn`].
+pub(super) fn measure_threads(task: &BenchTask<'_>) -> Result<(), String> {
+    let &BenchTask { root, binary, client, options, folder } = task;
     let mut text = format!(
         "# Two worker threads beside one\n\nMedians of {} turns of {} s. CPU time per request with one thread (nginx: process) and with two, in \
          microseconds, and the first over the second: 1 means that a second processor does as much as the first.\n\n\
@@ -112,5 +107,5 @@ fn measure_turn(
     let mut loaded = scenario.clone();
     loaded.connections = CONNECTIONS_EACH * threads;
     let load = ClientLoad { scenario: &loaded, client, seconds, warmup_seconds: 1, threads: Some(threads) };
-    (1..TRIES).find_map(|_| load.turn(&server).ok()).map_or_else(|| load.turn(&server), Ok)
+    patient_turn(|| load.turn(&server))
 }

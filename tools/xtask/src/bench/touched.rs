@@ -4,7 +4,7 @@
 //! lines and pages a request reads, not how many instructions it runs. The trace of a single connection is cut at an instruction that
 //! runs once per request. Nothing of the kernel is counted.
 
-use super::BenchOptions;
+use super::BenchTask;
 use super::scenario::Scenario;
 use super::server::BenchServer;
 use super::turns::turn_of_requests;
@@ -48,13 +48,8 @@ struct Footprint {
 ///
 /// # Errors
 /// Of the scenarios' files, of valgrind, and of a trace without an instruction that runs once per request.
-pub(super) fn measure_touched(
-    root: &Path,
-    binary: &Path,
-    client: &Path,
-    options: &BenchOptions,
-    folder: &Path,
-) -> Result<(), String> {
+pub(super) fn measure_touched(task: &BenchTask<'_>) -> Result<(), String> {
+    let &BenchTask { root, binary, client, options, folder } = task;
     let mut text = String::from(
         "# Lines and pages that a request touches\n\nUser code under valgrind's lackey; lines of 64 octets, pages of 4 KB.\n\n\
          | scenario | server | instructions | lines of code | lines of data | pages of code | pages of data |\n|---|---|---:|---:|---:|---:|---:|\n",

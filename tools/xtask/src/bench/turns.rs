@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Turns of Tidegate's client until one has not been disturbed by other programs.
-pub const TRIES: usize = 4;
+const TRIES: usize = 4;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turn {
@@ -53,6 +53,11 @@ pub fn wrk_turn(scenario: &Scenario, server: &BenchServer, seconds: u64) -> Resu
 /// A turn of Tidegate's client on processor 1, without a warm-up: at an offered rate with equal arrivals, or over HTTP/2.
 pub fn turn_by(scenario: &Scenario, server: &BenchServer, client: &Path, seconds: u64) -> Result<Turn, String> {
     ClientLoad { scenario, client, seconds, warmup_seconds: 0, threads: None }.turn(server)
+}
+
+/// Repeats a turn that other programs disturbed, up to [`TRIES`] times in all; returns the last error.
+pub fn patient_turn<T>(turn: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    (1..TRIES).find_map(|_| turn().ok()).map_or_else(&turn, Ok)
 }
 
 /// Load of Tidegate's client.
