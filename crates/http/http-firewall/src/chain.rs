@@ -257,6 +257,11 @@ impl RuleLines {
     }
 }
 
+/// Returns the problem of an error in rules that are compiled already, at the line of the configuration that brought it.
+pub(crate) fn rule_problem(cx: &mut Cx, error: &RuleError, lines: &RuleLines) -> Problem {
+    word_error(error, lines, &StoredFiles(RefCell::new(&mut cx.store)))
+}
+
 fn word_error(error: &RuleError, lines: &RuleLines, files: &StoredFiles<'_>) -> Problem {
     let place = &error.place;
     let line = lines.line_of(&place.file);

@@ -1,6 +1,6 @@
 //! The needs of `@geoLookup` and `@rbl`: a database of places, a resolver. Rules that lack them do not match, and `-t` says so.
 
-use crate::chain::{RuleLines, beside};
+use crate::chain::{RuleLines, beside, rule_problem};
 use conf_schema::{Cx, Problem};
 use geo_variables::places::PlaceDatabase;
 use http_engine::BlockPlan;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use waf::{GeoDatabase, LookupUse, RuleSet};
+use waf::{GeoDatabase, LookupUse, RuleError, RuleSet};
 
 /// The last phase that waits for answers of DNS.
 const NAME_PHASE_MAX: u8 = 2;
@@ -28,15 +28,23 @@ impl GeoDatabase for RulePlaces {
 }
 
 /// Opens the database of `SecGeoLookupDb`. Fails if it cannot be read.
-pub(crate) fn open_places(cx: &mut Cx, rules: &RuleSet) -> Result<Option<Arc<dyn GeoDatabase>>, Problem> {
+pub(crate) fn open_places(
+    cx: &mut Cx,
+    rules: &RuleSet,
+    lines: &RuleLines,
+) -> Result<Option<Arc<dyn GeoDatabase>>, Problem> {
     let Some(file) = &rules.settings.geo_database else { return Ok(None) };
-    let path = beside(&file.from, &file.name);
+    let path = beside(&file.place.file, &file.name);
     if let Some(known) = cx.get::<OpenPlaces>().0.get(&path) {
         return Ok(Some(known.clone()));
     }
     let opened = PlaceDatabase::open(&path).map_err(|reason| {
-        let words = format!("rules: SecGeoLookupDb \"{}\": {reason} in {}", path.display(), file.from);
-        Problem::says(words).hint("name a database of countries or cities of MaxMind: .mmdb, or .dat")
+        let error = RuleError {
+            place: file.place.clone(),
+            reason: format!("SecGeoLookupDb \"{}\": {reason}", path.display()),
+            suggestion: Some("name a database of countries or cities of MaxMind: .mmdb, or .dat".into()),
+        };
+        rule_problem(cx, &error, lines)
     })?;
     let places = Arc::new(RulePlaces(opened));
     cx.get::<OpenPlaces>().0.insert(path, places.clone());

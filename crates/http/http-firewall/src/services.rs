@@ -1,5 +1,6 @@
 //! The parts that transactions of all threads share: clocks, collections, limits.
 
+use crate::chain::RuleLines;
 use crate::lookups::open_places;
 use crate::table::BudgetLimit;
 use conf_schema::{Cx, Problem};
@@ -43,9 +44,9 @@ fn store(timeout: u64) -> Arc<dyn CollectionStore> {
 }
 
 /// Makes the shared parts for a block. Fails for a setting that cannot be honoured.
-pub fn services(cx: &mut Cx, rules: &RuleSet, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
+pub fn services(cx: &mut Cx, rules: &RuleSet, lines: &RuleLines, limit: BudgetLimit) -> Result<Arc<Services>, Problem> {
     let settings = &rules.settings;
-    let places = open_places(cx, rules)?;
+    let places = open_places(cx, rules, lines)?;
     let now = base::clock::unix_seconds();
     Ok(Arc::new(Services {
         clock: Arc::new(SystemClock),

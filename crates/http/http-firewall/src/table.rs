@@ -131,8 +131,7 @@ impl Feature for Firewall {
             return Ok(());
         }
         let audit = audit_log::plan(&rules.settings, &lines, block).map_err(|problem| lines.place(problem))?;
-        let services =
-            services::services(block.cx, &rules, conf.modsecurity_budget).map_err(|problem| lines.place(problem))?;
+        let services = services::services(block.cx, &rules, &lines, conf.modsecurity_budget)?;
         if rules.settings.engine == EngineState::Off {
             lines.warn(block.cx, "modsecurity is on, but the rules leave SecRuleEngine off: no request is inspected");
             return Ok(());

@@ -43,8 +43,8 @@ pub enum AuditType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeoFile {
     pub name: String,
-    /// The file of rules that names it; a relative name stands beside it.
-    pub from: Arc<str>,
+    /// Where the rules name it; a relative name stands beside this file of rules.
+    pub place: crate::failure::Place,
 }
 
 /// A use of `@rbl` or `@geoLookup` in the rules, for warnings.

@@ -39,8 +39,14 @@ fn an_error_of_a_rule_names_its_file_line_and_column() {
     assert!(words.contains("unknown operator @bogus"), "{words}");
     assert!(words.contains(&format!("in {rule_file}:3")), "{words}");
     assert!(words.contains("nginx.conf:"), "{words}");
-    assert!(words.contains("SecRule ARGS \"@bogus x\"") && words.contains(&format!("{rule_file}:3:")), "{words}");
+    assert!(words.contains("SecRule ARGS \"@bogus x\"") && words.contains(&format!("{rule_file}:3:15\n")), "{words}");
     assert_eq!(words.matches("unknown operator").count(), 1, "each error once: {words}");
+    // A file that the rules name is looked up after they are compiled.
+    site.write("conf/more/a.conf", "\nSecGeoLookupDb none.mmdb\n");
+    let output = site.run(&["-t", "--explain"]);
+    let words = text(&output.stderr);
+    assert!(!output.status.success() && words.contains("it cannot be read"), "{words}");
+    assert!(words.contains(&format!("in {rule_file}:2")) && words.contains(&format!("{rule_file}:2:16\n")), "{words}");
 }
 
 #[test]

@@ -191,15 +191,16 @@ fn byte_range(text: &str) -> Result<Operator, Refusal> {
     Ok(Operator::ByteRange(allowed))
 }
 
-/// Makes the operator `name` with its parameter; returns it with the name for messages.
+/// Makes the operator `name` with its parameter, which stands `offset` bytes behind the name's begin; returns it with the name
+/// for messages. Offsets of refusals count from the name.
 pub(crate) fn make_operator(
     name: &str,
-    text: &str,
+    (text, offset): (&str, usize),
     template: &Template,
     cx: &OperatorContext,
 ) -> Result<(Operator, &'static str), Refusal> {
     if let Some((known, make)) = OPERATORS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
-        return Ok((make(text, template, cx)?, known));
+        return Ok((make(text, template, cx).map_err(|refusal| refusal.at(offset))?, known));
     }
     if let Some((known, reason)) = REFUSED.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) {
         return Err(Refusal::new(format!("operator @{known} is not supported: {reason}")));
@@ -216,7 +217,7 @@ pub(crate) fn make_operator(
 pub fn evaluate_operator(name: &str, parameter: &str, input: &[u8], files: &dyn RuleFiles) -> Result<bool, String> {
     let template = Template::literal(parameter.as_bytes());
     let cx = OperatorContext { files, file: "", match_steps: MATCH_STEPS_MAX };
-    let made = make_operator(name, parameter, &template, &cx).map_err(|refusal| refusal.reason)?;
+    let made = make_operator(name, (parameter, 0), &template, &cx).map_err(|refusal| refusal.reason)?;
     Ok(made.0.evaluate(input, parameter.as_bytes(), false, MATCH_STEPS_MAX, None).matches)
 }
 

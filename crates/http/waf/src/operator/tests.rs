@@ -4,7 +4,7 @@ use crate::source::NoFiles;
 fn matches(name: &str, parameter: &str, input: &str) -> bool {
     let template = Template::parse(parameter.as_bytes()).expect("template");
     let cx = OperatorContext { files: &NoFiles, file: "", match_steps: MATCH_STEPS_MAX };
-    let (operator, _) = make_operator(name, parameter, &template, &cx).expect(name);
+    let (operator, _) = make_operator(name, (parameter, 0), &template, &cx).expect(name);
     operator.evaluate(input.as_bytes(), parameter.as_bytes(), true, MATCH_STEPS_MAX, None).matches
 }
 
@@ -63,7 +63,7 @@ fn a_number_is_found_behind_invalid_ones() {
 fn captures_are_numbered_by_group() {
     let cx = OperatorContext { files: &NoFiles, file: "", match_steps: MATCH_STEPS_MAX };
     let template = Template::literal(b"(a)|(b)");
-    let (operator, _) = make_operator("rxGlobal", "(a)|(b)", &template, &cx).expect("rxGlobal");
+    let (operator, _) = make_operator("rxGlobal", ("(a)|(b)", 0), &template, &cx).expect("rxGlobal");
     let evaluation = operator.evaluate(b"ab", b"", true, MATCH_STEPS_MAX, None);
     assert_eq!(evaluation.captures, [(0, b"a".to_vec()), (1, b"a".to_vec()), (2, b"b".to_vec()), (4, b"b".to_vec())]);
 }
@@ -71,8 +71,8 @@ fn captures_are_numbered_by_group() {
 #[test]
 fn refused_and_unknown_operators_are_errors() {
     let cx = OperatorContext { files: &NoFiles, file: "", match_steps: MATCH_STEPS_MAX };
-    let refusal = make_operator("inspectFile", "x", &Template::default(), &cx).expect_err("refused");
+    let refusal = make_operator("inspectFile", ("x", 0), &Template::default(), &cx).expect_err("refused");
     assert!(refusal.reason.contains("@inspectFile"), "{}", refusal.reason);
-    let refusal = make_operator("beginWith", "x", &Template::default(), &cx).expect_err("unknown");
+    let refusal = make_operator("beginWith", ("x", 0), &Template::default(), &cx).expect_err("unknown");
     assert_eq!(refusal.suggestion.as_deref(), Some("did you mean @beginsWith?"));
 }

@@ -133,8 +133,10 @@ impl Compiler<'_> {
             false => Template::parse(parameter.as_bytes()).map_err(|refusal| refusal.at(parameter_offset))?,
         };
         let cx = OperatorContext { files: self.files, file: &self.file, match_steps: self.settings.match_steps };
-        let (operator, shown) = make_operator(name, parameter, &template, &cx)
-            .map_err(|refusal| refusal.at(if rest.starts_with('@') { parameter_offset } else { offset }))?;
+        // Without a name, the parameter begins where the name would.
+        let behind = if rest.starts_with('@') { parameter_offset - offset } else { 0 };
+        let (operator, shown) =
+            make_operator(name, (parameter, behind), &template, &cx).map_err(|refusal| refusal.at(offset))?;
         Ok(Condition { negated, operator, name: shown, parameter: template })
     }
 

@@ -245,7 +245,8 @@ impl Compiler<'_> {
             "secserversignature" => settings.server_signature = Some(value.into()),
             "secwebappid" => settings.web_app_id = value.into(),
             "secgeolookupdb" => {
-                settings.geo_database = Some(GeoFile { name: value.into(), from: self.file.clone() });
+                settings.geo_database =
+                    Some(GeoFile { name: value.into(), place: directive.place(&self.file, word.start) });
             }
             "sechttpblkey" => {
                 if value.len() != HTTP_BL_KEY_LETTERS || !value.bytes().all(|byte| byte.is_ascii_lowercase()) {

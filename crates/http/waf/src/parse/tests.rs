@@ -59,8 +59,9 @@ fn errors_name_file_line_column_and_a_suggestion() {
         ("SecRuleScript a.lua id:1", "a.conf:1:1: SecRuleScript is not supported: a rule must not run a script"),
         (
             "SecRule ARGS @inspectFile \"id:1\"",
-            "a.conf:1:26: operator @inspectFile is not supported: a rule must not start a program; uploads are not written to files",
+            "a.conf:1:14: operator @inspectFile is not supported: a rule must not start a program; uploads are not written to files",
         ),
+        ("SecRule ARGS \"! @rxx a b\" \"id:1\"", "a.conf:1:17: unknown operator @rxx; did you mean @rx?"),
         (
             "SecRule ARGS \"@rbl a b\" \"id:1\"",
             "a.conf:1:20: \"a b\" is no name of a list in DNS; write the zone of the list, as @rbl sbl-xbl.spamhaus.org",
