@@ -81,7 +81,9 @@ pub(crate) fn send_to(fd: BorrowedFd<'_>, bytes: &[u8], to: SocketAddr) -> io::R
 /// Bytes of a write where segments are long. The loopback interface has segments of 64 KB, as large as a socket's first receive window:
 /// one that fills it is acknowledged after 40 ms if it is alone, and the rest of a response waits. Of two, the second one is
 /// acknowledged at once.
-const PIECE_BYTES: usize = 32 * 1024;
+const PIECE_BYTES: usize = 28 * 1024;
+/// A write that leaves whole: the window has room for another piece behind it, and a read of 32 KB with its head needs one call.
+const WHOLE_BYTES: usize = 36 * 1024;
 /// Bytes that leave in pieces; the rest of a write follows whole.
 const LEADING_BYTES: usize = 2 * PIECE_BYTES;
 /// Segments are long above this size, which no frame of Ethernet reaches.
@@ -89,7 +91,7 @@ const LONG_SEGMENT_BYTES: u32 = 16 * 1024;
 
 /// Tells whether bytes leave in pieces of [`PIECE_BYTES`]; costs a system call for long writes only.
 fn leaves_in_pieces(fd: BorrowedFd<'_>, length: usize) -> bool {
-    length > PIECE_BYTES && socket2::SockRef::from(&fd).tcp_mss().is_ok_and(|segment| segment > LONG_SEGMENT_BYTES)
+    length > WHOLE_BYTES && socket2::SockRef::from(&fd).tcp_mss().is_ok_and(|segment| segment > LONG_SEGMENT_BYTES)
 }
 
 /// Calls `send` with the ranges of the pieces, and of the rest behind [`LEADING_BYTES`], until one is not taken whole. Returns the bytes sent; fails as the first call.
@@ -148,7 +150,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, buf: &[u8], more: bool) -> io::Result<usi
 pub(crate) fn send_vectored(fd: BorrowedFd<'_>, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     // Cheaper than a message of parts.
     if let [one] = bufs
-        && one.len() <= PIECE_BYTES
+        && one.len() <= WHOLE_BYTES
     {
         return send(fd, one, more);
     }
@@ -313,7 +315,7 @@ mod tests {
         let client = std::net::TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let (mut server, _) = listener.accept().expect("accepted");
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n % 251) as u8).collect();
-        assert!(leaves_in_pieces(client.as_fd(), bytes.len()) && !leaves_in_pieces(client.as_fd(), PIECE_BYTES));
+        assert!(leaves_in_pieces(client.as_fd(), bytes.len()) && !leaves_in_pieces(client.as_fd(), WHOLE_BYTES));
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             std::io::Read::read_to_end(&mut server, &mut got).map(|_| got)
