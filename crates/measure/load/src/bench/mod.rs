@@ -20,6 +20,7 @@ pub mod refusals;
 pub mod remote_write;
 pub mod replay;
 pub mod requests;
+pub mod sweep;
 pub mod values;
 pub mod watcher;
 pub mod wire;
