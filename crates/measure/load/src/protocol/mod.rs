@@ -76,6 +76,14 @@ pub enum EncodedRequest<'a> {
     Unsendable,
 }
 
+/// Quotes the first line of what a server sent, at most sixty bytes.
+pub fn quote_line(bytes: &[u8]) -> String {
+    let line = bytes.split(|b| matches!(b, b'\r' | b'\n')).next().unwrap_or_default();
+    let start = line.get(..60).unwrap_or(line);
+    let more = if start.len() < line.len() { "…" } else { "" };
+    format!("`{}{more}`", String::from_utf8_lossy(start).escape_debug())
+}
+
 /// One end of a connection. Sans-I/O: bytes in, bytes out, no clock.
 pub trait ClientProtocol: Sized {
     /// Data of a world's connections (caches, tables).
@@ -131,7 +139,7 @@ pub trait ClientProtocol: Sized {
     fn expire(&mut self, _now: u64) {}
     /// Puts the closing of the connection into the output.
     fn close(&mut self, _now: u64) {}
-    /// Why the connection or its handshake failed.
+    /// Why the connection or its handshake failed, or a response is malformed.
     fn complaint(&mut self) -> Option<String> {
         None
     }
