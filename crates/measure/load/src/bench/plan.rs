@@ -449,6 +449,7 @@ mod tests {
             ("-c 5 --connections-per-host 6", "all servers together"),
             ("--cert a --key b", "a"),
             ("--data /dev/null", "no row"),
+            ("--workers h:1,i:1,h:1 --secret Cargo.toml", "h:1 twice"),
             ("--no-keepalive --http2 -m 4", "--no-keepalive"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();
