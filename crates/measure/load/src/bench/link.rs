@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::read_text;
 use crate::engine::job::Tls;
 use crate::engine::tls;
-use crate::protocol::quote_line;
+use crate::protocol::malformed::quote_line;
 
 /// Longest message in bytes; an hour's outcome fits.
 const MESSAGE_MAX: u64 = 256 * 1024 * 1024;

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 
 use figures::rng::Rng;
 use http_types::{BodyLength, Known, Method, ResponseHead};
-use wire_h1::{ChunkedDecoder, HeadError, HeadLimits, ParseProgress, ResponseParser, Role};
-use wire_h1::{response_body, response_keep_alive};
+use wire_h1::{ChunkedDecoder, HeadLimits, ParseProgress, ResponseParser, Role, response_body, response_keep_alive};
 
 /// Limits of a response's head. A server under test may send more than a server accepts.
 const LIMITS: HeadLimits = HeadLimits {
@@ -18,7 +17,8 @@ const LIMITS: HeadLimits = HeadLimits {
     ignore_invalid: true,
 };
 
-use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary, quote_line};
+use super::malformed::{explain_head, quote_line};
+use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
 use crate::engine::request::PreparedRequest;
@@ -124,7 +124,7 @@ impl H1 {
             Ok(ParseProgress::Partial) => Ok(None),
             Err(error) => {
                 cache.head = head;
-                return Err(explain_head(error, bytes));
+                return Err(explain_head(error, &LIMITS, bytes));
             }
         };
         cache.head = head;
@@ -351,23 +351,6 @@ impl H1 {
                 Ok(ProtocolStep { consumed: offset + rest.len(), event })
             }
         }
-    }
-}
-
-/// Explains a malformed head.
-fn explain_head(error: HeadError, bytes: &[u8]) -> String {
-    let line = |from: u32| quote_line(bytes.get(from as usize..).unwrap_or_default());
-    match error {
-        HeadError::LineTooLong => format!("its status line is longer than {} bytes", LIMITS.line_max),
-        HeadError::FieldTooLong(_) | HeadError::HeadTooLarge => {
-            format!("its head is longer than {} bytes", LIMITS.total_max)
-        }
-        HeadError::TooManyFields => format!("its head has more than {} fields", LIMITS.fields_max),
-        HeadError::InvalidField(span) => format!("an invalid field in its head: {}", line(span.start)),
-        HeadError::DuplicateField { field, .. } => {
-            format!("a field that its head has twice: {}", line(field.name.start))
-        }
-        _ => format!("it begins with {}, not with `HTTP/1.1` and a status", quote_line(bytes)),
     }
 }
 

@@ -8,7 +8,8 @@ use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 use super::grpc::GrpcAnswer;
-use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary, quote_line};
+use super::malformed::quote_line;
+use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
 use crate::engine::failure::LoadFailure;
 use crate::engine::grpc::split_message;
 use crate::engine::job::Job;

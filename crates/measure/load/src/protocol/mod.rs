@@ -5,6 +5,7 @@ pub mod grpc;
 pub mod h1;
 pub mod h2;
 pub mod h3;
+pub mod malformed;
 pub mod ws;
 
 use std::ops::Range;
@@ -74,14 +75,6 @@ pub enum EncodedRequest<'a> {
     Kept,
     /// The filled templates make no message; nothing is sent.
     Unsendable,
-}
-
-/// Quotes the first line of what a server sent, at most sixty bytes.
-pub fn quote_line(bytes: &[u8]) -> String {
-    let line = bytes.split(|b| matches!(b, b'\r' | b'\n')).next().unwrap_or_default();
-    let start = line.get(..60).unwrap_or(line);
-    let more = if start.len() < line.len() { "…" } else { "" };
-    format!("`{}{more}`", String::from_utf8_lossy(start).escape_debug())
 }
 
 /// One end of a connection. Sans-I/O: bytes in, bytes out, no clock.

@@ -10,7 +10,8 @@ use crate::engine::failure::LoadFailure;
 use crate::engine::session::SessionVariables;
 use crate::engine::tls::explain_error;
 use crate::engine::transport::{Io, Ready, Transport, TransportSlot};
-use crate::protocol::{ClientProtocol, quote_line};
+use crate::protocol::ClientProtocol;
+use crate::protocol::malformed::quote_line;
 use figures::units::format_seconds;
 use std::cmp::Reverse;
 
