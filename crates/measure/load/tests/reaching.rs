@@ -172,6 +172,31 @@ fn a_proxy_that_refuses_is_told() {
 }
 
 #[test]
+fn malformed_and_missing_answers_have_reasons() {
+    let garbage = listen(|mut stream| {
+        let _ = read_head(&mut stream);
+        let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n\x01\x02");
+    });
+    let plain = go(&job(target("localhost", garbage.port(), garbage), 3));
+    assert_eq!(plain.total.failures.of(LoadFailure::Protocol), 3);
+    assert_eq!(plain.malformed.unwrap(), "it begins with `SSH-2.0-OpenSSH_9.2`, not with `HTTP/1.1` and a status");
+    let http2 = Job { http2: Some(Default::default()), ..job(target("localhost", garbage.port(), garbage), 3) };
+    let why = go(&http2).malformed.unwrap();
+    assert!(why.contains("`SSH-2.0-OpenSSH_9.2`, not with SETTINGS"), "{why}");
+    // Reads, and answers nothing.
+    let silent = listen(|mut stream| drop(std::io::copy(&mut stream, &mut std::io::sink())));
+    let base = Job { connect_timeout: 0.2, ..job(target("localhost", silent.port(), silent), 2) };
+    let mut secure = base.clone();
+    secure.target.tls = Some(Tls::default());
+    let upgrade = Job { websocket: true, ..base };
+    for (job, class) in [(secure, LoadFailure::Tls), (upgrade, LoadFailure::Upgrade)] {
+        let outcome = go(&job);
+        assert_eq!(outcome.total.failures.of(class), 2);
+        assert_eq!(outcome.tls_error.unwrap(), "no answer within --connect-timeout (200 ms)");
+    }
+}
+
+#[test]
 fn a_client_certificate_is_shown() {
     let certificates = certificates(true);
     let server = tls_server(certificates.server);

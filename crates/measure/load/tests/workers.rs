@@ -86,18 +86,9 @@ fn bench(args: &[&str]) -> i32 {
 fn a_worker_that_is_lost_is_named_and_the_others_stop() {
     let server = target_server();
     let (good, honest) = start_worker(&access(SECRET), 1);
-    let lost = TcpListener::bind("127.0.0.1:0").unwrap();
-    let names = vec![good, lost.local_addr().unwrap().to_string()];
     // Takes the order, and is gone after the start.
-    let thread = std::thread::spawn(move || {
-        let (mut stream, _) = lost.accept().unwrap();
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/5","number":"00","threads":1}}"#).unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), "tidegate-bench");
-        assert!(lines.next().unwrap().unwrap().contains("proof"));
-        writeln!(stream, r#""Ready""#).unwrap();
-        assert_eq!(lines.next().unwrap().unwrap(), r#""go""#);
-    });
+    let (lost, thread) = scripted_worker(&[]);
+    let names = vec![good, lost];
     let long = endless(&server);
     let why = coordinate_workers(&names, &access(SECRET), &long, &RunControl::default()).unwrap_err();
     assert!(why.contains(&format!("worker {} was lost", names[1])) && why.contains("no figures"), "{why}");
@@ -107,6 +98,41 @@ fn a_worker_that_is_lost_is_named_and_the_others_stop() {
         coordinate_workers(&names[..1], &access(SECRET), &job(&server, 2, 10), &RunControl::default()).unwrap();
     assert_eq!(outcome.total.good, 10);
     honest.join().unwrap().unwrap();
+}
+
+/// A worker of the test's own, which takes one order and sends `lines` after the start.
+fn scripted_worker(lines: &'static [&str]) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let name = listener.local_addr().unwrap().to_string();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = BufReader::new(stream.try_clone().unwrap()).lines();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/6","number":"00","threads":1}}"#).unwrap();
+        assert_eq!(heard.next().unwrap().unwrap(), "tidegate-bench");
+        assert!(heard.next().unwrap().unwrap().contains("proof"));
+        writeln!(stream, r#""Ready""#).unwrap();
+        assert_eq!(heard.next().unwrap().unwrap(), r#""go""#);
+        lines.iter().for_each(|line| writeln!(stream, "{line}").unwrap());
+    });
+    (name, thread)
+}
+
+#[test]
+fn signs_of_life_are_no_results_and_strangers_are_told() {
+    let server = target_server();
+    let coordinate = |name: String| {
+        let run = coordinate_workers(&[name], &access(SECRET), &endless(&server), &RunControl::default());
+        run.unwrap_err()
+    };
+    let (name, thread) = scripted_worker(&[r#""Running""#, r#""Running""#, r#"{"Refused":"no more"}"#]);
+    assert_eq!(coordinate(name.clone()), format!("worker {name}: no more"));
+    thread.join().unwrap();
+    let web = ThreadServer::start(|mut stream: TcpStream| {
+        let _ = stream.read(&mut [0; 64]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+    let why = coordinate(web.address().to_string());
+    assert!(why.contains("no worker of `tidegate bench`") && why.contains("`HTTP/1.1 400 Bad Request`"), "{why}");
 }
 
 #[test]

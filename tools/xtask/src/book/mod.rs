@@ -64,7 +64,7 @@ const SECTIONS: &[(&str, &[&str])] = &[
             "docs/containers.md",
         ],
     ),
-    ("Measure", &["docs/bench.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),
+    ("Measure", &["docs/bench.md", "docs/bench-from-others.md", "docs/lab.md", "docs/plan.md", "docs/top.md"]),
     (
         "Trust",
         &[

@@ -73,6 +73,17 @@ pub fn compare_baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> 
     out
 }
 
+/// Conditions of the baseline that differ from those of this run, which a comparison of the figures does not show.
+pub fn differing_conditions(old: &Report, new: &Report) -> Vec<String> {
+    let parts = [
+        ("version of tidegate bench", &old.version, &new.version),
+        ("URL", &old.target.url, &new.target.url),
+        ("load", &old.load, &new.load),
+    ];
+    let differ = parts.into_iter().filter(|(_, then, now)| then != now && !then.is_empty());
+    differ.map(|(what, then, now)| format!("the {what} of the baseline differs: {then} then, {now} now")).collect()
+}
+
 /// Fails when the error shares of all new rounds exceed those of all old rounds, and by more than 0.1 %.
 fn errors(what: String, old: &Point, new: &Point) -> GateReport {
     let shares = |p: &Point| p.rounds.iter().map(Round::error_share).collect::<Vec<f64>>();
@@ -157,6 +168,19 @@ mod tests {
         // The mean is no worse, but a tripling is not excluded.
         assert_eq!(result(&[0.010, 0.013, 0.008], &[0.005, 0.025, 0.008]), GateResult::Undecided);
         assert_eq!(result(&[0.010], &[0.011]), GateResult::Undecided, "one round decides nothing");
+    }
+
+    #[test]
+    fn other_conditions_than_those_of_the_baseline_are_told() {
+        let old = report(100.0, &[0.010], "valid");
+        let mut new = old.clone();
+        assert!(differing_conditions(&old, &new).is_empty());
+        new.version = "9.9.9".into();
+        new.target.url = "http://h/other".into();
+        let notes = differing_conditions(&Report { version: "9.9.8".into(), ..old.clone() }, &new);
+        assert_eq!(notes[0], "the version of tidegate bench of the baseline differs: 9.9.8 then, 9.9.9 now");
+        let old = Report { target: crate::report::model::Target { url: "http://h/".into(), ..old.target }, ..old };
+        assert!(differing_conditions(&old, &new).iter().any(|note| note.contains("http://h/other now")));
     }
 
     #[test]

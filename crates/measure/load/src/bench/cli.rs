@@ -23,7 +23,7 @@ Loads:
   tidegate bench URL --find 'p99<5ms'                         the highest rate that meets the objective
   tidegate bench URL --replay access.log --speed 2            replay an access log at twice its speed
 Flags of other tools:
-  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, fortio, nighthawk
+  tidegate bench wrk -t2 -c100 -d30s URL                      also wrk2, h2load, httperf, ab, jmeter, oha, hey, vegeta, ghz, fortio, nighthawk
 WebSocket (each request is a message, the server's next message its answer):
   tidegate bench ws://127.0.0.1:8080/echo -b 'n={{seq}}' -r 5k
 gRPC (the body is JSON; an array for methods that take a stream):

@@ -86,6 +86,8 @@ pub fn main(args: Vec<OsString>) -> i32 {
     let mut status = OK;
     if let (Some(by), [(_, before), (_, after)]) = (args.by, reports.as_slice()) {
         let judged = baseline::compare_baseline(before, after, by);
+        let notes = baseline::differing_conditions(before, after);
+        notes.iter().for_each(|note| eprintln!("tidegate bench compare: {note}"));
         let lines: String = judged.iter().map(|judgement| judgement.sentence() + "\n").collect();
         let write = |path: &Option<PathBuf>, content: String| {
             path.as_ref().map_or(Ok(()), |path| super::write_result(path, &content))

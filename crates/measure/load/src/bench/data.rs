@@ -139,7 +139,27 @@ fn check_columns(columns: &[String], line: u64) -> Result<(), String> {
     }
 }
 
+/// Line of a quote that no other closes: the rest of the file would be one value.
+fn open_quote(text: &str) -> Option<u64> {
+    let (mut line, mut opened, mut is_start) = (1, None, true);
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' if opened.is_some() && bytes.next_if_eq(&b'"').is_some() => {}
+            b'"' if opened.is_some() => opened = None,
+            b'"' if is_start => opened = Some(line),
+            _ => {}
+        }
+        is_start = matches!(byte, b',' | b'\n' | b'\r');
+        line += u64::from(byte == b'\n');
+    }
+    opened
+}
+
 fn csv_rows(text: &str) -> Result<TableRows, String> {
+    if let Some(line) = open_quote(text) {
+        return Err(format!("{line}: a quote that begins a value here is not closed"));
+    }
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::Headers).from_reader(text.as_bytes());
     let explain = |e: csv::Error| {
         let line = e.position().map_or(0, |position| position.line());
@@ -168,7 +188,8 @@ fn json_rows(text: &str) -> Result<TableRows, String> {
         let at = number as u64 + 1;
         let object: serde_json::Map<String, serde_json::Value> = serde_json::from_str(line).map_err(|e| {
             let why = figures::errors::plain_message(&e.to_string());
-            format!("{at}: not an object in JSON on one line: {why}")
+            let why = why.split(" at line ").next().unwrap_or_default();
+            format!("{at}:{}: not an object in JSON on one line: {why}", e.column())
         })?;
         if columns.is_empty() {
             columns = object.keys().cloned().collect();
@@ -209,6 +230,7 @@ mod tests {
         assert_eq!(json_rows("{\"n\":1.5,\"l\":[1]}").unwrap().1[0].len(), 2);
         for (text, words) in [
             ("a,b\n1\n", "2: 1 values for 2 columns"),
+            ("a,b\n1,2\n3,\"4\n5,6\n", "3: a quote"),
             ("a,a\n1,2\n", "`a` stands there twice"),
             ("a,}\n1,2\n", "cannot be the name"),
         ] {
@@ -216,7 +238,7 @@ mod tests {
             assert!(why.contains(words), "{text}: {why}");
         }
         assert!(json_rows("{\"a\":1}\n{\"b\":1}\n").unwrap_err().starts_with("2: `a`"));
-        assert!(json_rows("{\"a\":1}\n[1]\n").unwrap_err().starts_with("2: not an object"));
+        assert!(json_rows("{\"a\":1}\n[1]\n").unwrap_err().starts_with("2:0: not an object"));
     }
 
     #[test]

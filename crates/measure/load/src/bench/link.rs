@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use figures::units::format_seconds;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
@@ -19,16 +20,22 @@ use serde::{Deserialize, Serialize};
 use super::requests::read_text;
 use crate::engine::job::Tls;
 use crate::engine::tls;
+use crate::protocol::malformed::quote_line;
 
 /// Longest message in bytes; an hour's outcome fits.
 const MESSAGE_MAX: u64 = 256 * 1024 * 1024;
-/// Longest wait for anything but the run itself.
+/// Longest wait for a message; during a run, signs of life are messages.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two signs of life of a worker during a run.
+const BEAT: Duration = Duration::from_secs(1);
 /// First line of a coordinator in cleartext.
 const OPENING: &[u8] = b"tidegate-bench\n";
 /// First byte of a TLS record with a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 0x16;
 const ALPN: &[u8] = b"tidegate-bench";
+/// Beginnings of the reasons of [`WorkerLink::receive`].
+const SILENCE: &str = "no message within";
+const UNEXPECTED: &str = "an unexpected message";
 
 /// Certificate, key and authorities of one side, in PEM format.
 #[derive(Clone, Debug)]
@@ -193,7 +200,14 @@ pub(super) fn explain_link(why: &str) -> String {
         ),
         ("CertificateRequired", "the worker asks for a certificate: pass --workers-cert and --workers-key"),
     ];
-    known.iter().find(|(name, _)| why.contains(name)).map_or(why, |(_, words)| words).to_string()
+    match known.iter().find(|(name, _)| why.contains(name)) {
+        Some((_, words)) => words.to_string(),
+        None if why.starts_with(SILENCE) => {
+            format!("{why}: it hangs, serves another coordinator, or is no worker of `tidegate bench`")
+        }
+        None if why.starts_with(UNEXPECTED) => format!("is no worker of `tidegate bench`: {why}"),
+        None => why.to_string(),
+    }
 }
 
 /// Link of either side, which exchanges lines of JSON.
@@ -283,17 +297,25 @@ impl WorkerLink {
     }
 
     /// Sets `stop` when the peer closes or sends anything (a stop that still waits for the figures) while a run keeps
-    /// this thread busy.
-    pub(super) fn watch(&self, stop: &Arc<AtomicBool>) -> Result<LinkWatch, String> {
+    /// this thread busy; sends `alive` every [`BEAT`] meanwhile.
+    pub(super) fn watch<T: Serialize>(&self, stop: &Arc<AtomicBool>, alive: &T) -> Result<LinkWatch, String> {
+        let alive = serde_json::to_string(alive).map_err(|e| e.to_string())? + "\n";
         let mut stream = self.writer.try_clone().map_err(|e| e.to_string())?;
         self.patience(Duration::from_millis(200))?;
         let done = Arc::new(AtomicBool::new(false));
         let (over, stop) = (done.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
+            let mut beat = Instant::now();
             while !over.load(Ordering::Relaxed) {
                 match stream.read(&mut [0]) {
                     Err(e)
-                        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {
+                        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) =>
+                    {
+                        if beat.elapsed() >= BEAT {
+                            beat = Instant::now();
+                            // A failed write shows in the next read.
+                            let _ = stream.write_all(alive.as_bytes());
+                        }
                     }
                     Ok(1..) => stop.store(true, Ordering::Relaxed),
                     _ => {
@@ -320,11 +342,17 @@ impl WorkerLink {
 
     pub(super) fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> Result<T, String> {
         let mut line = String::new();
-        let read = (&mut self.reader).take(MESSAGE_MAX).read_line(&mut line).map_err(|e| e.to_string())?;
+        let read = (&mut self.reader).take(MESSAGE_MAX).read_line(&mut line);
+        let read = read.map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+                format!("{SILENCE} {}", format_seconds(PATIENCE.as_secs_f64()))
+            }
+            _ => e.to_string(),
+        })?;
         if read == 0 {
             return Err("the connection was closed".into());
         }
-        serde_json::from_str(&line).map_err(|e| format!("unexpected message: {e}"))
+        serde_json::from_str(&line).map_err(|_| format!("{UNEXPECTED}: {}", quote_line(line.as_bytes())))
     }
 }
 
@@ -353,5 +381,36 @@ impl LinkWatch {
     pub(super) fn end(self) -> bool {
         self.done.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_worker_gives_signs_of_life() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = BufReader::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let link = WorkerLink::new(listener.accept().unwrap().0, None).unwrap();
+        let stop = Arc::<AtomicBool>::default();
+        let watch = link.watch(&stop, &"alive").unwrap();
+        let mut line = String::new();
+        peer.read_line(&mut line).unwrap();
+        assert_eq!(line, "\"alive\"\n");
+        assert!(!watch.end() && !stop.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn silence_and_strangers_are_explained() {
+        for (why, words) in [
+            (format!("{SILENCE} 20 s"), "no message within 20 s: it hangs"),
+            (format!("{UNEXPECTED}: `SSH-2.0`"), "is no worker of `tidegate bench`: an unexpected message: `SSH-2.0`"),
+            ("invalid peer certificate: UnknownIssuer".to_string(), "the authority of the worker's certificate"),
+            ("reset".to_string(), "reset"),
+        ] {
+            let explained = explain_link(&why);
+            assert!(explained.starts_with(words), "{explained}");
+        }
     }
 }

@@ -20,6 +20,7 @@ pub mod refusals;
 pub mod remote_write;
 pub mod replay;
 pub mod requests;
+pub mod sweep;
 pub mod values;
 pub mod watcher;
 pub mod wire;
@@ -215,6 +216,7 @@ fn finish(options: &cli::Options, plan: &plan::Plan, report: &Report, before: Op
     let mut judgement = gate::judge_requirements(&plan.requirements, report);
     if let Some(before) = before {
         judgement.extend(baseline::compare_baseline(before, report, options.by));
+        baseline::differing_conditions(before, report).iter().for_each(|note| eprintln!("tidegate bench: {note}"));
     }
     // Writes files before the summary, whose reader may go away; one failure does not skip the others.
     let json = write(&options.json, &|| serde_json::to_string(report).unwrap_or_default() + "\n");
@@ -312,6 +314,11 @@ pub fn read_report(path: &Path) -> Result<Report, String> {
         return Err(format!("{}: the file is empty, not a report of --json", path.display()));
     }
     serde_json::from_str(&text).map_err(|e| {
-        format!("{}: not a report of --json: {}", path.display(), figures::errors::plain_message(&e.to_string()))
+        let own = env!("CARGO_PKG_VERSION");
+        let value: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+        let version = value.as_ref().and_then(|value| value.get("version")?.as_str()).filter(|version| *version != own);
+        let version = version.map_or(String::new(), |other| format!(" (it is of version {other}, this is {own})"));
+        let why = figures::errors::plain_message(&e.to_string());
+        format!("{}: not a report of --json: {why}{version}", path.display())
     })
 }

@@ -8,6 +8,7 @@ use super::gate::{self, GateCondition, Requirement};
 use super::link::LinkTls;
 use super::remote_write::{SeriesCollector, SeriesFormat};
 use super::requests::UrlKind;
+use super::sweep::parse_sweep;
 use super::values::parse_time;
 use super::worker::WorkerAccess;
 use super::{grpc, refusals, replay, requests, watcher};
@@ -60,8 +61,6 @@ pub struct Find {
 
 /// Maximum number of intervals of a time series.
 const INTERVALS_MAX: u32 = 500;
-/// Maximum number of points of a sweep.
-const POINTS_MAX: usize = 1000;
 
 impl Plan {
     /// Makes the plan. Fails on contradicting options and unusable files.
@@ -380,40 +379,6 @@ fn think(text: Option<&str>) -> Result<Think, String> {
     Ok(Think { mean: parse_time(mean)?, random })
 }
 
-/// Reads the values of a sweep: a list, `from..to/step`, `from..to*factor`.
-pub fn parse_sweep(text: &str) -> Result<Vec<f64>, String> {
-    let number = |t: &str| {
-        figures::units::parse_count(t)
-            .filter(|v| *v > 0.0)
-            .ok_or_else(|| format!("--sweep: `{t}` is not a positive number"))
-    };
-    let mut values = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-        let Some((from, rest)) = part.split_once("..") else {
-            values.push(number(part)?);
-            continue;
-        };
-        let (to, step, factor) = match (rest.split_once('/'), rest.split_once('*')) {
-            (Some((to, step)), _) => (number(to)?, number(step)?, 1.0),
-            (None, Some((to, factor))) => (number(to)?, 0.0, number(factor)?),
-            (None, None) => return Err(format!("--sweep: `{part}` needs a step (/100) or a factor (*2)")),
-        };
-        if step == 0.0 && factor <= 1.0 {
-            return Err(format!("--sweep: the factor of `{part}` must be above 1"));
-        }
-        let mut value = number(from)?;
-        while value <= to * 1.000_001 && values.len() <= POINTS_MAX {
-            values.push((value * 1000.0).round() / 1000.0);
-            value = if step > 0.0 { value + step } else { value * factor };
-        }
-    }
-    match values.len() {
-        0 => Err("--sweep: no value".into()),
-        n if n > POINTS_MAX => Err(format!("--sweep: more than {POINTS_MAX} points")),
-        _ => Ok(values),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -422,16 +387,6 @@ mod tests {
     fn plan(text: &str) -> Result<Plan, String> {
         let args: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
         Plan::new(&super::super::cli::parse_arguments(&args).unwrap())
-    }
-
-    #[test]
-    fn sweeps_are_lists_or_ranges() {
-        assert_eq!(parse_sweep("1,2,5").unwrap(), [1.0, 2.0, 5.0]);
-        assert_eq!(parse_sweep("1000..3000/500").unwrap(), [1000.0, 1500.0, 2000.0, 2500.0, 3000.0]);
-        assert_eq!(parse_sweep("1..8*2,100").unwrap(), [1.0, 2.0, 4.0, 8.0, 100.0]);
-        for bad in ["", "x", "1..5", "1..5*1", "0..5/1", "1..1000000/1"] {
-            assert!(parse_sweep(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]
@@ -494,6 +449,7 @@ mod tests {
             ("-c 5 --connections-per-host 6", "all servers together"),
             ("--cert a --key b", "a"),
             ("--data /dev/null", "no row"),
+            ("--workers h:1,i:1,h:1 --secret Cargo.toml", "h:1 twice"),
             ("--no-keepalive --http2 -m 4", "--no-keepalive"),
         ] {
             let why = plan(&format!("http://127.0.0.1:1/ {options}")).unwrap_err();

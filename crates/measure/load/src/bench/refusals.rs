@@ -172,6 +172,9 @@ pub fn refuse_options(o: &Options, base: &Job) -> Result<(), String> {
     if is_once && o.warmup.is_some_and(|warmup| warmup > 0.0) {
         return words("--data FILE:once", "has no --warmup, which would use rows up unmeasured");
     }
+    if let Some((_, twice)) = o.workers.iter().enumerate().find(|(i, name)| o.workers[..*i].contains(name)) {
+        return words("--workers", &format!("has {twice} twice: a worker generates one share at a time"));
+    }
     if !o.workers.is_empty() && o.cert.is_some() && o.workers_cert.is_none() {
         return words(
             "--cert and --key",

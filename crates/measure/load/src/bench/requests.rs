@@ -176,7 +176,12 @@ fn url_target(options: &Options, first: &RequestUrl) -> Result<Target, String> {
         (None, None) => resolve_name(&first.host, first.port)?,
     };
     let identity = match (&options.cert, &options.key) {
-        (Some(cert), Some(key)) => Some((read_text(cert)?, read_text(key)?)),
+        (Some(cert), Some(key)) => {
+            let identity = (read_text(cert)?, read_text(key)?);
+            let read = tls::read_identity(&identity.0, &identity.1);
+            read.map_err(|why| format!("--cert {} --key {}: {why}", cert.display(), key.display()))?;
+            Some(identity)
+        }
         _ => None,
     };
     let tls = match first.tls {

@@ -43,11 +43,25 @@ pub struct Watcher<'a> {
     label: &'a str,
     total: LoadRecord,
     seconds: f64,
+    /// Intervals that the file has, those that it lacks, and why.
+    written: u64,
+    missed: u64,
+    why_missed: String,
 }
 
 impl<'a> Watcher<'a> {
     pub fn new(abort_on: &'a [(String, GateCondition)], metrics: Option<&'a PathBuf>, label: &'a str) -> Watcher<'a> {
-        Watcher { abort_on, metrics, collectors: Vec::new(), label, total: LoadRecord::default(), seconds: 0.0 }
+        Watcher {
+            abort_on,
+            metrics,
+            collectors: Vec::new(),
+            label,
+            total: LoadRecord::default(),
+            seconds: 0.0,
+            written: 0,
+            missed: 0,
+            why_missed: String::new(),
+        }
     }
 
     /// Sends the samples of every interval to collectors.
@@ -58,7 +72,11 @@ impl<'a> Watcher<'a> {
 
     /// Waits until streamed metrics have arrived; returns sentences about losses.
     pub fn finish(&mut self) -> Vec<String> {
-        self.collectors.drain(..).filter_map(Sender::finish).collect()
+        let file = self.metrics.filter(|_| self.missed > 0).map(|path| {
+            let all = self.written + self.missed;
+            format!("--metrics {} lacks {} of {all} intervals: {}", path.display(), self.missed, self.why_missed)
+        });
+        file.into_iter().chain(self.collectors.drain(..).filter_map(Sender::finish)).collect()
     }
 
     /// Observes an interval; returns the reason to end the run.
@@ -69,7 +87,13 @@ impl<'a> Watcher<'a> {
         self.total.merge(&moment.record);
         self.seconds = moment.at;
         if let Some(path) = self.metrics {
-            let _ = self.stream(path, moment);
+            match self.stream(path, moment) {
+                Ok(()) => self.written += 1,
+                Err(why) => {
+                    self.missed += 1;
+                    self.why_missed = why.to_string();
+                }
+            }
         }
         if !self.collectors.is_empty() {
             let samples = self.samples(moment);
@@ -218,6 +242,11 @@ mod tests {
             watcher.see(&moment(100, 1));
             watcher.see(&moment(50, 0));
         }
+        let full = PathBuf::from("/dev/full");
+        let mut watcher = Watcher::new(&[], Some(&full), "x");
+        watcher.see(&moment(100, 1));
+        let said = watcher.finish();
+        assert!(said[0].starts_with("--metrics /dev/full lacks 1 of 1 intervals: No space left"), "{said:?}");
         let text = fs::read_to_string(&prom).unwrap();
         assert!(text.contains("tidegate_bench_answers_total{code=\"200\"} 150\n") && text.contains("} 1\n"), "{text}");
         assert!(text.contains("tidegate_bench_requests_per_second 50\n"));

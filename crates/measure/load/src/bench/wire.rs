@@ -33,6 +33,8 @@ pub struct WireOutcome {
     #[serde(default)]
     answer_error: Option<String>,
     #[serde(default)]
+    malformed: Option<String>,
+    #[serde(default)]
     used_up: u64,
 }
 
@@ -172,6 +174,7 @@ impl WireOutcome {
             tls_error: o.tls_error.clone(),
             refused: o.refused.clone(),
             answer_error: o.answer_error.clone(),
+            malformed: o.malformed.clone(),
             used_up: o.used_up,
         }
     }
@@ -199,6 +202,7 @@ impl WireOutcome {
             tls_error: self.tls_error.clone(),
             refused: self.refused.clone(),
             answer_error: self.answer_error.clone(),
+            malformed: self.malformed.clone(),
             used_up: self.used_up,
             machines: Vec::new(),
         })
@@ -224,6 +228,7 @@ mod tests {
         let moment = Moment { at: 1.0, seconds: 1.0, record: record.clone(), open: 3, pending: 4 };
         let outcome = RunOutcome {
             answer_error: Some("why".into()),
+            malformed: Some("how".into()),
             used_up: 2,
             machines: Vec::new(),
             waited: vec![0.25],
@@ -245,6 +250,7 @@ mod tests {
         let text = serde_json::to_string(&WireOutcome::pack(&outcome)).unwrap();
         let back = serde_json::from_str::<WireOutcome>(&text).unwrap().unpack().unwrap();
         assert_eq!((&back.tls_error, &back.refused), (&outcome.tls_error, &outcome.refused));
+        assert_eq!((back.answer_error, back.malformed), (outcome.answer_error.clone(), outcome.malformed.clone()));
         assert_eq!((back.users, back.starved, back.ports), (5, 1, 9));
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));

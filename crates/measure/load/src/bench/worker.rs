@@ -43,11 +43,13 @@ struct WorkerOrder {
 #[derive(Serialize, Deserialize)]
 enum WorkerReply {
     Ready,
+    /// Sign of life during a run.
+    Running,
     Refused(String),
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/5";
+const PROTOCOL: &str = "tidegate-bench/6";
 
 /// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.
@@ -195,7 +197,7 @@ fn serve(mut link: WorkerLink, secret: &str, longest: f64, threads: usize) -> Re
     link.send(&WorkerReply::Ready)?;
     let _go: String = link.receive()?;
     let control = RunControl::default();
-    let watch = link.watch(&control.stop)?;
+    let watch = link.watch(&control.stop, &WorkerReply::Running)?;
     let outcome = run_job(&job, &control, |_| ());
     if watch.end() {
         return Err("the coordinator disconnected during a run; the run was stopped".into());
@@ -228,11 +230,13 @@ pub fn coordinate_workers(
         let share = Job { share: (i, workers.len()), threads, cores: Vec::new(), ..job.clone() };
         let text = serde_json::to_string(&share).map_err(|e| format!("job: {e}"))?;
         let proof = hex(hmac::sign(&key(&access.secret), message(&hello.number, &text).as_bytes()).as_ref());
-        link.send(&WorkerOrder { job: text, proof })?;
-        match link.receive()? {
+        let reply = link.send(&WorkerOrder { job: text, proof }).and_then(|()| link.receive());
+        match reply.map_err(|why| format!("worker {}: {}", workers[i], explain_link(&why)))? {
             WorkerReply::Ready => {}
             WorkerReply::Refused(why) => return Err(format!("worker {}: {why}", workers[i])),
-            WorkerReply::Done(_) => return Err(format!("worker {} answers out of turn", workers[i])),
+            WorkerReply::Running | WorkerReply::Done(_) => {
+                return Err(format!("worker {} answers out of turn", workers[i]));
+            }
         }
     }
     let begin = Instant::now();
@@ -245,9 +249,7 @@ pub fn coordinate_workers(
         eprintln!("tidegate bench: the workers started up to {} ms apart", skew.as_millis());
     }
     let length = job.warmup + job.profile.seconds() + job.timeout + job.connect_timeout;
-    for link in &links {
-        link.patience(Duration::from_secs_f64(length) + PATIENCE)?;
-    }
+    let end = begin + Duration::from_secs_f64(length) + PATIENCE;
     let handles: Vec<LinkHandle> = links.iter().filter_map(WorkerLink::handle).collect();
     let stoppers: Vec<LinkHandle> = links.iter().filter_map(WorkerLink::handle).collect();
     let (sender, replies) = mpsc::channel();
@@ -255,7 +257,7 @@ pub fn coordinate_workers(
     std::thread::scope(|scope| {
         for (mut link, name) in links.into_iter().zip(workers) {
             let sender = sender.clone();
-            scope.spawn(move || drop(sender.send((name, link.receive::<WorkerReply>()))));
+            scope.spawn(move || drop(sender.send((name, await_reply(&mut link, end)))));
         }
         drop(sender);
         scope.spawn(|| pass_on(&control.stop, &over, stoppers));
@@ -265,6 +267,17 @@ pub fn coordinate_workers(
         handles.iter().for_each(LinkHandle::close);
         merged
     })
+}
+
+/// Waits for the end of a worker's run, as long as it gives signs of life.
+fn await_reply(link: &mut WorkerLink, end: Instant) -> Result<WorkerReply, String> {
+    loop {
+        match link.receive()? {
+            WorkerReply::Running if Instant::now() < end => {}
+            WorkerReply::Running => return Err("it did not end in time".into()),
+            reply => return Ok(reply),
+        }
+    }
 }
 
 fn pass_on(stop: &AtomicBool, over: &AtomicBool, mut links: Vec<LinkHandle>) {
@@ -292,7 +305,7 @@ fn collect(
                 merged.merge(outcome);
             }
             Ok(WorkerReply::Refused(why)) => return Err(format!("worker {name}: {why}")),
-            Ok(WorkerReply::Ready) => return Err(format!("worker {name} answers out of turn")),
+            Ok(WorkerReply::Ready | WorkerReply::Running) => return Err(format!("worker {name} answers out of turn")),
             Err(why) => {
                 return Err(format!(
                     "worker {name} was lost {after:.1} s after the start ({why}): its share of the load was missing from then on, \

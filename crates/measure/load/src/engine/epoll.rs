@@ -70,6 +70,8 @@ pub struct Epoll {
     cost: Cost,
     portless: u64,
     refusal: Option<Errno>,
+    /// The address is that of a proxy.
+    is_proxied: bool,
     spin: bool,
     sparse: bool,
     /// Sleeps to come without polling, and their last number.
@@ -102,6 +104,7 @@ impl Epoll {
             cost: Cost::default(),
             portless: 0,
             refusal: None,
+            is_proxied: job.target.proxy.is_some(),
             spin: job.spin,
             sparse: false,
             skip: 0,
@@ -288,7 +291,8 @@ impl Transport for Epoll {
         };
         let path = self.unix.as_ref().and_then(SocketAddrUnix::path_bytes);
         let target = path.map_or(self.address.to_string(), |path| String::from_utf8_lossy(path).into_owned());
-        Some(format!("{target}: {why}"))
+        let who = if self.is_proxied { "the proxy " } else { "" };
+        Some(format!("{who}{target}: {why}"))
     }
 
     #[inline]

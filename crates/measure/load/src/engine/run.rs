@@ -75,6 +75,8 @@ pub struct RunOutcome {
     pub refused: Option<String>,
     /// Reason of the first redirect that was not followed.
     pub answer_error: Option<String>,
+    /// Reason of the first malformed response.
+    pub malformed: Option<String>,
     /// Threads whose rows of data were used up.
     pub used_up: u64,
     /// Parts of several machines, in their order; empty for this one.
@@ -148,6 +150,7 @@ impl RunOutcome {
         self.tls_error = self.tls_error.take().or(other.tls_error);
         self.refused = self.refused.take().or(other.refused);
         self.answer_error = self.answer_error.take().or(other.answer_error);
+        self.malformed = self.malformed.take().or(other.malformed);
         self.used_up += other.used_up;
         self.machines.extend(other.machines);
     }
@@ -242,6 +245,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
         outcome.refused = outcome.refused.or(done.refused);
         outcome.answer_error = outcome.answer_error.or(done.answer_error);
+        outcome.malformed = outcome.malformed.or(done.malformed);
         outcome.used_up += u64::from(done.used_up);
     }
     if let Some(last) = outcome.moments.last_mut() {

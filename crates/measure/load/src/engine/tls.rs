@@ -81,14 +81,16 @@ pub fn read_authorities(pem: &str) -> Result<(RootCertStore, Vec<CertificateDer<
 
 /// Reads a certificate chain and its private key (PEM). Fails if either is missing.
 pub fn read_identity(chain: &str, key: &str) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let is_key = chain.contains("PRIVATE KEY-----");
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain.as_bytes())
         .collect::<Result<_, _>>()
         .map_err(|e| format!("the client's certificate is not in PEM format ({e})"))?;
     if chain.is_empty() {
-        return Err("the client's certificate file has no certificate in PEM format".into());
+        let hint = if is_key { ", but a private key: exchange --cert and --key" } else { "" };
+        return Err(format!("the client's certificate file has no certificate in PEM format{hint}"));
     }
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
-        .map_err(|e| format!("the client's key is no unencrypted private key in PEM format ({e})"))?;
+        .map_err(|_| "the client's key is no unencrypted private key in PEM format")?;
     Ok((chain, key))
 }
 
@@ -185,6 +187,8 @@ mod tests {
         assert!(client_config(&Tls { version: "1.1".into(), ..Tls::default() }, "h", &[]).is_err());
         assert!(client_config(&Tls { ca: Some("no PEM".into()), ..Tls::default() }, "h", &[]).is_err());
         assert_eq!(read_authorities("").unwrap_err(), "no certificate in PEM format");
+        let exchanged = read_identity("-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n", "").unwrap_err();
+        assert!(exchanged.ends_with("exchange --cert and --key"), "{exchanged}");
     }
 
     /// Certificate of X.509 version 1, as `openssl x509 -req` makes it without extensions, and its key.

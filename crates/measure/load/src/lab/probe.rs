@@ -154,7 +154,10 @@ fn exchange<P: ClientProtocol>(
         EncodedRequest::Kept => Vec::new(),
         EncodedRequest::Unsendable => return Err(LoadFailure::Message.word().into()),
     };
-    let words = |e: std::io::Error| tls::explain_error(&e.to_string());
+    let words = |e: std::io::Error| match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => format!("no answer within {} s", LIMIT.as_secs()),
+        _ => tls::explain_error(&e.to_string()),
+    };
     stream.write_all(&bytes).and_then(|()| stream.flush()).map_err(words)?;
     let (mut buffer, mut fnv) = (vec![0; 65536], Fnv::default());
     let seen = |a: crate::protocol::ResponseSummary, fnv: Fnv| ProbeResponse {
@@ -176,7 +179,10 @@ fn exchange<P: ClientProtocol>(
         }
         let mut at = 0;
         while at < n || core.is_due() {
-            let step = core.receive(&buffer[at..n], &mut shared).map_err(|c| c.word().to_string())?;
+            let step = core.receive(&buffer[at..n], &mut shared).map_err(|class| match core.complaint() {
+                Some(why) => format!("{} ({why})", class.word()),
+                None => class.word().to_string(),
+            })?;
             match step.event {
                 Event::More => {}
                 Event::Body { range, .. } => {

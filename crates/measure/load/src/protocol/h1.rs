@@ -17,6 +17,7 @@ const LIMITS: HeadLimits = HeadLimits {
     ignore_invalid: true,
 };
 
+use super::malformed::{explain_head, quote_line};
 use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
 use crate::engine::failure::LoadFailure;
 use crate::engine::job::Job;
@@ -34,6 +35,8 @@ pub struct H1 {
     current: ResponseFacts,
     body: u64,
     overhead: u64,
+    /// Why the response is malformed.
+    complaint: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,12 +109,8 @@ impl H1 {
         self.waiting.front().is_some_and(|w| w.wants_body)
     }
 
-    /// Parses a head: its length and meaning, or `None` when incomplete.
-    fn parse(
-        bytes: &[u8],
-        method: Method,
-        cache: &mut HeadCache,
-    ) -> Result<Option<(usize, ResponseFacts)>, LoadFailure> {
+    /// Parses a head: its length and meaning, or `None` when incomplete. Fails with the reason.
+    fn parse(bytes: &[u8], method: Method, cache: &mut HeadCache) -> Result<Option<(usize, ResponseFacts)>, String> {
         if let Some(found) = cache.find(bytes, method) {
             return Ok(Some(found));
         }
@@ -123,13 +122,14 @@ impl H1 {
                 Some((consumed, ResponseFacts { status: head.status, length, reusable }))
             }),
             Ok(ParseProgress::Partial) => Ok(None),
-            Err(_) => {
+            Err(error) => {
                 cache.head = head;
-                return Err(LoadFailure::Protocol);
+                return Err(explain_head(error, &LIMITS, bytes));
             }
         };
         cache.head = head;
-        let result = result.map_err(|_| LoadFailure::Protocol)?;
+        let result =
+            result.map_err(|_| "the fields of its head contradict each other in the length of the body".to_string())?;
         if let Some((consumed, meaning)) = result {
             cache.remember(&bytes[..consumed], method, meaning);
         }
@@ -195,7 +195,12 @@ impl ClientProtocol for H1 {
             current: ResponseFacts { status: 0, length: BodyLength::None, reusable: true },
             body: 0,
             overhead: 0,
+            complaint: None,
         }
+    }
+
+    fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
     }
 
     #[inline]
@@ -226,11 +231,11 @@ impl ClientProtocol for H1 {
         let mut at = 0;
         if let H1ReadState::Head = self.state {
             if self.waiting.is_empty() {
-                return Err(LoadFailure::Protocol);
+                return Err(self.complain(format!("bytes behind the end of the response: {}", quote_line(input))));
             }
             let method = self.method();
             if self.partial.is_empty() {
-                match Self::parse(input, method, cache)? {
+                match Self::parse(input, method, cache).map_err(|why| self.complain(why))? {
                     Some((length, meaning)) => {
                         at = length;
                         self.keep_head(&input[..length]);
@@ -246,7 +251,7 @@ impl ClientProtocol for H1 {
             } else {
                 let before = self.partial.len();
                 self.partial.extend_from_slice(input);
-                match Self::parse(&self.partial, method, cache)? {
+                match Self::parse(&self.partial, method, cache).map_err(|why| self.complain(why))? {
                     Some((length, meaning)) => {
                         // An earlier complete head would have been consumed.
                         at = length.saturating_sub(before);
@@ -298,6 +303,11 @@ impl ClientProtocol for H1 {
 }
 
 impl H1 {
+    fn complain(&mut self, why: String) -> LoadFailure {
+        self.complaint = Some(why);
+        LoadFailure::Protocol
+    }
+
     /// Consumes body bytes; `offset` is the position of `rest` in the caller's input.
     fn body(&mut self, rest: &[u8], offset: usize) -> Result<ProtocolStep, LoadFailure> {
         let wants = self.wants_body();
@@ -318,7 +328,10 @@ impl H1 {
                 Ok(ProtocolStep { consumed: offset + take, event })
             }
             H1ReadState::Chunked(decoder) => {
-                let decoded = decoder.decode(rest).map_err(|_| LoadFailure::Protocol)?;
+                let decoded = match decoder.decode(rest) {
+                    Ok(decoded) => decoded,
+                    Err(_) => return Err(self.complain(format!("an invalid chunk at {}", quote_line(rest)))),
+                };
                 let length = decoded.data.len();
                 self.body += length as u64;
                 self.overhead += (decoded.consumed - length) as u64;
@@ -452,8 +465,21 @@ mod tests {
     fn unasked_bytes_and_nonsense_are_failures() {
         let (mut h1, mut cache) = fresh();
         assert_eq!(h1.receive(b"HTTP/1.1 200 OK\r\n\r\n", &mut cache), Err(LoadFailure::Protocol));
-        submit(&mut h1, "GET", false);
-        assert_eq!(h1.receive(b"SSH-2.0-nope\r\n", &mut cache), Err(LoadFailure::Protocol));
+        assert_eq!(h1.complaint().unwrap(), "bytes behind the end of the response: `HTTP/1.1 200 OK`");
+        let twice = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(LIMITS.total_max));
+        for (bytes, reason) in [
+            (&b"SSH-2.0-nope\r\n"[..], "it begins with `SSH-2.0-nope`, not"),
+            (b"\x15\x03\x01\n", "`\\u{15}\\u{3}\\u{1}`"),
+            (twice.as_bytes(), "longer than 1048576 bytes"),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", "length of the body"),
+            (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", "an invalid chunk at `xyz`"),
+        ] {
+            let (mut h1, mut cache) = fresh();
+            submit(&mut h1, "GET", false);
+            assert_eq!(feed(&mut h1, &mut cache, bytes, 4 << 20).unwrap_err(), LoadFailure::Protocol);
+            let why = h1.complaint().unwrap();
+            assert!(why.contains(reason) && why.len() < 200, "{why}");
+        }
     }
 
     #[test]

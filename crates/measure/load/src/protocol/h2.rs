@@ -8,6 +8,7 @@ use http_types::{List, Method};
 use wire_h2::{Client, ClientEvent, ClientLimits};
 
 use super::grpc::GrpcAnswer;
+use super::malformed::quote_line;
 use super::{ClientProtocol, EncodedRequest, Event, ProtocolStep, ResponseSummary};
 use crate::engine::failure::LoadFailure;
 use crate::engine::grpc::split_message;
@@ -26,6 +27,8 @@ pub struct H2 {
     lanes: VecDeque<Lane>,
     /// Failure of the connection, reported after earlier events.
     broken: Option<LoadFailure>,
+    /// Why the connection failed.
+    complaint: Option<String>,
     more: bool,
     streams_max: usize,
     /// Head of the last answer; of a call, the text of its status.
@@ -251,6 +254,7 @@ impl ClientProtocol for H2 {
             client: Client::new(shared.limits),
             lanes: VecDeque::new(),
             broken: None,
+            complaint: None,
             more: false,
             streams_max: shared.learned.unwrap_or(UNSETTLED_MAX),
             head: Vec::new(),
@@ -350,11 +354,19 @@ impl ClientProtocol for H2 {
         &self.head
     }
 
+    fn complaint(&mut self) -> Option<String> {
+        self.complaint.take()
+    }
+
     fn receive(&mut self, input: &[u8], shared: &mut H2Settings) -> Result<ProtocolStep, LoadFailure> {
         if !input.is_empty() && self.broken.is_none() {
             let settled = self.client.is_settled();
-            if self.client.receive(input).is_err() {
+            if let Err(error) = self.client.receive(input) {
                 self.broken = Some(LoadFailure::Protocol);
+                self.complaint = Some(match settled {
+                    true => error.words.into(),
+                    false => format!("it begins with {}, not with SETTINGS", quote_line(input)),
+                });
             }
             self.more = true;
             if !settled && self.client.is_settled() {

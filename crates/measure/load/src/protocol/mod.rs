@@ -5,6 +5,7 @@ pub mod grpc;
 pub mod h1;
 pub mod h2;
 pub mod h3;
+pub mod malformed;
 pub mod ws;
 
 use std::ops::Range;
@@ -131,7 +132,7 @@ pub trait ClientProtocol: Sized {
     fn expire(&mut self, _now: u64) {}
     /// Puts the closing of the connection into the output.
     fn close(&mut self, _now: u64) {}
-    /// Why the connection or its handshake failed.
+    /// Why the connection or its handshake failed, or a response is malformed.
     fn complaint(&mut self) -> Option<String> {
         None
     }

@@ -93,6 +93,7 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         again: t.again,
         redirects: t.redirects,
         answer_error: outcome.answer_error.clone(),
+        malformed: outcome.malformed.clone(),
         data_used_up: outcome.used_up > 0,
         machines: outcome.machines.clone(),
         latency: latency_times(&t.corrected),

@@ -120,6 +120,9 @@ pub struct Round {
     pub redirects: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_error: Option<String>,
+    /// Reason of the first malformed response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub malformed: Option<String>,
     /// The rows of data were used up before the end.
     #[serde(default)]
     pub data_used_up: bool,
@@ -198,6 +201,10 @@ impl Round {
             (_, Some(why)) if class == LoadFailure::Connect.word() => (format!("{class} ({why})"), *n),
             _ if class == LoadFailure::Redirect.word() || class == LoadFailure::GrpcStatus.word() => {
                 let why = self.answer_error.as_ref().map_or(String::new(), |why| format!(" ({why})"));
+                (format!("{class}{why}"), *n)
+            }
+            _ if class == LoadFailure::Protocol.word() => {
+                let why = self.malformed.as_ref().map_or(String::new(), |why| format!(" ({why})"));
                 (format!("{class}{why}"), *n)
             }
             _ if class == LoadFailure::StreamReset.word() => {

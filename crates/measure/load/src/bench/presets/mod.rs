@@ -1,12 +1,16 @@
-//! Translates the flags of wrk, wrk2, h2load, httperf, ab, JMeter, oha, hey, fortio and Nighthawk into Tidegate's,
-//! which are printed.
+//! Translates the flags of wrk, wrk2, h2load, httperf, ab, JMeter, oha, hey, vegeta, ghz, fortio and Nighthawk into
+//! Tidegate's, which are printed.
 
+mod calls;
 mod classics;
 mod rates;
+mod targets;
 mod wrk;
 
+use self::calls::{ghz, k6};
 use self::classics::{ab, httperf, jmeter};
 use self::rates::{fortio, hey, nighthawk, oha};
+use self::targets::vegeta;
 use self::wrk::{h2load, wrk, wrk2};
 
 pub type Preset = fn(&[String]) -> Result<Vec<String>, String>;
@@ -21,6 +25,9 @@ fn find(name: &str) -> Option<Preset> {
         "jmeter" => jmeter,
         "oha" => oha,
         "hey" => hey,
+        "vegeta" => vegeta,
+        "ghz" => ghz,
+        "k6" => k6,
         "fortio" => fortio,
         "nighthawk" => nighthawk,
         _ => return None,
@@ -227,6 +234,14 @@ mod tests {
         let p = plan("hey -disable-redirects -x http://127.0.0.1:3128 http://h/");
         assert_eq!((p.base().follow, p.base().target.address.port()), (0, 3128));
         assert_eq!(plan("oha -r 3 http://127.0.0.1:1/").base().follow, 3);
+        let p = plan("hey -h2 -host other -U me -t 7 https://127.0.0.1:1/");
+        assert_eq!((p.base().http2.is_some(), p.base().timeout), (true, 7.0));
+        assert_eq!(p.base().headers, ["Host: other", "User-Agent: me"]);
+        assert!(plan("hey -h2 http://127.0.0.1:1/").base().http2.is_none(), "over TLS only");
+        assert_eq!(
+            (plan("hey http://127.0.0.1:1/").base().timeout, plan("oha http://127.0.0.1:1/").base().timeout),
+            (20.0, 3600.0)
+        );
         let p = plan("fortio load -qps 50 -c 2 -t 3s -H X:y http://127.0.0.1:1/");
         assert_eq!((p.values[0], p.base().connections_max, p.job(50.0, 0).profile.seconds()), (50.0, 2, 3.0));
         assert!(!plan("fortio load -qps 0 -c 2 http://127.0.0.1:1/").open_loop);

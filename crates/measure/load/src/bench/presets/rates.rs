@@ -4,7 +4,7 @@ use super::{ToolArguments, number, push};
 
 /// Rewrites options of Go's `flag` package: names of any length have one dash or two, and values follow after a space or
 /// an equals sign.
-fn go_options(args: &[String]) -> Vec<String> {
+pub(super) fn go_options(args: &[String]) -> Vec<String> {
     let mut out = Vec::new();
     for arg in args {
         let Some(option) = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-').filter(|o| !o.is_empty())) else {
@@ -36,11 +36,20 @@ pub(super) fn oha(args: &[String]) -> Result<Vec<String>, String> {
     requests_or_time(args, false)
 }
 
+/// A timeout of these tools, where 0 means none.
+pub(super) fn patience(text: String) -> String {
+    let is_none = matches!(text.trim_end_matches(['s', 'm', 'h']), "0" | "");
+    if is_none { "1h".into() } else { text }
+}
+
 /// A number of requests or a time. A rate becomes an open loop, where these tools queue behind their workers.
 fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
     let mut a = ToolArguments::new(args);
     let (mut out, mut requests, mut time, mut rate) = (Vec::new(), "200".to_string(), None, None);
     let (mut connections, mut redirects) = ("50".to_string(), "10".to_string());
+    let mut is_http2 = false;
+    // hey gives up after 20 seconds, oha never.
+    let mut timeout = if hey { "20s" } else { "1h" }.to_string();
     while let Some((name, value)) = a.next() {
         match name.as_str() {
             "-n" => requests = a.value(&name, value)?,
@@ -52,24 +61,40 @@ fn requests_or_time(args: &[String], hey: bool) -> Result<Vec<String>, String> {
             "-d" => push(&mut out, "-b", a.value(&name, value)?),
             "-D" => push(&mut out, "-b", format!("@{}", a.value(&name, value)?)),
             "-T" => push(&mut out, "-H", format!("Content-Type: {}", a.value(&name, value)?)),
-            "-t" => push(&mut out, "--timeout", a.value(&name, value)?),
+            "-t" => timeout = patience(a.value(&name, value)?),
+            "-U" if hey => push(&mut out, "-H", format!("User-Agent: {}", a.value(&name, value)?)),
+            "--host" => push(&mut out, "-H", format!("Host: {}", a.value(&name, value)?)),
+            "-o" if hey => {
+                return Err(
+                    "-o: single requests are not kept; --json FILE has all distributions, --csv FILE the figures"
+                        .into(),
+                );
+            }
             "-a" => push(&mut out, "-H", basic(&a.value(&name, value)?)),
             "-A" => push(&mut out, "-H", format!("Accept: {}", a.value(&name, value)?)),
             "--unix-socket" if !hey => push(&mut out, "--unix", a.value(&name, value)?),
             "--cpus" if hey => push(&mut out, "-t", a.value(&name, value)?),
-            "--h2" if hey => out.push("--http2".into()),
+            // Over TLS only.
+            "--h2" if hey => is_http2 = true,
+            "--http2" if !hey => out.push("--http2".into()),
+            "-p" if !hey => push(&mut out, "-m", a.value(&name, value)?),
+            "-j" if !hey => push(&mut out, "--json", "-"),
             "--disable-keepalive" => out.push("--no-keepalive".into()),
             "-x" => push(&mut out, "--proxy", a.value(&name, value)?),
             "--disable-redirects" if hey => redirects = "0".into(),
             "-r" | "--redirect" if !hey => redirects = a.value(&name, value)?,
             "--cacert" | "--cert" | "--key" if !hey => push(&mut out, &name, a.value(&name, value)?),
-            "--disable-compression" if hey => {}
-            "--no-tui" | "--latency-correction" | "--insecure" if !hey => {}
+            "--disable-compression" => {}
+            "--no-tui" | "--latency-correction" | "--insecure" | "-w" if !hey => {}
             other => return Err(format!("{other} is not a flag of this preset")),
         }
     }
     if redirects != "0" {
         push(&mut out, "--follow", redirects);
+    }
+    push(&mut out, "--timeout", timeout);
+    if is_http2 && a.url()?.starts_with("https:") {
+        out.push("--http2".into());
     }
     let workers = if hey { number("-c", &connections)? } else { 1.0 };
     let mut all = vec![a.url()?];

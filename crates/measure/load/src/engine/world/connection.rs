@@ -11,6 +11,8 @@ use crate::engine::session::SessionVariables;
 use crate::engine::tls::explain_error;
 use crate::engine::transport::{Io, Ready, Transport, TransportSlot};
 use crate::protocol::ClientProtocol;
+use crate::protocol::malformed::quote_line;
+use figures::units::format_seconds;
 use std::cmp::Reverse;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +290,10 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let connection = &mut self.connections[slot];
         let fresh = connection.calls == 0;
         if let Some(why) = connection.protocol.complaint() {
-            self.tls_error.get_or_insert_with(|| explain_error(&why));
+            match class {
+                LoadFailure::Protocol => self.malformed.get_or_insert(why),
+                _ => self.tls_error.get_or_insert_with(|| explain_error(&why)),
+            };
         }
         if self.groups.is_some() {
             if !connection.flights.is_empty() || !connection.waiting.is_empty() {
@@ -352,6 +357,16 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     } else {
                         LoadFailure::ConnectTimeout
                     };
+                    if class != LoadFailure::ConnectTimeout && !P::DATAGRAMS {
+                        let heard = connection.exchanged.as_slice();
+                        let began = match heard {
+                            [] => String::new(),
+                            _ => format!(", only {}", quote_line(heard)),
+                        };
+                        let limit = format_seconds(self.job.connect_timeout);
+                        self.tls_error
+                            .get_or_insert_with(|| format!("no answer within --connect-timeout ({limit}){began}"));
+                    }
                     let until = connection.started + connect;
                     self.break_off_at(slot, class, now, until);
                 }

@@ -109,6 +109,8 @@ pub struct WorldResult {
     pub refused: Option<String>,
     /// Reason of the first redirect that was not followed.
     pub answer_error: Option<String>,
+    /// Reason of the first malformed response.
+    pub malformed: Option<String>,
     /// The rows of data were used up, which ended the load.
     pub used_up: bool,
 }
@@ -184,6 +186,7 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     /// Requests that may be sent again as they were: redirected ones, and those of users with cookies.
     fixed: FixedRequests,
     answer_error: Option<String>,
+    malformed: Option<String>,
     feed: Option<RowFeed>,
     used_up: bool,
     /// CONNECT request for the proxy.
@@ -292,6 +295,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             refused: None,
             fixed: FixedRequests::default(),
             answer_error: None,
+            malformed: None,
             feed: job.data.as_ref().map(|data| RowFeed::new(data, number, of)),
             used_up: false,
             tunnel: exchange::tunnel_request(&job.target),
@@ -381,6 +385,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             tls_error: None,
             refused: None,
             answer_error: None,
+            malformed: None,
             used_up: false,
         };
         self.to = ended;
@@ -389,6 +394,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
         done.answer_error = self.answer_error.take();
+        done.malformed = self.malformed.take();
         done.used_up = self.used_up;
         done.timeline = std::mem::take(&mut self.timeline);
         done.kinds = std::mem::take(&mut self.kinds);
