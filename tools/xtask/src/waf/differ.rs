@@ -238,7 +238,7 @@ mod tests {
             let value = random_value(&mut random);
             for name in Transformation::names().chain(OPERATORS.iter().copied()) {
                 let result = own_result(name, &value).unwrap_or_else(|error| panic!("{name}: {error}"));
-                assert!(result.len() % 2 == 0 || ["0", "1"].contains(&result.as_str()), "{name}: {result}");
+                assert!(result.len().is_multiple_of(2) || ["0", "1"].contains(&result.as_str()), "{name}: {result}");
             }
         }
     }
