@@ -33,7 +33,13 @@ impl Background<HttpPlan> for Preparation {
             let Some(pool) = net::pool::find_pool(net::pool::DEFAULT) else { return };
             for rules in self.0.clone() {
                 // With a full queue, requests compile what they need themselves.
-                if let Ok(done) = pool.run_long(move |_| waf::prepare_patterns(&rules)) {
+                // On a thread that ends: the allocator of one that stays would keep the memory of earlier configurations.
+                let prepare = move |_: &net::pool::ResultInterest<'_>| {
+                    let thread = std::thread::Builder::new().name("pool patterns".into());
+                    let begun = thread.spawn(move || waf::prepare_patterns(&rules));
+                    let _ = begun.map(std::thread::JoinHandle::join);
+                };
+                if let Ok(done) = pool.run_long(prepare) {
                     let _ = done.await;
                 }
             }

@@ -169,6 +169,9 @@ impl Handler for BodyInspection {
 /// Reads the body and evaluates it. Handlers behind this one find it in the request. The flag tells whether the pool has
 /// evaluated it.
 async fn inspect_body(r: &mut Request) -> (Result<Verdict, Flow>, bool) {
+    if let Some(transaction) = r.ext_mut::<FirewallState>().and_then(|state| state.transaction.as_mut()) {
+        transaction.release_spare_memory();
+    }
     let store = match body_store::read_body(r).await {
         Ok(store) => store,
         Err(status) => return (Err(Flow::Status(status)), false),

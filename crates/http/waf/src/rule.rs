@@ -223,7 +223,7 @@ impl Rule {
 #[derive(Debug)]
 pub(crate) enum Step {
     Rule(Arc<Rule>),
-    Marker(Arc<str>),
+    Marker,
 }
 
 /// `SecDefaultAction` of a phase.

@@ -146,6 +146,9 @@ pub struct RuleSet {
     pub(crate) chains: ChainTree,
     /// Screens of rules, by layer.
     pub(crate) screens: Vec<Arc<crate::screen::ScreenLayer>>,
+    pub(crate) recent_looks: crate::screen::RecentLooks,
+    /// Places of markers in each phase, by name, in order.
+    pub(crate) markers: [hashbrown::HashMap<Arc<str>, Vec<u32>>; 5],
     pub(crate) xml_paths: Vec<Arc<XmlPath>>,
     pub(crate) uses_full_request: bool,
     pub(crate) parts: RuleParts,
@@ -180,6 +183,13 @@ pub struct RuleSummary<'s> {
 }
 
 impl RuleSet {
+    /// The step of the first marker of this name behind a step of a phase, from 1 to 5.
+    pub(crate) fn marker_behind(&self, phase: u8, name: &str, step: usize) -> Option<usize> {
+        let places = self.markers.get(usize::from(phase).checked_sub(1)?)?.get(name)?;
+        let next = places.partition_point(|place| *place as usize <= step);
+        places.get(next).map(|place| *place as usize)
+    }
+
     /// All rules by phase, in the order of their evaluation.
     pub fn rules(&self) -> impl Iterator<Item = RuleSummary<'_>> {
         let steps = self.phases.iter().flatten();
@@ -192,7 +202,7 @@ impl RuleSet {
                 tags: rule.tag_texts.iter().map(|tag| &**tag).collect(),
                 message: rule.message_text.as_deref(),
             }),
-            Step::Marker(_) => None,
+            Step::Marker => None,
         })
     }
 

@@ -187,6 +187,8 @@ impl Loop {
                     look_at = None;
                     self.threads.report_retired();
                     if !self.threads.any_retired() {
+                        // Configurations that are no longer used were dropped.
+                        net::allocator::release();
                         self.tell_settled();
                     }
                 }

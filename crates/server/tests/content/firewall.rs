@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use support::client::Client;
-use support::{BINARY, Site, free_port, text, wait};
+use support::{BINARY, Running, Site, free_port, text, wait};
 
 /// Lays out a site with a file of rules and one server.
 fn site(rules: &str, port: u16, location: &str) -> Site {
@@ -265,6 +265,68 @@ fn a_body_in_a_file_is_inspected_to_its_end() {
         let request = format!("{head}Content-Type: application/x-www-form-urlencoded\r\n\r\n{body}");
         assert_eq!(client.ask(&request).expect("answered").0, status, "{last}");
     }
+    running.quit();
+}
+
+/// Bytes that the worker's threads with such names have read so far.
+fn bytes_read(running: &Running<'_>, name: &str) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks");
+    let of = |task: std::path::PathBuf| {
+        let comm = std::fs::read_to_string(task.join("comm")).ok()?;
+        let counts = std::fs::read_to_string(task.join("io")).ok().filter(|_| comm.starts_with(name))?;
+        counts.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse::<u64>().ok()
+    };
+    tasks.filter_map(|task| of(task.ok()?.path())).sum()
+}
+
+#[test]
+fn a_file_is_read_on_the_pool_for_phase_4() {
+    const LENGTH: usize = 1_000_000;
+    let port = free_port();
+    let rules = "SecRuleEngine On\nSecResponseBodyAccess On\nSecResponseBodyMimeType text/plain\nSecResponseBodyLimit 2097152\n\
+                 SecRule RESPONSE_BODY \"@endsWith bad end\" \"id:1,phase:4,deny,status:409\"\n";
+    let site = site(rules, port, "location /file { root html; default_type text/plain; }");
+    std::fs::create_dir_all(site.path("html/file")).expect("a folder");
+    site.write("html/file/good.txt", &"x".repeat(LENGTH));
+    site.write("html/file/bad.txt", &format!("{}bad end", "x".repeat(LENGTH)));
+    let running = site.start();
+    let mut client = Client::connect(port).expect("connected");
+    assert_eq!(ask(&mut client, "/passed"), 200);
+    let before = bytes_read(&running, "worker");
+    for (name, status) in [("good", 200), ("bad", 409)] {
+        assert_eq!(ask(&mut client, &format!("/file/{name}.txt")), status, "{name}");
+    }
+    let (pool, worker) = (bytes_read(&running, "pool"), bytes_read(&running, "worker") - before);
+    assert!(pool >= 2 * LENGTH as u64 && worker < LENGTH as u64 / 2, "pool {pool}, worker {worker}");
+    running.quit();
+}
+
+#[test]
+fn reloads_give_the_memory_of_earlier_rules_back() {
+    const RELOADS: usize = 8;
+    let port = free_port();
+    // Patterns that ordinary requests compile, on the pool.
+    let rules: String = (1..=300)
+        .map(|n| format!("SecRule ARGS|REQUEST_HEADERS \"@rx ^[a-z0-9/. ]{{1,{}}}(?:[g-z]+[0-9]?)+$\" \"id:{n},phase:2,pass,nolog\"\n", 20 + n % 40))
+        .collect();
+    let site = site(&format!("SecRuleEngine On\n{rules}"), port, "");
+    let running = site.start();
+    let memory = || support::private_kb(running.worker());
+    let mut first = 0;
+    for reload in 1..=RELOADS {
+        running.signal("HUP");
+        site.wait_for_log(&format!("configuration {reload} is no longer used"), 1);
+        let mut client = Client::connect(port).expect("connected");
+        assert_eq!(ask(&mut client, "/passed?a=b"), 200);
+        if reload == 2 {
+            first = support::wait_for_rest("compiled patterns", 20, memory);
+        }
+    }
+    // An idle thread of the pool ends later, and gives all back.
+    wait("the memory of earlier rules", || match memory() {
+        now if now < first + first / 2 => Ok(()),
+        now => Err(format!("{now} KB, {first} KB after the second reload")),
+    });
     running.quit();
 }
 

@@ -1,11 +1,18 @@
 //! `cargo xtask waf`: the regression tests of the OWASP Core Rule Set, and ModSecurity's tests of operators and
-//! transformations, straight through the engine. Both are read from checkouts that the caller names.
+//! transformations, straight through the engine; `--pairs` compares servers. All are read from checkouts that the caller names.
 
+mod differ;
 mod exchange;
 mod operators;
+mod pairs;
+mod peer;
 
+use crate::server_program;
 use ::waf::{Budget, RuleFiles, RuleSet, RuleText, Services};
+use differ::{DifferOptions, VALUES, compare_engines};
 use exchange::RuleExchange;
+use pairs::{PairOptions, TURN_REQUESTS, compare_pairs};
+use peer::PeerProgram;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,6 +22,9 @@ use std::time::Instant;
 
 pub const HELP: &str = "\
 Usage: cargo xtask waf [--crs DIR] [--only PREFIX] [--fails FILE] [--operators DIR]
+       cargo xtask waf --crs DIR --pairs [--binary PATH] [--nginx PATH] [--module PATH] [--other NAME=PROGRAM]
+                                         [--requests N] [--out DIR]
+       cargo xtask waf --differ PROGRAM [--seed N] [--count N] [--only PREFIX]
 
 Runs the regression tests of a checkout of coreruleset/coreruleset through the engine of crates/http/waf:
 detection only, paranoia level 4, with the answers of the tests' backend (/reflect). Prints the tests that
@@ -22,15 +32,31 @@ pass by family of rules. Each request is evaluated again with all values, and th
 Tests that expect the server itself to refuse the request (400) are counted apart.
 
   --crs DIR        the checkout; its rules, crs-setup.conf.example and tests/regression are read
-  --only PREFIX    only files of tests whose name begins so, as 942 or 942100
+  --only PREFIX    only files of tests whose name begins so, as 942 or 942100; with --pairs, only such requests (GET)
   --fails FILE     write the tests that fail, with the reason
   --operators DIR  run the JSON tests of a checkout of owasp-modsecurity/secrules-language-tests instead
+  --differ PROGRAM compare transformations and operators on random values with PROGRAM, which reads lines NAME<TAB>HEX
+                   and writes for each the result of a transformation in hexadecimal digits, or 1 or 0 for
+                   \"@operator parameter\"
+  --seed N         of the random values (default: 1)
+  --count N        values for each name (default: 10000)
+  --pairs          compare servers instead: processor time and p99 of requests, memory of requests in flight and
+                   of the rules, at paranoia 1 and 4. A server whose files are missing is named and left out
+  --binary PATH    Tidegate (default: release/tidegate in cargo's target folder)
+  --nginx PATH     nginx (default: /usr/sbin/nginx)
+  --module PATH    the connector (default: /usr/lib/nginx/modules/ngx_http_modsecurity_module.so); its library,
+                   if it is elsewhere, is found by LD_LIBRARY_PATH
+  --other N=PATH   another firewall: run as PATH PORT RULES_FILE FOLDER BACKEND_PORT, it serves FOLDER at PORT and
+                   passes /form on to the backend; with an empty RULES_FILE it has no rules. May be repeated
+  --requests N     requests of a turn at most (default: 400); each server has five turns
+  --out DIR        write the table to pairs.md there
 
   cargo xtask waf --crs ../coreruleset --only 942
+  cargo xtask waf --crs ../coreruleset --pairs
 ";
 
 /// The settings of the rule set's own tests.
-const SETTINGS: &str = r#"SecRuleEngine DetectionOnly
+pub const SETTINGS: &str = r#"SecRuleEngine DetectionOnly
 SecRequestBodyAccess On
 SecRule REQUEST_HEADERS:Content-Type "^(?:application(?:/soap\+|/)|text/)xml" "id:200000,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=XML"
 SecRule REQUEST_HEADERS:Content-Type "^application/json" "id:200001,phase:1,t:none,t:lowercase,pass,nolog,ctl:requestBodyProcessor=JSON"
@@ -75,18 +101,50 @@ struct Options<'a> {
 
 pub fn run(arguments: &[String]) -> Result<(), String> {
     let mut options = Options { crs: None, operators: None, only: "", fails: None };
+    let mut nginx = PathBuf::from("/usr/sbin/nginx");
+    let mut module = PathBuf::from("/usr/lib/nginx/modules/ngx_http_modsecurity_module.so");
+    let mut tidegate = server_program::target_folder().join("release/tidegate");
+    let (mut others, mut requests, mut out, mut is_pair) = (Vec::new(), TURN_REQUESTS, None, false);
+    let (mut other_engine, mut seed, mut count) = (None, 1, VALUES);
+    let number = |word: &str, value: &str| value.parse().map_err(|_| format!("{word} needs a number, not {value}"));
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
+        if word == "--pairs" {
+            is_pair = true;
+            continue;
+        }
         let value = words.next().ok_or_else(|| format!("{word} needs a value; see cargo xtask waf --help"))?;
         match word.as_str() {
             "--crs" => options.crs = Some(value.into()),
             "--operators" => options.operators = Some(value.into()),
             "--only" => options.only = value,
             "--fails" => options.fails = Some(value.into()),
+            "--binary" => tidegate = value.into(),
+            "--nginx" => nginx = value.into(),
+            "--module" => module = value.into(),
+            "--other" => {
+                let (name, path) =
+                    value.split_once('=').ok_or_else(|| format!("--other needs NAME=PROGRAM, not {value}"))?;
+                others.push(PeerProgram::Other { name: name.into(), binary: path.into() });
+            }
+            "--requests" => requests = number(word, value)?,
+            "--differ" => other_engine = Some(PathBuf::from(value)),
+            "--seed" => seed = number(word, value)?,
+            "--count" => count = number(word, value)?,
+            "--out" => out = Some(value.into()),
             _ => return Err(format!("unknown option {word}; see cargo xtask waf --help")),
         }
     }
+    if let Some(program) = &other_engine {
+        return compare_engines(&DifferOptions { program, seed, count, only: options.only });
+    }
     match (&options.crs, &options.operators) {
+        (Some(folder), None) if is_pair => {
+            let mut programs = vec![PeerProgram::Nginx { binary: nginx, module }];
+            programs.append(&mut others);
+            programs.push(PeerProgram::Tidegate { binary: tidegate });
+            compare_pairs(&PairOptions { rules: folder.clone(), programs, requests, only: options.only.into(), out })
+        }
         (Some(folder), None) => regression(folder, &options),
         (None, Some(folder)) => operators::run(folder, options.only),
         _ => Err("name a checkout by --crs or --operators; see cargo xtask waf --help".into()),

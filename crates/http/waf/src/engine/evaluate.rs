@@ -1,6 +1,6 @@
 //! The evaluation of phases, rules and links.
 
-use super::facts::MatchedValue;
+use super::facts::{MatchedName, MatchedValue};
 use super::names::PausedPhase;
 use super::resolve::FoundValue;
 use super::{ExhaustedAction, Transaction, Verdict};
@@ -9,7 +9,6 @@ use crate::operator::{Evaluation, MatchFailure, Operator};
 use crate::rule::{AllowReach, Condition, EngineState, Link, Rule, Step, Target, TargetSelector};
 use crate::transform::each_change;
 use crate::variable::Variable;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Values of a rule's targets that are evaluated at most.
@@ -19,11 +18,11 @@ const MATCHED_MAX: usize = 1000;
 
 /// The last match of a link, for the message.
 pub(super) struct LinkMatch {
-    /// `ARGS:name`.
-    pub name: Arc<[u8]>,
+    pub name: MatchedName,
     pub value: Arc<[u8]>,
-    /// The operator's parameter, expanded.
+    /// The operator's parameter, expanded; empty if the rule makes no message.
     pub parameter: Vec<u8>,
+    /// Empty if the rule makes no message.
     pub reference: String,
 }
 
@@ -71,22 +70,12 @@ impl Transaction {
         let steps = rules.phases.get(usize::from(phase).saturating_sub(1)).map(Vec::as_slice).unwrap_or_default();
         let decided = self.verdict.clone();
         let mut skip = 0_u32;
-        let mut marker: Option<Arc<str>> = None;
-        let first = paused.as_ref().map_or(0, |paused| paused.step);
+        let mut next = paused.as_ref().map_or(0, |paused| paused.step);
         let mut begun = paused.map(|paused| (paused.link, paused.last));
-        for (number, step) in steps.iter().enumerate().skip(first) {
-            let rule = match step {
-                Step::Marker(name) => {
-                    if marker.as_ref() == Some(name) {
-                        marker = None;
-                    }
-                    continue;
-                }
-                Step::Rule(rule) => rule,
-            };
-            if marker.is_some() {
-                continue;
-            }
+        while let Some(step) = steps.get(next) {
+            let number = next;
+            next += 1;
+            let Step::Rule(rule) = step else { continue };
             if skip > 0 {
                 skip -= 1;
                 continue;
@@ -97,7 +86,10 @@ impl Transaction {
             match self.evaluate_rule(rule, begun.take()) {
                 RuleOutcome::Matches => {
                     skip = rule.skip;
-                    marker = rule.skip_after.clone();
+                    if let Some(name) = &rule.skip_after {
+                        // The compiler has checked that the marker is there.
+                        next = rules.marker_behind(phase, name, number).unwrap_or(steps.len());
+                    }
                 }
                 RuleOutcome::Fails => {}
                 RuleOutcome::Waits { link, last } => {
@@ -182,10 +174,7 @@ impl Transaction {
         }
         // MATCHED_VARS of the link before are already among the values.
         self.facts.matched.clear();
-        let parameter = match condition.parameter.as_literal() {
-            Some(literal) => Cow::Borrowed(literal),
-            None => Cow::Owned(self.expand(&condition.parameter)),
-        };
+        let parameter = self.expanded(&condition.parameter);
         let mut last = None;
         for (index, found) in values.drain(..) {
             let Some(target) = link.targets.get(index) else { continue };
@@ -193,11 +182,12 @@ impl Transaction {
                 let rules = self.rules.clone();
                 let map = rules.settings.unicode_map.as_deref();
                 for (value, node) in each_change(&rules.chains, link.chain_node, &found.value, map) {
-                    last = self.test_value((link, condition, target), &found, value, node, &parameter).or(last);
+                    last = self.test_value((rule, link, condition, target), &found, value, node, &parameter).or(last);
                 }
             } else {
                 let value = self.transformed(&found.value, found.id, link.chain_node);
-                last = self.test_value((link, condition, target), &found, value, link.chain_node, &parameter).or(last);
+                let of = (rule.as_ref(), link, condition.as_ref(), target);
+                last = self.test_value(of, &found, value, link.chain_node, &parameter).or(last);
             }
         }
         self.values = values;
@@ -232,7 +222,7 @@ impl Transaction {
     /// Evaluates the operator for one value behind its transformations, and performs the actions of a match.
     fn test_value(
         &mut self,
-        (link, condition, target): (&Link, &Condition, &Target),
+        (rule, link, condition, target): (&Rule, &Link, &Condition, &Target),
         found: &FoundValue,
         value: Arc<[u8]>,
         node: u32,
@@ -246,7 +236,7 @@ impl Transaction {
         let places = self.services.places.as_deref();
         let evaluation = match &condition.operator {
             Operator::BlockList(list) => {
-                let shown = shown_name(target, found.element.as_deref());
+                let shown = MatchedName::new(target, found.element.clone()).text();
                 self.evaluate_list(list, &value, &String::from_utf8_lossy(&shown))
             }
             operator => operator.evaluate(&value, parameter, link.captures, steps, places),
@@ -258,13 +248,16 @@ impl Transaction {
             return None;
         }
         self.keep_captures(link, &evaluation);
-        let name = shown_name(target, found.element.as_deref());
+        let name = MatchedName::new(target, found.element.clone());
         let mut reference = String::new();
-        evaluation.offsets.iter().for_each(|(start, length)| reference.push_str(&format!("o{start},{length}")));
-        if let Some((start, length)) = found.origin {
-            reference.push_str(&format!("v{start},{length}"));
+        let reports = self.could_report(rule);
+        if reports {
+            evaluation.offsets.iter().for_each(|(start, length)| reference.push_str(&format!("o{start},{length}")));
+            if let Some((start, length)) = found.origin {
+                reference.push_str(&format!("v{start},{length}"));
+            }
+            reference.push_str(&self.rules.chains.shown(node));
         }
-        reference.push_str(&self.rules.chains.shown(node));
         if self.facts.matched.len() < MATCHED_MAX {
             self.facts.matched.push(MatchedValue { name: name.clone(), value });
         }
@@ -274,7 +267,8 @@ impl Transaction {
                 entries.map(|(name, value)| (name.into_bytes().into(), Arc::from(value.into_bytes()))).collect();
         }
         self.perform_changes(link);
-        Some(LinkMatch { name, value: found.value.clone(), parameter: parameter.to_vec(), reference })
+        let parameter = if reports { parameter.to_vec() } else { Vec::new() };
+        Some(LinkMatch { name, value: found.value.clone(), parameter, reference })
     }
 
     /// Counts a look at a value of so many bytes.
@@ -346,22 +340,4 @@ impl Transaction {
         }
         after
     }
-}
-
-/// `ARGS:name`, `&ARGS`, `XML:/*`.
-fn shown_name(target: &Target, element: Option<&[u8]>) -> Arc<[u8]> {
-    let mut name = Vec::new();
-    if target.counts {
-        name.push(b'&');
-    }
-    match (&target.selector, element) {
-        (TargetSelector::Path(_), _) => name.extend_from_slice(target.text.as_bytes()),
-        (_, Some(element)) => {
-            name.extend_from_slice(target.variable.name().as_bytes());
-            name.push(b':');
-            name.extend_from_slice(element);
-        }
-        (_, None) => name.extend_from_slice(target.variable.name().as_bytes()),
-    }
-    name.into()
 }

@@ -1,7 +1,9 @@
 //! The values of variables.
 
+use crate::rule::{Target, TargetSelector};
 use crate::variable::Variable;
 use hashbrown::HashMap;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Position of a value in the request, for the `ref` of messages: offset and length in bytes.
@@ -46,6 +48,14 @@ pub(super) struct FileFacts {
     pub id: u32,
 }
 
+/// Returns a name in lower case; most are written so.
+pub(super) fn lower_case(name: &[u8]) -> Cow<'_, [u8]> {
+    match name.iter().any(u8::is_ascii_uppercase) {
+        true => Cow::Owned(name.to_ascii_lowercase()),
+        false => Cow::Borrowed(name),
+    }
+}
+
 /// Variables of `TX`, in the order of their first setting.
 #[derive(Debug, Default)]
 pub(super) struct TxVariables {
@@ -62,17 +72,17 @@ impl TxVariables {
         Some((name, value.as_ref()?))
     }
     pub fn set(&mut self, name: &[u8], value: Arc<[u8]>) {
-        let lower = name.to_ascii_lowercase();
-        match self.index.get(lower.as_slice()).and_then(|index| self.entries.get_mut(*index)) {
+        let lower = lower_case(name);
+        match self.index.get(&*lower).and_then(|index| self.entries.get_mut(*index)) {
             Some(entry) => entry.1 = Some(value),
             None => {
-                self.index.insert(lower.into(), self.entries.len());
+                self.index.insert(lower.into_owned().into(), self.entries.len());
                 self.entries.push((name.into(), Some(value)));
             }
         }
     }
     pub fn remove(&mut self, name: &[u8]) {
-        let index = self.index.get(name.to_ascii_lowercase().as_slice()).copied();
+        let index = self.index.get(&*lower_case(name)).copied();
         if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
             entry.1 = None;
         }
@@ -82,11 +92,46 @@ impl TxVariables {
     }
 }
 
+/// The name of a value that matched. Most are never shown.
+#[derive(Clone, Debug)]
+pub(super) struct MatchedName {
+    variable: Variable,
+    counts: bool,
+    /// The name of the element; a path as written, for `XML`.
+    element: Option<Arc<[u8]>>,
+    is_path: bool,
+}
+
+impl MatchedName {
+    pub fn new(target: &Target, element: Option<Arc<[u8]>>) -> MatchedName {
+        let is_path = matches!(target.selector, TargetSelector::Path(_));
+        let element = if is_path { Some(Arc::from(target.text.as_bytes())) } else { element };
+        MatchedName { variable: target.variable, counts: target.counts, element, is_path }
+    }
+
+    /// As messages show it: `ARGS:name`, `&ARGS`, `XML:/*`.
+    pub fn text(&self) -> Arc<[u8]> {
+        let name = self.variable.name().as_bytes();
+        let element = self.element.as_deref().unwrap_or_default();
+        let mut text = Vec::with_capacity(name.len() + element.len() + 2);
+        if self.counts {
+            text.push(b'&');
+        }
+        if !self.is_path {
+            text.extend_from_slice(name);
+            if self.element.is_some() {
+                text.push(b':');
+            }
+        }
+        text.extend_from_slice(element);
+        text.into()
+    }
+}
+
 /// A value that matched.
 #[derive(Clone, Debug)]
 pub(super) struct MatchedValue {
-    /// As messages show it: `ARGS:name`.
-    pub name: Arc<[u8]>,
+    pub name: MatchedName,
     pub value: Arc<[u8]>,
 }
 

@@ -249,6 +249,11 @@ impl Transaction {
     pub fn wants_response_body(&self) -> bool {
         !self.is_off() && self.response_body_access && self.inspects_response()
     }
+    /// Frees memory that only the phase that has ended needed. Call it between phases, before a wait for a body.
+    pub fn release_spare_memory(&mut self) {
+        self.looks.iter_mut().for_each(screening::LayerLooks::release_spare);
+        self.values = Vec::new();
+    }
     /// Sets the status of a response that phase 3 has not seen, for the logs.
     pub fn set_status(&mut self, status: u16) {
         self.status = status;

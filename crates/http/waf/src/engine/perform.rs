@@ -1,10 +1,11 @@
 //! The actions of rules that matched.
 
 use super::evaluate::LinkMatch;
+use super::facts::lower_case;
 use super::{Removals, TargetOwner, Transaction, Verdict};
 use crate::message::{MessageContext, RuleMatch};
 use crate::number::leading_integer;
-use crate::rule::{Control, Disruption, Effect, EngineState, Link, Rule, VariableChange, VariablePlace};
+use crate::rule::{Control, DefaultAction, Disruption, Effect, EngineState, Link, Rule, VariableChange, VariablePlace};
 use crate::store::StoreChange;
 use crate::variable::Variable;
 use std::sync::Arc;
@@ -19,6 +20,13 @@ const ENVIRONMENT_MAX: usize = 100;
 /// Status of `deny` and `drop`, and of `redirect`, without `status`.
 const DENY_STATUS: u16 = 403;
 const REDIRECT_STATUS: u16 = 302;
+
+/// Returns whether matches of a rule are logged, and whether they are part of the audit log.
+fn log_settings(rule: &Rule, default: Option<&DefaultAction>) -> (bool, bool) {
+    let logs = rule.links.iter().find_map(|link| link.logs).or(default.and_then(|default| default.logs));
+    let audits = rule.links.iter().find_map(|link| link.audits).or(default.and_then(|default| default.audits));
+    (logs.unwrap_or(true), audits.unwrap_or(true))
+}
 
 impl Transaction {
     /// `initcol` and `setvar`, once for each value that matched, also if the chain does not match in the end.
@@ -38,25 +46,25 @@ impl Transaction {
     }
 
     fn change_variable(&mut self, place: &VariablePlace, change: &VariableChange) {
-        let name = self.expand(&place.name);
+        let name = self.expanded(&place.name);
         let Some(lasting) = place.lasting else {
             let number = |transaction: &Transaction| {
-                let held = transaction.facts.tx.get(&name.to_ascii_lowercase());
+                let held = transaction.facts.tx.get(&lower_case(&name));
                 held.map_or(0, |(_, value)| leading_integer(value))
             };
             let value = match change {
                 VariableChange::Remove => return self.facts.tx.remove(&name),
-                VariableChange::Set(value) => self.expand(value),
+                VariableChange::Set(value) => Arc::from(&*self.expanded(value)),
                 VariableChange::Add(amount) => {
-                    let amount = leading_integer(&self.expand(amount));
-                    number(self).saturating_add(amount).to_string().into_bytes()
+                    let amount = leading_integer(&self.expanded(amount));
+                    number(self).saturating_add(amount).to_string().into_bytes().into()
                 }
                 VariableChange::Subtract(amount) => {
-                    let amount = leading_integer(&self.expand(amount));
-                    number(self).saturating_sub(amount).to_string().into_bytes()
+                    let amount = leading_integer(&self.expanded(amount));
+                    number(self).saturating_sub(amount).to_string().into_bytes().into()
                 }
             };
-            return self.set_tx(&name, value.into());
+            return self.set_tx(&name, value);
         };
         let change = match change {
             VariableChange::Remove => StoreChange::Remove,
@@ -97,12 +105,7 @@ impl Transaction {
         };
         let status = rule.status.or(default_status);
         let disrupts = self.disrupt(rule, disruption, status);
-        let setting = |of: fn(&Link) -> Option<bool>, default: Option<bool>| {
-            let links = rule.links.iter().find_map(of);
-            links.or(default).unwrap_or(true)
-        };
-        let logs = setting(|link| link.logs, default.and_then(|default| default.logs));
-        let audits = setting(|link| link.audits, default.and_then(|default| default.audits));
+        let (logs, audits) = log_settings(rule, default);
         if (logs || audits || disrupts) && self.matches.len() < MATCHES_MAX {
             let text = |of: fn(&Link) -> Option<&crate::template::Template>| {
                 rule.links.iter().find_map(of).map(|template| self.expand(template)).unwrap_or_default()
@@ -119,7 +122,7 @@ impl Transaction {
             let found = RuleMatch::new(
                 rule,
                 head,
-                matched.map(|found| (found.name, found.value, found.parameter, found.reference)),
+                matched.map(|found| (found.name.text(), found.value, found.parameter, found.reference)),
                 (message, data, tags),
                 disrupts.then_some(status),
                 (logs, audits),
@@ -127,6 +130,12 @@ impl Transaction {
             );
             self.matches.push(found);
         }
+    }
+
+    /// Returns whether a match of the rule could make a message: for the log, the audit log, or with a refusal.
+    pub(super) fn could_report(&self, rule: &Rule) -> bool {
+        let (logs, audits) = log_settings(rule, self.rules.defaults.get(usize::from(rule.phase).saturating_sub(1)));
+        logs || audits || !matches!(rule.disruption, None | Some(Disruption::Pass | Disruption::Allow(_)))
     }
 
     pub(super) fn message_context(&self) -> MessageContext<'_> {

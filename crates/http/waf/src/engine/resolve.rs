@@ -8,6 +8,7 @@ use crate::rule::{Target, TargetSelector};
 use crate::template::{Part, Template};
 use crate::variable::Variable;
 use base64::Engine as _;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A value of a target.
@@ -157,10 +158,12 @@ impl Transaction {
                 }
             },
             V::MatchedVars | V::MatchedVarsNames => {
-                for matched in facts.matched.iter().filter(|matched| wanted.takes(&matched.name)) {
-                    let value = if variable == V::MatchedVars { &matched.value } else { &matched.name };
-                    let element = Some(matched.name.clone());
-                    out.push(FoundValue { element, value: value.clone(), id: 0, origin: None });
+                for matched in &facts.matched {
+                    let name = matched.name.text();
+                    if wanted.takes(&name) {
+                        let value = if variable == V::MatchedVars { matched.value.clone() } else { name.clone() };
+                        out.push(FoundValue { element: Some(name), value, id: 0, origin: None });
+                    }
                 }
             }
             V::Files | V::FilesNames | V::FilesSizes | V::FilesTmpContent => {
@@ -261,7 +264,7 @@ impl Transaction {
             V::Duration => (self.services.clock.now().saturating_sub(self.started) / 1000).to_string(),
             V::HighestSeverity => self.highest_severity.to_string(),
             V::MatchedVar => return self.facts.matched.last().map(|matched| matched.value.to_vec()),
-            V::MatchedVarName => return self.facts.matched.last().map(|matched| matched.name.to_vec()),
+            V::MatchedVarName => return self.facts.matched.last().map(|matched| matched.name.text().to_vec()),
             V::ModsecBuild => "030000000".into(),
             V::RemoteUser => return self.remote_user(),
             V::SessionId => {
@@ -293,6 +296,14 @@ impl Transaction {
         let decoded = base64::engine::general_purpose::STANDARD.decode(encoded.trim_ascii()).ok()?;
         let end = memchr::memchr(b':', &decoded)?;
         decoded.get(..end).map(<[u8]>::to_vec)
+    }
+
+    /// Expands the macros of a text; one without macros is not copied.
+    pub(super) fn expanded<'t>(&self, template: &'t Template) -> Cow<'t, [u8]> {
+        match template.as_literal() {
+            Some(literal) => Cow::Borrowed(literal),
+            None => Cow::Owned(self.expand(template)),
+        }
     }
 
     /// Expands the macros of a text; an unset variable is empty.

@@ -3,8 +3,10 @@
 use super::Transaction;
 use super::resolve::{FoundValue, SelectedNames};
 use crate::screen::{
-    DeadLinks, EntryStep, QUIET_BYTES_MIN, ScreenEntry, ScreenFamily, ScreenLayer, ScreenPlace, has_bit, join_bits,
+    DeadLinks, EntryStep, QUIET_BYTES_MIN, RecentLooks, ScreenEntry, ScreenFamily, ScreenLayer, ScreenPlace, has_bit,
+    join_bits,
 };
+use crate::set::RuleSet;
 use crate::transform::{Transformation, UnicodeMap};
 use crate::variable::Variable;
 use std::sync::Arc;
@@ -43,6 +45,13 @@ impl LayerLooks {
         if let Some(held) = self.starts.get_mut(slot) {
             *held = u32::try_from(start).unwrap_or(0);
         }
+    }
+
+    /// Frees what only the phase that has ended needed; results for values that do not change stay.
+    pub fn release_spare(&mut self) {
+        (self.unions, self.dead) = (Vec::new(), Vec::new());
+        self.sets.shrink_to_fit();
+        self.starts.shrink_to_fit();
     }
 
     fn set_of(&self, id: u32, words: usize) -> Option<&[u64]> {
@@ -97,12 +106,17 @@ impl Transaction {
         let mut could = !place.is_steady;
         for number in place.entries.iter().flatten() {
             let Some(entry) = layer.entries.get(*number as usize) else { return true };
-            could |= self.union_has(place, layer, entry, *number as usize);
+            could |= self.union_has(place, (&rules, layer, entry), *number as usize);
         }
         could
     }
 
-    fn union_has(&mut self, place: &ScreenPlace, layer: &ScreenLayer, entry: &ScreenEntry, number: usize) -> bool {
+    fn union_has(
+        &mut self,
+        place: &ScreenPlace,
+        (rules, layer, entry): (&RuleSet, &ScreenLayer, &ScreenEntry),
+        number: usize,
+    ) -> bool {
         let looks = self.looks.get(place.layer as usize);
         let known = looks.and_then(|looks| looks.unions.get(number)).filter(|(phase, _)| *phase == self.phase);
         if let Some((_, union)) = known {
@@ -133,8 +147,20 @@ impl Transaction {
                 match looks.set_of(value.id, family.words) {
                     Some(known) => join_bits(&mut union, known),
                     None => {
-                        if let Some(dead) = looks.dead.get_mut(entry.family as usize) {
-                            self.look_at(&value.value, (family, entry), &mut forms, dead, &mut set);
+                        let recent = Some(&rules.recent_looks).filter(|_| RecentLooks::suits(entry.variable));
+                        let at = (place.layer, number as u32);
+                        if recent.is_some_and(|recent| recent.find(at, &value.value, &mut set)) {
+                            self.count_step(value.value.len());
+                        } else {
+                            if let Some(dead) = looks.dead.get_mut(entry.family as usize) {
+                                self.look_at(&value.value, (family, entry), &mut forms, dead, &mut set);
+                            }
+                            if self.spent.exhausted.is_some() {
+                                break;
+                            }
+                            if let Some(recent) = recent {
+                                recent.keep(at, &value.value, &set);
+                            }
                         }
                         if self.spent.exhausted.is_some() {
                             break;

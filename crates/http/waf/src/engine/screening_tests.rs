@@ -189,6 +189,7 @@ fn evaluate(rules: &Arc<RuleSet>, services: &Arc<Services>, request: &RandomRequ
         transaction.request_header(name.as_bytes(), value.as_bytes());
     }
     transaction.request_headers();
+    transaction.release_spare_memory();
     transaction.request_body(request.body.as_bytes());
     transaction.log();
     transaction.matches().iter().map(|found| found.log_line()).collect()

@@ -366,7 +366,7 @@ fn preparation_compiles_the_patterns_of_ordinary_requests_alone() {
     let compiled = || {
         let links = rules.phases.iter().flatten().filter_map(|step| match step {
             crate::rule::Step::Rule(rule) => rule.links.first(),
-            crate::rule::Step::Marker(_) => None,
+            crate::rule::Step::Marker => None,
         });
         let patterns = links.filter_map(|link| match &link.condition.as_ref()?.operator {
             crate::operator::Operator::Pattern { compiled, .. } => compiled.clone(),

@@ -4,10 +4,11 @@ use super::{Compiler, Entry};
 use crate::body::xml::XmlPath;
 use crate::failure::{RuleError, RuleWarning};
 use crate::rule::{Rule, Step, TargetSelector};
-use crate::screen::ScreenBuilder;
+use crate::screen::{RecentLooks, ScreenBuilder};
 use crate::set::{RuleParts, RuleSet};
 use crate::transform::ChainTree;
 use crate::variable::Variable;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 impl Compiler<'_> {
@@ -41,9 +42,15 @@ impl Compiler<'_> {
             screens.push(Arc::new(layer));
         }
         let mut phases: [Vec<Step>; 5] = Default::default();
+        let mut markers: [HashMap<Arc<str>, Vec<u32>>; 5] = Default::default();
         for entry in &self.entries {
             match entry {
-                Entry::Marker(name) => phases.iter_mut().for_each(|steps| steps.push(Step::Marker(name.clone()))),
+                Entry::Marker(name) => {
+                    for (steps, markers) in phases.iter_mut().zip(&mut markers) {
+                        markers.entry(name.clone()).or_default().push(steps.len() as u32);
+                        steps.push(Step::Marker);
+                    }
+                }
                 Entry::Rule(rule) => {
                     if let Some(steps) = phases.get_mut(usize::from(rule.phase).saturating_sub(1)) {
                         steps.push(Step::Rule(rule.clone()));
@@ -57,6 +64,8 @@ impl Compiler<'_> {
             defaults: self.defaults,
             chains,
             screens,
+            recent_looks: RecentLooks::default(),
+            markers,
             xml_paths,
             uses_full_request,
             parts: RuleParts { entries: self.entries, updates: self.updates, ids: self.ids, links: self.links },

@@ -104,7 +104,7 @@ fn default_transformations_precede_those_without_none() {
         .flatten()
         .filter_map(|step| match step {
             Step::Rule(rule) => Some(set.chains.shown(rule.links.first()?.chain_node)),
-            Step::Marker(_) => None,
+            Step::Marker => None,
         })
         .collect();
     assert_eq!(nodes, ["t:lowercase,t:trim", "t:trim"]);

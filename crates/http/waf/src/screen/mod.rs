@@ -10,9 +10,11 @@
 
 mod builder;
 mod family;
+mod recent;
 
 pub(crate) use builder::ScreenBuilder;
 pub(crate) use family::{DeadLinks, ScreenFamily, has_bit, join_bits};
+pub(crate) use recent::RecentLooks;
 
 use crate::transform::Transformation;
 use crate::variable::Variable;

@@ -2,8 +2,8 @@
 
 use super::is_space;
 
-/// Bytes that ModSecurity's `removeWhitespace` and `compressWhitespace` also drop: NO-BREAK SPACE in Latin-1.
-const NO_BREAK_SPACE: u8 = 0xa0;
+/// Bytes that ModSecurity's `removeWhitespace` also drops: those of NO-BREAK SPACE in UTF-8, of which the second is that of Latin-1.
+const NO_BREAK_SPACE: [u8; 2] = [0xc2, 0xa0];
 
 pub fn lowercase(input: &[u8]) -> Option<Vec<u8>> {
     input.iter().any(u8::is_ascii_uppercase).then(|| input.to_ascii_lowercase())
@@ -24,22 +24,21 @@ pub fn replace_nulls(input: &[u8]) -> Option<Vec<u8>> {
 }
 
 pub fn remove_whitespace(input: &[u8]) -> Option<Vec<u8>> {
-    let blank = |byte: &u8| is_space(*byte) || *byte == NO_BREAK_SPACE;
+    let blank = |byte: &u8| is_space(*byte) || NO_BREAK_SPACE.contains(byte);
     input.iter().any(blank).then(|| input.iter().copied().filter(|byte| !blank(byte)).collect())
 }
 
 /// Replaces each run of white space with one space.
 pub fn compress_whitespace(input: &[u8]) -> Option<Vec<u8>> {
-    let blank = |byte: u8| is_space(byte) || byte == NO_BREAK_SPACE;
     let mut out = Vec::with_capacity(input.len());
     let mut in_run = false;
     for &byte in input {
-        match blank(byte) {
+        match is_space(byte) {
             true if in_run => {}
             true => out.push(b' '),
             false => out.push(byte),
         }
-        in_run = blank(byte);
+        in_run = is_space(byte);
     }
     (out != input).then_some(out)
 }
@@ -61,9 +60,9 @@ pub fn trim(input: &[u8], left: bool, right: bool) -> Option<Vec<u8>> {
     (rest.len() != input.len()).then(|| rest.to_vec())
 }
 
-/// Sets the eighth bit of each byte if `sets` holds for the number of ones among the other seven.
+/// Sets the eighth bit of each byte if `sets` holds for the number of its ones, as ModSecurity counts them: with the eighth bit that the byte had.
 pub fn parity(input: &[u8], sets: impl Fn(u32) -> bool) -> Option<Vec<u8>> {
-    let bit = |byte: u8| if sets((byte & 0x7f).count_ones()) { 0x80 } else { 0 };
+    let bit = |byte: u8| if sets(byte.count_ones()) { 0x80 } else { 0 };
     let out: Vec<u8> = input.iter().map(|byte| byte & 0x7f | bit(*byte)).collect();
     (out != input).then_some(out)
 }
@@ -111,7 +110,10 @@ mod tests {
 
     #[test]
     fn white_space_is_removed_compressed_or_trimmed() {
-        assert_eq!(compress_whitespace(b"a \t\xa0b").as_deref(), Some(&b"a b"[..]));
+        assert_eq!(compress_whitespace(b"a \t\x0bb").as_deref(), Some(&b"a b"[..]));
+        // A byte of many letters in UTF-8.
+        assert_eq!(compress_whitespace("à".as_bytes()), None);
+        assert_eq!(remove_whitespace("a\u{a0}b".as_bytes()).as_deref(), Some(&b"ab"[..]));
         assert_eq!(compress_whitespace(b"a b"), None);
         assert_eq!(remove_whitespace(b" a b\n").as_deref(), Some(&b"ab"[..]));
         assert_eq!(trim(b"  a ", true, false).as_deref(), Some(&b"a "[..]));
@@ -122,6 +124,8 @@ mod tests {
     fn parity_bits_follow_the_ones() {
         assert_eq!(parity(b"a", |ones| ones % 2 == 1).as_deref(), Some(&[0xe1][..]));
         assert_eq!(parity(b"c", |ones| ones % 2 == 1), None);
+        // The bit that is set anew counts as well, as in ModSecurity.
+        assert_eq!(parity(&[0xff], |ones| ones % 2 == 1).as_deref(), Some(&[0x7f][..]));
         assert_eq!(parity(&[0xe1], |_| false).as_deref(), Some(&b"a"[..]));
     }
 }

@@ -3,8 +3,8 @@
 use super::Transformation as T;
 use crate::byte_set::ByteSet;
 
-/// C's white space, and NO-BREAK SPACE in Latin-1, which some transformations treat alike.
-const BLANKS: &[u8] = b" \t\n\x0b\x0c\r\xa0";
+/// C's white space, and the bytes of NO-BREAK SPACE, which some transformations treat alike.
+const BLANKS: &[u8] = b" \t\n\x0b\x0c\r\xc2\xa0";
 
 impl super::Transformation {
     /// Returns bytes of which a value of two bytes or more has one, if the transformation changes more than the case of
