@@ -147,7 +147,8 @@ impl Transaction {
                 match looks.set_of(value.id, family.words) {
                     Some(known) => join_bits(&mut union, known),
                     None => {
-                        let recent = Some(&rules.recent_looks).filter(|_| RecentLooks::suits(entry.variable));
+                        let recent = Some(&rules.recent_looks)
+                            .filter(|_| RecentLooks::suits(entry.variable, value.element.as_deref()));
                         let at = (place.layer, number as u32);
                         if recent.is_some_and(|recent| recent.find(at, &value.value, &mut set)) {
                             self.count_step(value.value.len());
@@ -155,10 +156,8 @@ impl Transaction {
                             if let Some(dead) = looks.dead.get_mut(entry.family as usize) {
                                 self.look_at(&value.value, (family, entry), &mut forms, dead, &mut set);
                             }
-                            if self.spent.exhausted.is_some() {
-                                break;
-                            }
-                            if let Some(recent) = recent {
+                            // A look that the budget ended is not whole.
+                            if let Some(recent) = recent.filter(|_| self.spent.exhausted.is_none()) {
                                 recent.keep(at, &value.value, &set);
                             }
                         }

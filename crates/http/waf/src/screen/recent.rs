@@ -10,6 +10,26 @@ const SLOTS: usize = 256;
 /// Bytes of a value that is kept.
 const VALUE_BYTES_MAX: usize = 256;
 
+/// Fields whose values recur. Others can be secrets, such as `Authorization` and `Cookie`, which are not kept beyond their request.
+const COMMON_FIELDS: [&str; 16] = [
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "accept-ranges",
+    "cache-control",
+    "connection",
+    "content-encoding",
+    "content-type",
+    "dnt",
+    "host",
+    "pragma",
+    "server",
+    "te",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "vary",
+];
+
 /// The place of an entry: layer and number.
 pub(crate) type EntryPlace = (u32, u32);
 
@@ -35,24 +55,26 @@ impl std::fmt::Debug for RecentLooks {
 }
 
 impl RecentLooks {
-    /// Returns whether values of a variable are the same in many requests. Arguments, cookies and addresses are not.
-    pub fn suits(variable: Variable) -> bool {
+    /// Returns whether values of a variable are the same in many requests, and no secrets of one client. `element`: the name of a field.
+    pub fn suits(variable: Variable, element: Option<&[u8]>) -> bool {
         use Variable as V;
-        matches!(
-            variable,
+        match variable {
             V::ArgsNames
-                | V::RequestCookiesNames
-                | V::RequestHeaders
-                | V::RequestHeadersNames
-                | V::RequestMethod
-                | V::RequestProtocol
-                | V::ResponseContentType
-                | V::ResponseHeaders
-                | V::ResponseHeadersNames
-                | V::ResponseProtocol
-                | V::ServerName
-                | V::StatusLine
-        )
+            | V::RequestCookiesNames
+            | V::RequestHeadersNames
+            | V::RequestMethod
+            | V::RequestProtocol
+            | V::ResponseContentType
+            | V::ResponseHeadersNames
+            | V::ResponseProtocol
+            | V::ServerName
+            | V::StatusLine => true,
+            V::RequestHeaders | V::ResponseHeaders => element.is_some_and(|name| {
+                COMMON_FIELDS.iter().any(|common| common.as_bytes().eq_ignore_ascii_case(name))
+                    || name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"sec-"))
+            }),
+            _ => false,
+        }
     }
 
     /// The slot of a value; `None` for one that is too long.
@@ -97,6 +119,15 @@ mod tests {
         assert!(!recent.find((0, 2), b"Host", &mut set) && !recent.find((0, 1), b"host", &mut set));
         assert!(recent.find((0, 1), b"Host", &mut set));
         assert_eq!(set, [5, 6]);
+    }
+
+    #[test]
+    fn secrets_are_not_kept() {
+        let suits = |name: &str| RecentLooks::suits(Variable::RequestHeaders, Some(name.as_bytes()));
+        assert!(suits("User-Agent") && suits("host") && suits("Sec-Fetch-Mode"));
+        assert!(!suits("Authorization") && !suits("Cookie") && !suits("X-Api-Key") && !suits("se"));
+        assert!(!RecentLooks::suits(Variable::Args, Some(b"host")));
+        assert!(RecentLooks::suits(Variable::RequestHeadersNames, Some(b"cookie")));
     }
 
     #[test]
