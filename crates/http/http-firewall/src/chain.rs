@@ -216,6 +216,8 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
         Some(parent) => RuleSet::compile_behind(parent, &texts_of(own), &files),
         None => RuleSet::compile(&texts, &files),
     };
+    // The compilation needs some megabytes besides, which a master would leave to its worker.
+    net::allocator::release();
     let compiled = match compiled {
         Ok((rules, warnings)) => {
             for warning in warnings {

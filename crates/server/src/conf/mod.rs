@@ -177,15 +177,8 @@ pub struct ConfReading {
     pub warnings: Vec<Complaint>,
 }
 
-/// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares. Returns memory of the
-/// reading to the system: a master forks its worker with the rest, and rules of a firewall need some megabytes while they are compiled.
+/// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
 pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invocation, logs: LogFiles) -> ConfReading {
-    let reading = build_config(source, store, invocation, logs);
-    net::allocator::release();
-    reading
-}
-
-fn build_config(source: &dyn TextSource, store: TextStore, invocation: &Invocation, logs: LogFiles) -> ConfReading {
     let failed = |mut complaints: Vec<Complaint>, files: SourceFiles, syntax_ok| {
         let main = files.all.iter().find(|file| file.path == invocation.conf_file);
         if let (Some(first), Some(hint)) =

@@ -32,22 +32,25 @@ pass by family of rules. Each request is evaluated again with all values, and th
 Tests that expect the server itself to refuse the request (400) are counted apart.
 
   --crs DIR        the checkout; its rules, crs-setup.conf.example and tests/regression are read
-  --only PREFIX    only files of tests whose name begins so, as 942 or 942100; with --pairs, only such requests (GET)
+  --only PREFIX    only files of tests whose name begins so, as 942 or 942100; with --pairs, only such
+                   requests (GET)
   --fails FILE     write the tests that fail, with the reason
   --operators DIR  run the JSON tests of a checkout of owasp-modsecurity/secrules-language-tests instead
-  --differ PROGRAM compare transformations and operators on random values with PROGRAM, which reads lines NAME<TAB>HEX
-                   and writes for each the result of a transformation in hexadecimal digits, or 1 or 0 for
-                   \"@operator parameter\"
+  --differ PROGRAM compare transformations and operators on random values with PROGRAM, which reads lines
+                   NAME<TAB>HEX and writes for each the result of a transformation in hexadecimal digits, or 1
+                   or 0 for \"@operator parameter\"
   --seed N         of the random values (default: 1)
   --count N        values for each name (default: 10000)
-  --pairs          compare servers instead: processor time and p99 of requests, memory of requests in flight and
-                   of the rules, at paranoia 1 and 4. A server whose files are missing is named and left out
+  --pairs          compare servers instead: processor time and p99 of requests, memory of requests in flight
+                   and of the rules, at paranoia 1 and 4. A server whose files are missing is named
+                   and left out
   --binary PATH    Tidegate (default: release/tidegate in cargo's target folder)
   --nginx PATH     nginx (default: /usr/sbin/nginx)
-  --module PATH    the connector (default: /usr/lib/nginx/modules/ngx_http_modsecurity_module.so); its library,
-                   if it is elsewhere, is found by LD_LIBRARY_PATH
-  --other N=PATH   another firewall: run as PATH PORT RULES_FILE FOLDER BACKEND_PORT, it serves FOLDER at PORT and
-                   passes /form on to the backend; with an empty RULES_FILE it has no rules. May be repeated
+  --module PATH    the connector (default: /usr/lib/nginx/modules/ngx_http_modsecurity_module.so); its
+                   library, if it is elsewhere, is found by LD_LIBRARY_PATH
+  --other N=PATH   another firewall: run as PATH PORT RULES_FILE FOLDER BACKEND_PORT, it serves FOLDER at PORT
+                   and passes /form on to the backend; with an empty RULES_FILE it has no rules.
+                   May be repeated
   --requests N     requests of a turn at most (default: 400); each server has five turns
   --out DIR        write the table to pairs.md there
 
