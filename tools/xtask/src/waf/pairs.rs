@@ -163,7 +163,10 @@ fn common_status(peers: &[FirewallPeer], request: &PairRequest) -> Result<Option
     Ok(None)
 }
 
-/// Returns private memory when it no longer changes: when the server has read all that was sent.
+/// Returns private memory when it no longer changes for a second: when the server has read all that was sent.
+///
+/// # Errors
+/// It still changes after 20 seconds, so that there is no figure.
 fn settled_kb(peer: &FirewallPeer) -> Result<u64, String> {
     let (mut seen, mut equal, until) = (peer.private_kb()?, 0, Instant::now() + Duration::from_secs(20));
     while equal < 4 && Instant::now() < until {
@@ -172,7 +175,7 @@ fn settled_kb(peer: &FirewallPeer) -> Result<u64, String> {
         equal = if now == seen { equal + 1 } else { 0 };
         seen = now;
     }
-    Ok(seen)
+    if equal < 4 { Err(format!("{}: its memory still changes after 20 s", peer.name)) } else { Ok(seen) }
 }
 
 /// Private memory of a request in flight in KB: what the second [`OPEN_REQUESTS`] with half a body each add. The first have taken up

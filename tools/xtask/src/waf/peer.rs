@@ -29,16 +29,6 @@ pub enum PeerProgram {
     },
 }
 
-impl PeerRules<'_> {
-    /// Name in tables.
-    pub fn name(self) -> String {
-        match self {
-            PeerRules::Off => "no rules".into(),
-            PeerRules::Core { paranoia, .. } => format!("paranoia {paranoia}"),
-        }
-    }
-}
-
 impl PeerProgram {
     /// Name in tables.
     pub fn name(&self) -> &str {
@@ -66,6 +56,16 @@ pub enum PeerRules<'a> {
     Off,
     /// The rules of a checkout of CRS, at this paranoia level.
     Core { folder: &'a Path, paranoia: u8 },
+}
+
+impl PeerRules<'_> {
+    /// Name in tables.
+    pub fn name(self) -> String {
+        match self {
+            PeerRules::Off => "no rules".into(),
+            PeerRules::Core { paranoia, .. } => format!("paranoia {paranoia}"),
+        }
+    }
 }
 
 /// A running server, on processor 0 alone.
