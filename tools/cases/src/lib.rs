@@ -58,6 +58,6 @@ pub use expect::Answer;
 pub use http2::{Came, Http2};
 pub use http3::Http3;
 pub use parse::{Case, CaseStep, Expect, Over, Request, parse_case};
-pub use ports::free_port;
+pub use ports::{free_port, replace_address};
 pub use run::{Server, run_case};
 pub use wire::{IDENTITY, Identity, Wire, test_identity};

@@ -43,7 +43,7 @@ fn applications_answer() {
     for name in ["run", "app.py", "php-fpm.conf", "html/index.php", "nginx.conf", "service.py"] {
         let text = std::fs::read_to_string(source.join(name)).expect(name);
         // Other tests run beside it.
-        site.write(name, &text.replace("127.0.0.1:8088", &format!("127.0.0.1:{port}")));
+        site.write(name, &cases::replace_address(&text, "127.0.0.1:8088", &format!("127.0.0.1:{port}")));
     }
     let log = std::fs::File::create(site.path("logs/run.log")).expect("a log");
     let child = Command::new("sh")

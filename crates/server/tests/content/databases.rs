@@ -84,8 +84,8 @@ fn reads_go_on_while_replicas_die() {
     let (site, reads, writes) = (Site::new("", ""), free_port(), free_port());
     for name in ["run", "nginx.conf"] {
         let script = std::fs::read_to_string(source.join(name)).expect(name);
-        let own = script.replace("127.0.0.1:8432", &format!("127.0.0.1:{reads}"));
-        site.write(name, &own.replace("127.0.0.1:8433", &format!("127.0.0.1:{writes}")));
+        let own = cases::replace_address(&script, "127.0.0.1:8432", &format!("127.0.0.1:{reads}"));
+        site.write(name, &cases::replace_address(&own, "127.0.0.1:8433", &format!("127.0.0.1:{writes}")));
     }
     let log = std::fs::File::create(site.path("logs/run.log")).expect("a log");
     let child = Command::new("sh")

@@ -71,7 +71,7 @@ impl Recipe {
     }
     fn with(mut self, from: &str, to: &str) -> Recipe {
         assert!(self.text.contains(from), "{from} is not in the recipe");
-        self.text = self.text.replace(from, to);
+        self.text = cases::replace_address(&self.text, from, to);
         self
     }
     /// Replaces the port by a free one.

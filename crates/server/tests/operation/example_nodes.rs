@@ -40,7 +40,7 @@ impl Example {
         for entry in std::fs::read_dir(&source).expect("the example").flatten() {
             let text = std::fs::read_to_string(entry.path()).expect("a text");
             let ports = [("8080", port), ("8081", owner), ("8053", dns), ("8379", store)];
-            let text = ports.iter().fold(text, |text, (from, to)| text.replace(from, &to.to_string()));
+            let text = ports.iter().fold(text, |text, (from, to)| cases::replace_address(&text, from, &to.to_string()));
             std::fs::write(site.path(&entry.file_name().to_string_lossy()), text).expect("a copy");
         }
         let child = Command::new("sh").arg(site.path("run")).env("TIDEGATE", BINARY).stderr(Stdio::null()).spawn();

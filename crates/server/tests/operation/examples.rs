@@ -18,8 +18,8 @@ fn copied(name: &str) -> (Site, u16) {
     let address = line.split_whitespace().nth(1).expect("an address");
     assert!(address.starts_with("127.0.0.1:"), "{address}");
     // The log where the tests look for it; of 16 threads two are enough here, and not every user may have that many files.
-    let conf =
-        conf.replace(address, &format!("127.0.0.1:{port}")).replace("worker_processes 16;", "worker_processes 2;");
+    let conf = cases::replace_address(&conf, address, &format!("127.0.0.1:{port}"))
+        .replace("worker_processes 16;", "worker_processes 2;");
     let conf = conf.replace("worker_rlimit_nofile 262144;", "worker_rlimit_nofile 1024;");
     let conf = conf.replace("error_log error.log;", "error_log logs/error.log;");
     site.write("nginx.conf", &conf.replace("error_log stderr warn;", "error_log logs/error.log warn;"));
@@ -108,7 +108,7 @@ fn php_behind_apache() {
     let (site, port) = copied("php-behind-apache");
     let behind = free_port().to_string();
     for file in ["nginx.conf", "apache.conf"] {
-        let text = site.read(file).replace("127.0.0.1:8083", &format!("127.0.0.1:{behind}"));
+        let text = cases::replace_address(&site.read(file), "127.0.0.1:8083", &format!("127.0.0.1:{behind}"));
         site.write(file, &text);
     }
     let mut command = std::process::Command::new(apache);

@@ -53,9 +53,9 @@ fn a_killed_application_server_costs_no_idempotent_request() {
     let mut apps = [App::new("one"), App::new("two"), App::new("three")];
     let port = free_port();
     let example = include_str!("../../../../examples/app-servers/nginx.conf");
-    let mut conf = example.replace("127.0.0.1:8080", &format!("127.0.0.1:{port}"));
+    let mut conf = cases::replace_address(example, "127.0.0.1:8080", &format!("127.0.0.1:{port}"));
     for (app, written) in apps.iter().zip(["127.0.0.1:8001", "127.0.0.1:8002", "127.0.0.1:8003"]) {
-        conf = conf.replace(written, &format!("127.0.0.1:{}", app.port));
+        conf = cases::replace_address(&conf, written, &format!("127.0.0.1:{}", app.port));
     }
     conf = conf.replace("worker_processes auto;", "worker_processes 2; daemon off;");
     conf = conf.replace("error.log;", "logs/error.log info;").replace("app-servers.pid", "logs/nginx.pid");
