@@ -177,8 +177,15 @@ pub struct ConfReading {
     pub warnings: Vec<Complaint>,
 }
 
-/// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares.
+/// Reads, checks and builds a configuration. `logs`: open log files, which a log with an equal path shares. Returns memory of the
+/// reading to the system, so that a master does not fork its worker with the rest.
 pub fn read_config(source: &dyn TextSource, store: TextStore, invocation: &Invocation, logs: LogFiles) -> ConfReading {
+    let reading = build_config(source, store, invocation, logs);
+    net::allocator::release();
+    reading
+}
+
+fn build_config(source: &dyn TextSource, store: TextStore, invocation: &Invocation, logs: LogFiles) -> ConfReading {
     let failed = |mut complaints: Vec<Complaint>, files: SourceFiles, syntax_ok| {
         let main = files.all.iter().find(|file| file.path == invocation.conf_file);
         if let (Some(first), Some(hint)) =

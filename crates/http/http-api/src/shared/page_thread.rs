@@ -55,7 +55,7 @@ async fn page(r: &Request, make: impl FnOnce() -> String + Send + 'static) -> Re
         };
         // 503: the queue is full. A page that panicked has said so.
         match pool().run(job).map_err(|_| 503u16)?.await.map_err(|_| 500u16)? {
-            Ok(text) => return Ok(memory.hold(text.into_bytes())),
+            Ok(text) => return Ok(memory.hold(text.into_bytes().into_boxed_slice())),
             Err(later) => make = Some(later),
         }
     }

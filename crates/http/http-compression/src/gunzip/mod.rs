@@ -1,7 +1,7 @@
 //! gunzip (nginx: `ngx_http_gunzip_filter_module`): decompresses responses for clients without gzip.
 
 use crate::shared::gzip_ok::GzipOk;
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use conf_schema::value::{Buffers, Flag};
 use conf_schema::{ContextArea, FeatureTable, Problem, directives};
 use http_engine::{
@@ -9,8 +9,7 @@ use http_engine::{
 };
 use net::budget;
 use std::any::Any;
-use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::io::{BufRead, ErrorKind, Read};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -63,93 +62,141 @@ impl Filter for Inflate {
         if matches!(body, ResponseBody::Empty) || r.is_head() {
             return Ok(body);
         }
-        let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-        Ok(ResponseBody::Source(Box::new(InflatedBody { body, decoder, file: None, waiting: None, done: false })))
+        Ok(ResponseBody::Source(Box::new(InflatedBody::new(body))))
+    }
+}
+
+type GzDecoder = flate2::bufread::MultiGzDecoder<GzInput>;
+
+/// Compressed bytes for the decoder, which stops without any until the body has ended.
+#[derive(Default)]
+struct GzInput {
+    bytes: Bytes,
+    is_ended: bool,
+}
+
+impl BufRead for GzInput {
+    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
+        match self.bytes.is_empty() && !self.is_ended {
+            true => Err(ErrorKind::WouldBlock.into()),
+            false => Ok(&self.bytes),
+        }
+    }
+    fn consume(&mut self, length: usize) {
+        self.bytes.advance(length.min(self.bytes.len()));
+    }
+}
+
+impl Read for GzInput {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.fill_buf()?.read(out)?;
+        self.consume(read);
+        Ok(read)
     }
 }
 
 struct InflatedBody {
     body: ResponseBody,
-    decoder: flate2::write::MultiGzDecoder<Vec<u8>>,
+    /// Some 50 KB, made with the first bytes. Its input is a part of them, so that input without output ends a turn.
+    decoder: Option<Box<GzDecoder>>,
     file: Option<FilePart>,
-    /// Compressed bytes that wait: they may expand greatly, so they are fed in small steps.
-    waiting: Option<Bytes>,
-    done: bool,
+    /// Compressed bytes behind those of the decoder.
+    waiting: Bytes,
+    is_ended: bool,
 }
 
-/// Compressed bytes per step; they expand at most about 1000-fold.
-const STEP_BYTES: usize = 512;
-const READ_BYTES: usize = 32 * 1024;
+/// Compressed bytes that the decoder gets at a time.
+const STEP_BYTES: usize = 4 * 1024;
+/// Bytes of a piece at most.
+const PIECE_BYTES: usize = 16 * 1024;
+const READ_BYTES: u64 = 32 * 1024;
+/// Compressed bytes that may have no output: the end of a stream, and a little more.
+const END_BYTES: usize = 64;
+
+impl InflatedBody {
+    fn new(body: ResponseBody) -> InflatedBody {
+        InflatedBody { body, decoder: None, file: None, waiting: Bytes::new(), is_ended: false }
+    }
+    /// Decodes a piece, empty at the end. Fails with `WouldBlock` without input.
+    fn inflate(&mut self) -> std::io::Result<Bytes> {
+        if self.decoder.is_none() && self.waiting.is_empty() && !self.is_ended {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let decoder = self.decoder.get_or_insert_with(|| Box::new(GzDecoder::new(GzInput::default())));
+        let input = decoder.get_mut();
+        if input.bytes.is_empty() {
+            input.bytes = self.waiting.split_to(self.waiting.len().min(STEP_BYTES));
+            input.is_ended = self.is_ended;
+        }
+        let mut out = vec![0; PIECE_BYTES];
+        let length = decoder.read(&mut out)?;
+        if length < PIECE_BYTES / 2 {
+            return Ok(Bytes::copy_from_slice(out.get(..length).unwrap_or_default()));
+        }
+        out.truncate(length);
+        Ok(out.into())
+    }
+}
 
 impl BodySource for InflatedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
-        let failed = |r: &mut Request| {
-            r.log(observe::Severity::Error, format_args!("inflate() failed"));
-            Poll::Ready(Some(Err(BodyError)))
-        };
         loop {
-            if let Some(mut bytes) = self.waiting.take() {
-                let step = bytes.split_to(bytes.len().min(STEP_BYTES));
-                self.waiting = (!bytes.is_empty()).then_some(bytes);
-                // At the end of the input, flushes: more may arrive late or never.
-                let fed = self.decoder.write_all(&step);
-                let flushed = if self.waiting.is_none() { self.decoder.flush() } else { Ok(()) };
-                if fed.is_err() || flushed.is_err() {
-                    return failed(r);
+            let failed = match self.inflate() {
+                Ok(piece) if piece.is_empty() => return Poll::Ready(None),
+                Ok(piece) => {
+                    budget::charge_time();
+                    return Poll::Ready(Some(Ok(Piece::Bytes(piece))));
                 }
-                // Input may have no output: empty blocks and members.
-                budget::charge_time();
-                let out = std::mem::take(self.decoder.get_mut());
-                if !out.is_empty() {
-                    return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))));
-                }
-                ready!(budget::poll_proceed(cx));
-                continue;
-            }
-            if self.done {
-                return Poll::Ready(None);
-            }
-            if let Some(part) = &mut self.file {
-                if part.length == 0 {
-                    self.file = None;
-                    continue;
-                }
-                let mut buf = vec![0; READ_BYTES.min(part.length as usize)];
-                match part.file.file.read_at(&mut buf, part.start) {
-                    Ok(n) if n > 0 => {
-                        buf.truncate(n);
-                        part.start += n as u64;
-                        part.length -= n as u64;
-                        self.waiting = Some(Bytes::from(buf));
-                    }
-                    _ => return failed(r),
-                }
-                continue;
-            }
-            match ready!(self.body.poll_piece(cx, r)) {
-                Some(Ok(Piece::Bytes(bytes))) => self.waiting = Some(bytes),
-                Some(Ok(Piece::File(part))) => self.file = Some(part),
-                Some(other) => return Poll::Ready(Some(other)),
-                None => {
-                    self.done = true;
-                    if self.decoder.try_finish().is_err() {
-                        // zlib's code for a truncated stream.
+                Err(e) => e.kind(),
+            };
+            if failed != ErrorKind::WouldBlock {
+                match failed {
+                    // zlib's code for a truncated stream.
+                    ErrorKind::UnexpectedEof => {
                         r.log(observe::Severity::Error, format_args!("inflate() returned -5 on response end"));
-                        return Poll::Ready(Some(Err(BodyError)));
                     }
-                    let out = std::mem::take(self.decoder.get_mut());
-                    if !out.is_empty() {
-                        return Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(out)))));
-                    }
+                    _ => r.log(observe::Severity::Error, format_args!("inflate() failed")),
                 }
+                return Poll::Ready(Some(Err(BodyError)));
+            }
+            // Input may have no output: empty blocks and members.
+            budget::charge_time();
+            ready!(budget::poll_proceed(cx));
+            if !self.waiting.is_empty() {
+                continue;
+            }
+            match self.file.take().filter(|part| part.length > 0) {
+                Some(mut part) => {
+                    let Ok(bytes) = part.read_most(READ_BYTES) else { return Poll::Ready(Some(Err(BodyError))) };
+                    self.waiting = bytes;
+                    self.file = Some(part);
+                }
+                None => match ready!(self.body.poll_piece(cx, r)) {
+                    Some(Ok(Piece::Bytes(bytes))) => self.waiting = bytes,
+                    Some(Ok(Piece::File(part))) => self.file = Some(part),
+                    Some(other) => return Poll::Ready(Some(other)),
+                    None => self.is_ended = true,
+                },
             }
         }
+    }
+    fn needs_window(&self) -> bool {
+        let taken = self.decoder.as_ref().map_or(0, |decoder| decoder.get_ref().bytes.len());
+        match &self.file {
+            _ if self.waiting.len() + taken > END_BYTES => true,
+            Some(part) if part.length > 0 => true,
+            _ => self.waiting.len() + taken == 0 && self.body.costs_memory(),
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::task::Waker;
 
     /// Gives a gzip stream of empty blocks behind its head, and lets time pass for each piece.
@@ -164,16 +211,18 @@ mod tests {
             let bytes = [&[0, 0, 0, 0xff, 0xff].repeat(90), end].concat();
             Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from(bytes)))))
         }
+        fn needs_window(&self) -> bool {
+            false
+        }
     }
 
     #[test]
     fn input_without_output_ends_the_turn() {
         base::clock::freeze();
         base::clock::set_frozen(base::clock::Instant(1_000_000));
-        let mut decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-        decoder.write_all(b"\x1f\x8b\x08\0\0\0\0\0\0\x03").expect("a head");
+        let head = Bytes::from_static(b"\x1f\x8b\x08\0\0\0\0\0\0\x03");
         let body = ResponseBody::Source(Box::new(EmptyBlocks(30)));
-        let mut inflated = InflatedBody { body, decoder, file: None, waiting: None, done: false };
+        let mut inflated = InflatedBody { waiting: head, ..InflatedBody::new(body) };
         let (mut cx, mut r) = (Context::from_waker(Waker::noop()), Request::default());
         let mut turns = 0;
         loop {
@@ -185,23 +234,70 @@ mod tests {
             }
         }
         base::clock::thaw();
-        // A millisecond: four pieces.
-        assert_eq!(turns, 30 / 4);
+        // A millisecond: three pieces.
+        assert_eq!(turns, 30 / 3);
+    }
+
+    fn packed(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).expect("memory");
+        encoder.finish().expect("memory")
+    }
+
+    /// Lengths of the pieces, their bytes, and whether the body ended without an error. `parts`: compressed bytes as they come.
+    fn inflated(parts: &[&[u8]]) -> (Vec<usize>, Vec<u8>, bool) {
+        let mut parts = parts.iter();
+        let mut body = InflatedBody::new(ResponseBody::Empty);
+        let (mut lengths, mut all) = (Vec::new(), Vec::new());
+        loop {
+            match body.inflate() {
+                Ok(piece) if piece.is_empty() => return (lengths, all, true),
+                Ok(piece) => {
+                    lengths.push(piece.len());
+                    all.extend_from_slice(&piece);
+                }
+                Err(e) if e.kind() != ErrorKind::WouldBlock => return (lengths, all, false),
+                Err(_) if !body.waiting.is_empty() => {}
+                Err(_) => match parts.next() {
+                    Some(part) => body.waiting = Bytes::copy_from_slice(part),
+                    None => body.is_ended = true,
+                },
+            }
+        }
+    }
+
+    fn varied(length: u32) -> Vec<u8> {
+        (0..length).map(|n| b'a' + (n * n % 23) as u8).collect()
     }
 
     #[test]
     fn the_start_of_a_truncated_body_is_inflated() {
-        let text: Vec<u8> = (0..5000u32).map(|n| b'a' + (n * n % 23) as u8).collect();
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        encoder.write_all(&text).expect("memory");
-        let coded = encoder.finish().expect("memory");
-        let body = ResponseBody::Bytes(Bytes::copy_from_slice(&coded[..coded.len() / 2]));
-        let decoder = flate2::write::MultiGzDecoder::new(Vec::new());
-        let mut inflated = InflatedBody { body, decoder, file: None, waiting: None, done: false };
-        let mut cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(Some(Ok(Piece::Bytes(first)))) = inflated.poll_piece(&mut cx, &mut Request::default()) else {
-            panic!("a piece")
-        };
-        assert!(!first.is_empty() && text.starts_with(&first));
+        let (text, coded) = (varied(5000), packed(&varied(5000)));
+        for length in [coded.len() / 2, coded.len() - 1] {
+            let (_, first, is_whole) = inflated(&[&coded[..length]]);
+            assert!(!is_whole && !first.is_empty() && text.starts_with(&first), "{length} of {}", coded.len());
+        }
+        assert_eq!(inflated(&[]), (Vec::new(), Vec::new(), false), "no bytes at all");
+    }
+
+    #[test]
+    fn bytes_may_come_one_by_one_and_in_several_members() {
+        let coded = [packed(&varied(3000)), packed(b""), packed(b"end")].concat();
+        let text = [&varied(3000)[..], b"end"].concat();
+        let octets: Vec<&[u8]> = coded.chunks(1).collect();
+        for parts in [octets, vec![&coded[..]]] {
+            let (_, all, is_whole) = inflated(&parts);
+            assert!(is_whole && all == text, "{} parts", parts.len());
+        }
+        let (_, all, is_whole) = inflated(&[&[&packed(b"text")[..], b"no member"].concat()]);
+        assert!(!is_whole && all == b"text");
+    }
+
+    #[test]
+    fn pieces_are_short_however_much_a_byte_becomes() {
+        let (lengths, all, is_whole) = inflated(&[&packed(&vec![b'a'; 1 << 20])]);
+        assert!(is_whole && all.len() == 1 << 20);
+        assert!(lengths.iter().all(|length| *length <= PIECE_BYTES), "{lengths:?}");
+        assert!(lengths.len() <= 2 * (1 << 20) / PIECE_BYTES, "{} pieces", lengths.len());
     }
 }

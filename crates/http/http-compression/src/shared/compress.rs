@@ -257,7 +257,8 @@ impl CodedBody {
     /// for it, or in segments. Returns the input of a step.
     fn step_bytes(&mut self, r: &Request) -> Result<usize, BodyError> {
         let Some(encoder) = &mut self.encoder else { return Ok(STEP_BYTES) };
-        if encoder.is_new() && self.collected.len() + self.long.len() >= STEP_BYTES {
+        let of_file = self.file.as_ref().map_or(0, |part| part.length as usize);
+        if encoder.is_new() && self.collected.len() + self.long.len() + of_file >= STEP_BYTES {
             let limits = body_memory::memory_limits(r);
             let kept = encoder.settings().kept_within(limits.connection);
             match kept.and_then(|(window, bytes)| Some((window, body_memory::try_reserve(r, bytes)?))) {
@@ -524,6 +525,9 @@ mod tests {
             base::clock::set_frozen(base::clock::read().plus(std::time::Duration::from_micros(400)));
             Poll::Ready(Some(Ok(Piece::Bytes(Bytes::from_static(&[0; 4096])))))
         }
+        fn needs_window(&self) -> bool {
+            false
+        }
     }
 
     #[test]
@@ -567,6 +571,9 @@ mod tests {
                 false if self.page.is_empty() => Poll::Ready(None),
                 false => Poll::Ready(Some(Ok(Piece::Bytes(self.page.split_to(self.page.len().min(4000)))))),
             }
+        }
+        fn needs_window(&self) -> bool {
+            false
         }
     }
 

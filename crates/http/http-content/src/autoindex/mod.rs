@@ -86,6 +86,8 @@ enum EntryKind {
 const CALLBACK_BYTES_MAX: usize = 128;
 /// Memory that a page is expected to need.
 const PAGE_BYTES: u64 = 64 * 1024;
+/// Memory of a page of more entries than [`ENTRIES_AT_ONCE`], with its entries while it is made: a connection's share by default.
+const LONG_PAGE_BYTES: u64 = 2 << 20;
 /// Entries that a request reads at once: half a millisecond. A thread of the pool lists larger directories.
 const ENTRIES_AT_ONCE: usize = 256;
 /// Maximum number of lines that a request logs; a directory may have many unreadable entries.
@@ -132,7 +134,8 @@ impl Handler for IndexSettings {
         drop(folder);
         Flow::Later(Box::new(move |mut r| {
             Box::pin(async move {
-                let flow = match later(&r, path.to_vec(), page).await {
+                let expected = if is_whole { PAGE_BYTES } else { LONG_PAGE_BYTES };
+                let flow = match later(&r, path.to_vec(), expected, page).await {
                     Ok((made, memory)) => answer(&mut r, list.format, made, memory),
                     Err(status) => Flow::Status(status),
                 };
@@ -146,9 +149,10 @@ impl Handler for IndexSettings {
 async fn later(
     r: &Request,
     path: Vec<u8>,
+    expected: u64,
     page: impl FnOnce(FolderReader) -> MadePage + Send + 'static,
 ) -> Result<(MadePage, Reservation), u16> {
-    let memory = body_memory::reserve_memory(r, PAGE_BYTES).await.map_err(NoMemory::status)?;
+    let memory = body_memory::reserve_memory(r, expected).await.map_err(NoMemory::status)?;
     let mut folder = FolderReader::open(r, &path)?;
     let made = pooled::run_long(r, move |wanted| {
         while wanted.is_wanted() && !folder.read(ENTRIES_AT_ONCE) {}
@@ -196,7 +200,7 @@ fn answer(r: &mut Request, format: Format, (page, lines): MadePage, memory: Rese
         r.out.set_charset("utf-8");
     }
     r.out.set_content_length(Some(page.len() as u64));
-    Flow::Content(ResponseBody::Bytes(memory.hold(page)))
+    Flow::Content(ResponseBody::Bytes(memory.hold(page.into_boxed_slice())))
 }
 
 fn check_callback(name: &[u8]) -> Result<(), &'static str> {

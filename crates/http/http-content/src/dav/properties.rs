@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 /// Directory entries per piece of the body, after which other connections get a turn.
 const NAMES_A_PIECE: usize = 64;
 /// Bytes of a piece, behind which no entry is added: each may have the texts of many locks.
-const PIECE_BYTES: usize = 64 * 1024;
+const PIECE_BYTES: usize = 16 * 1024;
 const HEAD: &[u8] = b"<?xml version=\"1.0\" encoding=\"utf-8\" ?>\n<D:multistatus xmlns:D=\"DAV:\">\n";
 const TAIL: &[u8] = b"</D:multistatus>\n";
 

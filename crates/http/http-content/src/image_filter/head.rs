@@ -43,6 +43,13 @@ pub struct Measure {
     pub heavy: bool,
 }
 
+impl Measure {
+    /// Returns the number of pixels.
+    pub fn pixels(&self) -> u64 {
+        u64::from(self.width) * u64::from(self.height)
+    }
+}
+
 /// Dimensions in the file's head; `None` without any.
 pub fn measure_image(kind: ImageFormat, bytes: &[u8]) -> Option<Measure> {
     let at = |index: usize| bytes.get(index).map(|byte| u32::from(*byte));

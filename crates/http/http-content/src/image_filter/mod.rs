@@ -270,9 +270,15 @@ impl Pictures {
         if self.asked.mode == Mode::Test {
             return Ok(Flow::Content(taken.whole()));
         }
+        taken.read(r, MEASURED_BYTES).await?;
         let expected = r.out.content_length().unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
+        let work_bytes =
+            |measure: Option<Measure>| expected + measure.map_or(0, |measure| measure.pixels() * PIXEL_BYTES);
+        // A large picture takes the connection's share, and the rest when it is there.
+        let share = body_memory::memory_limits(r).connection.max(expected);
+        let known = work_bytes(head::measure_image(kind, &taken.first)).min(share);
         let mut memory =
-            body_memory::reserve_memory(r, expected).await.map_err(|none| ImageFailure::NoMemory(none.status()))?;
+            body_memory::reserve_memory(r, known).await.map_err(|none| ImageFailure::NoMemory(none.status()))?;
         taken.read(r, most + 1).await?;
         if taken.first.len() as u64 > most {
             r.log(Severity::Error, format_args!("image filter: too big response"));
@@ -294,9 +300,7 @@ impl Pictures {
             interlace: self.conf.image_filter_interlace,
             transparency: self.conf.image_filter_transparency,
         };
-        if let Some(Measure { width, height, .. }) = measure {
-            memory.resize(expected + u64::from(width) * u64::from(height) * PIXEL_BYTES);
-        }
+        memory.resize(work_bytes(measure));
         let made = match work(r, bytes.clone(), wish, output).await {
             Ok(Some(made)) => made,
             Ok(None) => {
@@ -310,7 +314,7 @@ impl Pictures {
         };
         r.out.weaken_etag();
         r.out.set_content_length(Some(made.len() as u64));
-        Ok(Flow::Content(ResponseBody::Bytes(memory.hold(made))))
+        Ok(Flow::Content(ResponseBody::Bytes(memory.hold(made.into_boxed_slice()))))
     }
 
     /// Returns the requested changes; `None` if the image is small enough.
@@ -360,7 +364,8 @@ impl TakenBody {
                 Some(Ok(Piece::Bytes(bytes))) => self.first.extend_from_slice(&bytes),
                 Some(Ok(Piece::File(mut part))) => {
                     while part.length > 0 && (self.first.len() as u64) < least {
-                        let bytes = part.read().map_err(|_| ImageFailure::Broken)?;
+                        let missing = least - self.first.len() as u64;
+                        let bytes = part.read_most(missing.min(READ_BYTES)).map_err(|_| ImageFailure::Broken)?;
                         self.first.extend_from_slice(&bytes);
                     }
                     if part.length > 0 {
@@ -396,6 +401,12 @@ impl BodySource for RejoinedBody {
             None => self.rest.poll_piece(cx, r),
         }
     }
+    fn needs_window(&self) -> bool {
+        self.first.is_empty() && self.rest.needs_window()
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.rest.poll_ahead(cx, r);
+    }
 }
 
 fn json(r: &mut Request, found: Option<(ImageFormat, Measure)>) -> Flow {
@@ -412,6 +423,10 @@ fn json(r: &mut Request, found: Option<(ImageFormat, Measure)>) -> Flow {
 
 /// Memory that a picture needs at least while it is changed.
 const WORK_BYTES: u64 = 1 << 20;
+/// Bytes of a file read before there is memory for the rest: they tell the size of all pictures but JPEG's.
+const MEASURED_BYTES: u64 = 64;
+/// Bytes read at a time.
+const READ_BYTES: u64 = 256 * 1024;
 /// A pixel, decoded, current and new.
 const PIXEL_BYTES: u64 = 12;
 /// Megabytes of all images in work together; each takes three times its pixels (decoded, current, new).

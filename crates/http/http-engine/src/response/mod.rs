@@ -145,8 +145,12 @@ impl FilePart {
     }
     /// Next bytes of the part; empty at the end. Fails with `UnexpectedEof` on a truncated file.
     pub fn read(&mut self) -> std::io::Result<Bytes> {
+        self.read_most(READ_BYTES)
+    }
+    /// [`FilePart::read`] of so many bytes at most.
+    pub fn read_most(&mut self, most: u64) -> std::io::Result<Bytes> {
         use std::os::unix::fs::FileExt;
-        let next = FilePart { length: self.length.min(READ_BYTES), ..self.clone() };
+        let next = FilePart { length: self.length.min(most), ..self.clone() };
         let bytes = match next.cached() {
             Some(bytes) => bytes,
             None => {

@@ -130,6 +130,14 @@ impl BodySource for AddedBody {
             };
         }
     }
+    fn needs_window(&self) -> bool {
+        match &self.at {
+            At::Start => self.body.length() != Some(0),
+            At::Before(stream) | At::After(stream) => stream.needs_window(),
+            At::Body => self.body.needs_window(),
+            At::End => false,
+        }
+    }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         if let At::Before(stream) | At::After(stream) = &mut self.at {
             stream.poll_ahead(cx);

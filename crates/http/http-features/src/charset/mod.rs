@@ -288,4 +288,14 @@ impl BodySource for RecodedBody {
             }
         }
     }
+    /// Recoded bytes are new ones.
+    fn needs_window(&self) -> bool {
+        match self.ready.front() {
+            Some(piece) => !piece.is_empty(),
+            None => self.body.costs_memory() || matches!(&self.body, ResponseBody::Bytes(bytes) if !bytes.is_empty()),
+        }
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
+    }
 }

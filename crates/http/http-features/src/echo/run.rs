@@ -308,6 +308,9 @@ impl BodySource for EchoRun {
             }
         }
     }
+    fn needs_window(&self) -> bool {
+        self.queue.is_empty() && matches!(&self.waits, Waits::Location(stream) if stream.needs_window())
+    }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, _: &mut Request) {
         if let Waits::Location(stream) = &mut self.waits {
             stream.poll_ahead(cx);
@@ -358,6 +361,9 @@ impl BodySource for FramedBody {
             .flat_map(|(words, line_end)| say(r, words, *line_end))
             .collect();
         Poll::Ready((!text.is_empty()).then(|| Ok(Piece::Bytes(text.into()))))
+    }
+    fn needs_window(&self) -> bool {
+        self.before.is_none() && self.body.needs_window()
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);

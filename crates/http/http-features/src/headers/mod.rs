@@ -256,4 +256,10 @@ impl BodySource for TrailerBody {
         }
         Poll::Ready(piece)
     }
+    fn needs_window(&self) -> bool {
+        self.body.needs_window()
+    }
+    fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
+        self.body.poll_ahead(cx, r);
+    }
 }

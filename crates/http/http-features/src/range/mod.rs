@@ -279,6 +279,12 @@ impl http_engine::BodySource for Window {
             }
         }
     }
+    fn needs_window(&self) -> bool {
+        self.at < self.span.end && self.source.needs_window()
+    }
+    fn poll_ahead(&mut self, cx: &mut std::task::Context<'_>, r: &mut Request) {
+        self.source.poll_ahead(cx, r);
+    }
 }
 
 #[cfg(test)]

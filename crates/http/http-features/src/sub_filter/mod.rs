@@ -2,7 +2,7 @@
 
 mod search;
 
-use crate::shared::joining;
+use crate::shared::joining::JoinedPieces;
 use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
@@ -14,7 +14,6 @@ use http_engine::{
 use net::budget;
 use search::Needles;
 use std::any::Any;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -149,7 +148,7 @@ impl Filter for Replace {
             replaced,
             body,
             file: None,
-            ready: VecDeque::new(),
+            ready: JoinedPieces::default(),
             input: Bytes::new(),
             searched: 0,
             is_last: false,
@@ -166,7 +165,7 @@ struct ReplacedBody {
     replaced: Vec<Option<Bytes>>,
     body: ResponseBody,
     file: Option<FilePart>,
-    ready: VecDeque<Piece>,
+    ready: JoinedPieces,
     /// Input of a search that was interrupted; otherwise its end, which may start a text.
     input: Bytes,
     /// Octets of `input` at which no text begins.
@@ -181,11 +180,19 @@ impl ReplacedBody {
     fn over(&self) -> bool {
         self.once && self.replaced.iter().all(Option::is_some)
     }
-    /// Searches `input`; interrupts itself after [`COMPARISONS_MAX`].
+    /// Searches `input`; interrupts itself after [`COMPARISONS_MAX`], and when there is a piece.
     fn search(&mut self, r: &mut Request) {
+        self.search_input(r);
+        self.ready.flush();
+    }
+    fn search_input(&mut self, r: &mut Request) {
         let mut work = COMPARISONS_MAX;
         self.is_interrupted = false;
         while !self.input.is_empty() && !self.over() {
+            if self.ready.has_piece() {
+                self.is_interrupted = true;
+                return budget::charge_time();
+            }
             let (once, replaced) = (self.once, &self.replaced);
             let wanted = |index: usize| !once || replaced.get(index).is_some_and(Option::is_none);
             let found = match self.needles.find(&self.input, self.searched, wanted, self.is_last, &mut work) {
@@ -198,9 +205,7 @@ impl ReplacedBody {
             };
             self.searched = 0;
             let before = self.input.split_to(found.start);
-            if !before.is_empty() {
-                self.ready.push_back(Piece::Bytes(before));
-            }
+            self.ready.push(before);
             let Some(index) = found.index else { return budget::charge_time() };
             let _ = self.input.split_to(found.length);
             let by = match self.replaced.get_mut(index) {
@@ -213,14 +218,10 @@ impl ReplacedBody {
                     by
                 }
             };
-            if !by.is_empty() {
-                self.ready.push_back(Piece::Bytes(by));
-            }
+            self.ready.push(by);
         }
         let rest = std::mem::take(&mut self.input);
-        if !rest.is_empty() {
-            self.ready.push_back(Piece::Bytes(rest));
-        }
+        self.ready.push(rest);
     }
     fn come(&mut self, r: &mut Request, bytes: Bytes) {
         let held = std::mem::take(&mut self.input);
@@ -232,7 +233,7 @@ impl ReplacedBody {
 impl BodySource for ReplacedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
         loop {
-            if let Some(piece) = joining::pop_joined(&mut self.ready) {
+            if let Some(piece) = self.ready.pop() {
                 return Poll::Ready(Some(Ok(piece)));
             }
             if self.is_interrupted {
@@ -243,8 +244,7 @@ impl BodySource for ReplacedBody {
             let over = self.over();
             if let Some(part) = &mut self.file {
                 if over && part.length > 0 {
-                    self.ready.extend(self.file.take().map(Piece::File));
-                    continue;
+                    return Poll::Ready(self.file.take().map(|part| Ok(Piece::File(part))));
                 }
                 if part.length == 0 {
                     self.file = None;
@@ -266,6 +266,10 @@ impl BodySource for ReplacedBody {
                 }
             }
         }
+    }
+    fn needs_window(&self) -> bool {
+        let is_read = || self.file.as_ref().map_or(self.body.costs_memory(), |part| part.length > 0);
+        !self.ready.has_piece() && (self.is_interrupted || is_read())
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);

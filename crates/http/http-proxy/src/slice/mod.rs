@@ -360,6 +360,12 @@ impl BodySource for Slices {
         self.wanted = span.clone();
         true
     }
+    fn needs_window(&self) -> bool {
+        match &self.state {
+            SliceState::First(body) | SliceState::Next(_, body) => self.gathered.is_empty() && body.needs_window(),
+            SliceState::Coming(_) | SliceState::Between => false,
+        }
+    }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         match &mut self.state {
             SliceState::First(body) => body.poll_ahead(cx, r),

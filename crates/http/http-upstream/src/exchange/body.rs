@@ -422,6 +422,10 @@ impl BodySource for UpstreamBody {
             Got::Abandoned => self.give_up(r),
         }
     }
+    /// The buffers of the location bound what is read of the server, and its end may come at any time.
+    fn needs_window(&self) -> bool {
+        false
+    }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         while self.broken.is_none() && !self.abandoned {
             let Some(most) = self.ahead.as_ref().and_then(ReadAhead::room) else { return };

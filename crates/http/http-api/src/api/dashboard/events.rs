@@ -120,6 +120,10 @@ impl BodySource for Events {
             }
         }
     }
+    /// An event may be missing.
+    fn needs_window(&self) -> bool {
+        false
+    }
 }
 
 pub async fn start_events(r: &mut Request, shared: Arc<DashboardState>) -> Flow {
