@@ -1,13 +1,13 @@
 //! The rules of a block behind those of its parents: read with the configuration, compiled once for each block with rules.
 
 use conf_schema::{At, Complaint, ComplaintLevel, Cx, Directive, Problem, TextStore, ValueKind, value::word_at};
-use conf_syntax::{Disk, TextSource, is_pattern, matches_include};
+use conf_syntax::{Disk, SourceSpan, TextSource, is_pattern, matches_include};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use waf::{RuleError, RuleFiles, RuleSet, RuleText};
+use waf::{Place, RuleError, RuleFiles, RuleSet, RuleText};
 
 /// Width of an excerpt of a rule in messages, in characters.
 const EXCERPT_MAX: usize = 160;
@@ -20,6 +20,17 @@ pub struct RuleLine {
     at: At,
     directive: &'static str,
     text: RuleText,
+    /// Of rules in the configuration.
+    inline: Option<InlineRules>,
+}
+
+/// Place of rules that are written in the configuration.
+#[derive(Clone, Copy, Debug)]
+struct InlineRules {
+    /// Empty lines in front of the rules, which give them the numbers of the configuration's lines.
+    lines_before: usize,
+    /// Offset of the rules in their file; `None` with escaped characters, behind which offsets differ.
+    start: Option<u32>,
 }
 
 /// Lines so far, for their order: two directives add to one chain.
@@ -27,11 +38,17 @@ pub struct RuleLine {
 struct LineCount(usize);
 
 impl RuleLine {
-    fn new(cx: &mut Cx, d: &Directive, directive: &'static str, text: RuleText) -> Arc<RuleLine> {
+    fn new(
+        cx: &mut Cx,
+        d: &Directive,
+        directive: &'static str,
+        text: RuleText,
+        inline: Option<InlineRules>,
+    ) -> Arc<RuleLine> {
         let count = cx.get::<LineCount>();
         count.0 += 1;
         let order = (cx.get::<LineCount>().0, cx.block);
-        Arc::new(RuleLine { order: (order.1, order.0), at: At { span: d.span, line: d.line }, directive, text })
+        Arc::new(RuleLine { order: (order.1, order.0), at: At { span: d.span, line: d.line }, directive, text, inline })
     }
 
     /// Makes the line of `modsecurity_rules_file`. Fails if the file cannot be read.
@@ -44,17 +61,36 @@ impl RuleLine {
         })?;
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let name = path.display().to_string().into();
-        Ok(RuleLine::new(cx, d, "modsecurity_rules_file", RuleText { name, text }))
+        Ok(RuleLine::new(cx, d, "modsecurity_rules_file", RuleText { name, text }, None))
     }
 
     fn inline(cx: &mut Cx, d: &Directive) -> Result<Arc<RuleLine>, Problem> {
-        let word = word_at(d, 0)?.text().into_owned();
+        let word = word_at(d, 0)?;
         let file = cx.files.get(d.span.file.0 as usize).cloned().unwrap_or_default();
-        // Empty lines in front give the rules the numbers of the configuration's lines.
-        let lines = word.matches('\n').count();
-        let before = (d.line as usize).saturating_sub(lines + 1);
-        let text = "\n".repeat(before) + &word;
-        Ok(RuleLine::new(cx, d, "modsecurity_rules", RuleText { name: file.display().to_string().into(), text }))
+        let rules = word.text();
+        let lines = rules.matches('\n').count();
+        let lines_before = (d.line as usize).saturating_sub(lines + 1);
+        let quotes = if word.quoted { 2 } else { 0 };
+        let is_as_written = (word.span.end - word.span.start) as usize == word.bytes.len() + quotes;
+        let start = (is_as_written && word.bytes.len() == rules.len()).then(|| word.span.start + quotes as u32 / 2);
+        let text = "\n".repeat(lines_before) + &rules;
+        let text = RuleText { name: file.display().to_string().into(), text };
+        Ok(RuleLine::new(cx, d, "modsecurity_rules", text, Some(InlineRules { lines_before, start })))
+    }
+    fn has_place(&self, place: &Place) -> bool {
+        let line = place.line as usize;
+        let lines = || self.text.text.matches('\n').count() + 1;
+        self.text.name == place.file && self.inline.is_none_or(|inline| line > inline.lines_before && line <= lines())
+    }
+    /// The word of the configuration at a place.
+    fn word_at(&self, place: &Place, inline: InlineRules) -> Option<At> {
+        let start = inline.start?;
+        let before = self.text.text.split_inclusive('\n').take((place.line as usize).saturating_sub(1));
+        let offset = before.map(str::len).sum::<usize>() + (place.column as usize).saturating_sub(1);
+        let word = self.text.text.get(offset..).unwrap_or_default();
+        let length = word.find(|c: char| c.is_whitespace() || matches!(c, '"' | ',')).unwrap_or(word.len()).max(1);
+        let start = start + offset.saturating_sub(inline.lines_before) as u32;
+        Some(At { span: SourceSpan { start, end: start + length as u32, ..self.at.span }, line: place.line })
     }
 }
 
@@ -216,17 +252,21 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
         Some(parent) => RuleSet::compile_behind(parent, &texts_of(own), &files),
         None => RuleSet::compile(&texts, &files),
     };
-    // The compilation needs some megabytes besides, which a master would leave to its worker.
-    net::allocator::release();
     let compiled = match compiled {
         Ok((rules, warnings)) => {
             for warning in warnings {
-                let line = lines.line_of(&warning.place.file);
+                let line = lines.line_of(&warning.place);
+                let inline = lines.inline_place(&warning.place);
+                let at = inline.or(line.map(|line| line.at));
+                let text = match inline {
+                    Some(_) => warning.reason,
+                    None => format!("{} in {}:{}", warning.reason, warning.place.file, warning.place.line),
+                };
                 let complaint = Complaint {
                     level: ComplaintLevel::Warn,
-                    text: format!("{} in {}:{}", warning.reason, warning.place.file, warning.place.line),
-                    span: line.map(|line| line.at.span),
-                    line: line.map_or(0, |line| line.at.line),
+                    text,
+                    span: at.map(|at| at.span),
+                    line: at.map_or(0, |at| at.line),
                     hint: None,
                 };
                 // An inner block repeats the rules of its parents.
@@ -253,9 +293,20 @@ impl RuleLines {
         let (outer, own) = self.0.split_at(first);
         (RuleLines(outer.to_vec()), own)
     }
-    /// The line that brought a file of rules: its own, or the last one before an included file.
-    fn line_of(&self, file: &str) -> Option<&Arc<RuleLine>> {
-        self.0.iter().find(|line| *line.text.name == *file).or(self.0.last())
+    /// The line that brought a place in rules: its own, or the last one before an included file. The first of several that end in one
+    /// line of the configuration.
+    fn line_of(&self, place: &Place) -> Option<&Arc<RuleLine>> {
+        self.0.iter().find(|line| line.has_place(place)).or(self.0.last())
+    }
+    /// Tells whether no other line ends in the same line of the configuration.
+    fn is_only(&self, place: &Place) -> bool {
+        self.0.iter().filter(|line| line.has_place(place)).count() == 1
+    }
+    /// Returns where rules of the configuration have a place: its word, or the directive if that is not known. `None` for files of rules.
+    fn inline_place(&self, place: &Place) -> Option<At> {
+        let line = self.0.iter().find(|line| line.has_place(place))?;
+        let word = line.inline.map(|inline| line.word_at(place, inline))?;
+        Some(word.filter(|_| self.is_only(place)).unwrap_or(At { line: place.line, ..line.at }))
     }
 }
 
@@ -266,13 +317,24 @@ pub(crate) fn rule_problem(cx: &mut Cx, error: &RuleError, lines: &RuleLines) ->
 
 fn word_error(error: &RuleError, lines: &RuleLines, files: &StoredFiles<'_>) -> Problem {
     let place = &error.place;
-    let line = lines.line_of(&place.file);
+    let line = lines.line_of(place);
+    let inline = lines.inline_place(place);
+    if let Some((line, at)) = line.zip(inline)
+        && at.span != line.at.span
+    {
+        let problem = Problem { hint: error.suggestion.clone(), ..Problem::says(format!("rules: {}", error.reason)) };
+        return Problem { inner: Some(at), ..problem.of(line.directive) };
+    }
     let own = line.filter(|line| line.text.name == place.file).map(|line| line.text.text.clone());
     let text = own.or_else(|| {
         let bytes = files.read(Path::new(&*place.file)).ok()?;
         Some(String::from_utf8_lossy(&bytes).into_owned())
     });
-    let mut hint = format!("--> {}:{}:{}", place.file, place.line, place.column);
+    let mut hint = match inline {
+        Some(_) => format!("--> {}:{}", place.file, place.line),
+        None => format!("--> {}:{}:{}", place.file, place.line, place.column),
+    };
+    let text = text.filter(|_| inline.is_none() || lines.is_only(place));
     let row = text.as_deref().and_then(|text| text.lines().nth((place.line as usize).saturating_sub(1)));
     if let Some(row) = row {
         let before = row.get(..(place.column as usize).saturating_sub(1)).map_or(0, |before| before.chars().count());
@@ -285,10 +347,13 @@ fn word_error(error: &RuleError, lines: &RuleLines, files: &StoredFiles<'_>) -> 
     if let Some(suggestion) = &error.suggestion {
         hint.push_str(&format!("\n  = {suggestion}"));
     }
-    let words = format!("rules: {} in {}:{}", error.reason, place.file, place.line);
+    let words = match inline {
+        Some(_) => format!("rules: {}", error.reason),
+        None => format!("rules: {} in {}:{}", error.reason, place.file, place.line),
+    };
     let problem = Problem::says(words).hint(hint);
     match line {
-        Some(line) => Problem { inner: Some(line.at), ..problem.of(line.directive) },
+        Some(line) => Problem { inner: Some(inline.unwrap_or(line.at)), ..problem.of(line.directive) },
         None => problem,
     }
 }
@@ -299,7 +364,8 @@ mod tests {
 
     fn line(block: usize, number: usize) -> Arc<RuleLine> {
         let text = RuleText { name: "x".into(), text: String::new() };
-        Arc::new(RuleLine { order: (block, number), at: At::default(), directive: "modsecurity_rules", text })
+        let (order, at, directive) = ((block, number), At::default(), "modsecurity_rules");
+        Arc::new(RuleLine { order, at, directive, text, inline: None })
     }
 
     #[test]

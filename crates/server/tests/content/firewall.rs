@@ -70,6 +70,42 @@ fn remote_rules_and_unknown_words_are_refused_with_the_reason() {
     }
 }
 
+/// Errors of rules in the configuration itself: line and column of the wrong word, and what the carets are below.
+#[test]
+fn errors_of_inline_rules_are_shown_in_the_configuration() {
+    let rule = |operator: &str, actions: &str| format!("SecRule ARGS \"{operator} foo\" \"{actions}\"");
+    let (wrong, right) = (rule("@rxx", "id:1,deny"), rule("@rx", "id:2,deny"));
+    let escaped = wrong.replace('"', "\\\"");
+    for (lines, line, column, marked) in [
+        (format!("modsecurity_rules '{wrong}';"), 1, 34, "@rxx"),
+        (format!("modsecurity_rules '\n  SecRuleEngine On\n  {wrong}\n';"), 3, 17, "@rxx"),
+        (format!("modsecurity_rules '{right}';\nmodsecurity_rules '{wrong}';"), 2, 34, "@rxx"),
+        (format!("modsecurity_rules '{}';", rule("@rx", "id:1,phase:9,deny")), 1, 55, "9"),
+        (format!("modsecurity_rules '{}';", rule("@rx", "id:1,denyy")), 1, 49, "denyy"),
+        // The place of the word is not known: the directive.
+        (format!("modsecurity_rules \"{escaped}\";"), 1, 1, "modsecurity_rules"),
+        (format!("modsecurity_rules '{right}'; modsecurity_rules '{wrong}';"), 1, 1, "modsecurity_rules"),
+        // A warning.
+        ("modsecurity_rules 'SecRuleEngine On\nSecTmpDir /tmp';".to_string(), 2, 1, "SecTmpDir"),
+    ] {
+        let site = Site::new("", "");
+        site.write("conf/nginx.conf", &format!("events {{ }} http {{ server {{ listen 127.0.0.1:1;\n{lines} }} }}"));
+        let words = text(&site.run(&["-t", "--explain"]).stderr);
+        let conf = site.path("conf/nginx.conf").display().to_string();
+        let place = format!(" in {conf}:{}\n", line + 1);
+        let first = words.lines().next().unwrap_or_default();
+        assert!(words.contains(&place) && first.matches(" in ").count() == 1, "{lines}: {words}");
+        let shown = words.lines().position(|said| said.ends_with(&format!(" --> {conf}:{}:{column}", line + 1)));
+        let source = shown.and_then(|at| words.lines().nth(at + 1)).unwrap_or_default();
+        let carets = shown.and_then(|at| words.lines().nth(at + 2)).unwrap_or_default();
+        let start = carets.find('^').expect(&words);
+        assert!(source[start..].starts_with(marked), "{lines}: {words}");
+        if marked != "modsecurity_rules" {
+            assert_eq!(carets.matches('^').count(), marked.len(), "{lines}: {words}");
+        }
+    }
+}
+
 #[test]
 fn a_directive_without_effect_is_a_warning_once() {
     let site = site(
