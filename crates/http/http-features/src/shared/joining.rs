@@ -60,7 +60,7 @@ impl JoinedPieces {
         self.joined.extend_from_slice(&std::mem::take(&mut self.first));
         self.joined.extend_from_slice(&bytes);
     }
-    /// What has come becomes a piece.
+    /// Makes a piece of all that has come.
     pub fn flush(&mut self) {
         let (first, joined) = (std::mem::take(&mut self.first), std::mem::take(&mut self.joined));
         let piece = if joined.is_empty() { first } else { joined.into() };

@@ -400,7 +400,7 @@ impl BodySource for Follower {
             }
         }
     }
-    /// What other requests have read already is read from the cache's file.
+    /// Bytes that other requests have read already come from the cache's file.
     fn needs_window(&self) -> bool {
         let shared = self.shared.borrow();
         self.at < shared.window_start.min(shared.total)

@@ -422,7 +422,7 @@ impl BodySource for UpstreamBody {
             Got::Abandoned => self.give_up(r),
         }
     }
-    /// The buffers of the location bound what is read of the server, and its end may come at any time.
+    /// Reads are bounded by the buffers of the location, and the end may come at any time.
     fn needs_window(&self) -> bool {
         false
     }
