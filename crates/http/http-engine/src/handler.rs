@@ -129,8 +129,9 @@ pub trait BodySource {
         let _ = span;
         false
     }
-    /// Tells whether the next piece takes memory or time before it is there, and is not missing: it is asked for when the client's
-    /// window takes octets. The end of a body needs no window. A source around another one passes on what that one says.
+    /// Tells whether the next piece takes memory or time before it is there, and certainly comes: it is asked for when the client's
+    /// window takes octets. The end of a body needs no window, and a client that has got all octets opens none, so a source that may turn
+    /// its input into nothing returns `false` and makes small pieces. One that passes pieces on passes this on, too.
     fn needs_window(&self) -> bool;
     /// Reads ahead, within the source's limits, while the client does not read.
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
@@ -175,16 +176,6 @@ impl ResponseBody {
     /// Returns [`BodySource::needs_window`].
     pub fn needs_window(&self) -> bool {
         matches!(self, ResponseBody::Source(source) if source.needs_window())
-    }
-    /// Tells whether a filter that reads the next piece takes memory for it, which is not missing: a part of a file, or
-    /// [`BodySource::needs_window`].
-    pub fn costs_memory(&self) -> bool {
-        match self {
-            ResponseBody::Empty | ResponseBody::Bytes(_) => false,
-            ResponseBody::File(part) => part.length > 0,
-            ResponseBody::Pieces(pieces) => matches!(pieces.front(), Some(Piece::File(part)) if part.length > 0),
-            ResponseBody::Source(source) => source.needs_window(),
-        }
     }
     /// Lets a source read ahead ([`BodySource::poll_ahead`]); other bodies need no time.
     pub fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {

@@ -396,13 +396,9 @@ impl BodyStream {
             _ => None,
         }
     }
-    /// As [`BodySource::needs_window`]: a subrequest that has not answered yet is expected to have a body.
+    /// As [`BodySource::needs_window`]. A subrequest that has not answered yet may have no body.
     pub fn needs_window(&self) -> bool {
-        match &self.state {
-            StreamState::New(_) | StreamState::Coming(_) => true,
-            StreamState::Body(_, body) => body.needs_window(),
-            StreamState::Ended => false,
-        }
+        matches!(&self.state, StreamState::Body(_, body) if body.needs_window())
     }
     /// An incomplete body just ends, as in nginx; it has been logged.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, BodyError>>> {

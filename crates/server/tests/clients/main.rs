@@ -10,6 +10,7 @@ mod connection_limit;
 mod connections;
 mod departures;
 mod early_answers;
+mod exact_windows;
 mod headless;
 mod http2;
 mod http2_tunnels;

@@ -149,6 +149,13 @@ fn rows() -> Vec<Row> {
             // nginx holds 64 MB, and 71 for the next row.
             6 << 10,
         ),
+        // nginx holds 17 MB.
+        Row::get(
+            "charset",
+            "/charset/long.txt",
+            "location /charset/ { alias html/; charset utf-8; source_charset koi8-r; override_charset on; charset_types *; }",
+            6 << 10,
+        ),
         Row::get(
             "addition",
             "/addition/long.txt",
@@ -315,7 +322,7 @@ fn site(rows: &[Row], port: u16, quic: u16) -> Site {
         "conf/nginx.conf",
         &format!(
             "error_log logs/error.log crit; daemon off; worker_processes 1; events {{ worker_connections 4096; }}
-             http {{ access_log off; vhost_traffic_status_zone; {upstreams} ssl_certificate a.crt; ssl_certificate_key a.key; types {{ text/plain txt; video/x-flv flv; video/mp4 mp4; }}
+             http {{ access_log off; vhost_traffic_status_zone; {upstreams} charset_map koi8-r utf-8 {{ 80 D0B0; }} ssl_certificate a.crt; ssl_certificate_key a.key; types {{ text/plain txt; video/x-flv flv; video/mp4 mp4; }}
              server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{quic} quic; http2 on; location /answer {{ return 200 here; }}
              {locations} }} }}"
         ),
@@ -391,9 +398,10 @@ fn unread_responses_hold_little_and_end_with_their_client() {
 }
 
 #[test]
-fn responses_without_a_window_hold_little_and_end_with_their_client() {
-    unread_rows("HTTP/2 without a window", 0, |row, running, port, _| {
-        cost(running, port, || unread_http2(port, row, 0), drop)
+fn responses_with_a_window_of_one_octet_hold_little_and_end_with_their_client() {
+    // More than without a window: each response has begun.
+    unread_rows("HTTP/2, a window of one octet", 0, |row, running, port, _| {
+        cost(running, port, || unread_http2(port, row, 1), drop)
     });
 }
 

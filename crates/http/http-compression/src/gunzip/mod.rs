@@ -103,6 +103,8 @@ struct InflatedBody {
     /// Compressed bytes behind those of the decoder.
     waiting: Bytes,
     is_ended: bool,
+    /// The last piece was full: the decoder may have more without input.
+    was_full: bool,
 }
 
 /// Compressed bytes that the decoder gets at a time.
@@ -110,26 +112,30 @@ const STEP_BYTES: usize = 4 * 1024;
 /// Bytes of a piece at most.
 const PIECE_BYTES: usize = 16 * 1024;
 const READ_BYTES: u64 = 32 * 1024;
-/// Compressed bytes that may have no output: the end of a stream, and a little more.
-const END_BYTES: usize = 64;
-
 impl InflatedBody {
     fn new(body: ResponseBody) -> InflatedBody {
-        InflatedBody { body, decoder: None, file: None, waiting: Bytes::new(), is_ended: false }
+        InflatedBody { body, decoder: None, file: None, waiting: Bytes::new(), is_ended: false, was_full: false }
     }
     /// Decodes a piece, empty at the end. Fails with `WouldBlock` without input.
     fn inflate(&mut self) -> std::io::Result<Bytes> {
-        if self.decoder.is_none() && self.waiting.is_empty() && !self.is_ended {
-            return Err(ErrorKind::WouldBlock.into());
+        if self.decoder.is_none() && self.waiting.is_empty() {
+            return if self.is_ended { Ok(Bytes::new()) } else { Err(ErrorKind::WouldBlock.into()) };
         }
         let decoder = self.decoder.get_or_insert_with(|| Box::new(GzDecoder::new(GzInput::default())));
         let input = decoder.get_mut();
         if input.bytes.is_empty() {
             input.bytes = self.waiting.split_to(self.waiting.len().min(STEP_BYTES));
-            input.is_ended = self.is_ended;
         }
+        // An end makes the decoder return output that it holds. The end of a member is behind eight more octets, so that it goes on.
+        let is_drained = input.bytes.is_empty() && !self.is_ended && self.was_full;
+        input.is_ended = self.is_ended || is_drained;
         let mut out = vec![0; PIECE_BYTES];
-        let length = decoder.read(&mut out)?;
+        let read = decoder.read(&mut out);
+        self.was_full = matches!(read, Ok(length) if length == PIECE_BYTES);
+        let length = match read {
+            Err(e) if is_drained && e.kind() == ErrorKind::UnexpectedEof => return Err(ErrorKind::WouldBlock.into()),
+            read => read?,
+        };
         if length < PIECE_BYTES / 2 {
             return Ok(Bytes::copy_from_slice(out.get(..length).unwrap_or_default()));
         }
@@ -180,13 +186,9 @@ impl BodySource for InflatedBody {
             }
         }
     }
+    /// Input may have no output.
     fn needs_window(&self) -> bool {
-        let taken = self.decoder.as_ref().map_or(0, |decoder| decoder.get_ref().bytes.len());
-        match &self.file {
-            _ if self.waiting.len() + taken > END_BYTES => true,
-            Some(part) if part.length > 0 => true,
-            _ => self.waiting.len() + taken == 0 && self.body.costs_memory(),
-        }
+        false
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);
@@ -277,7 +279,7 @@ mod tests {
             let (_, first, is_whole) = inflated(&[&coded[..length]]);
             assert!(!is_whole && !first.is_empty() && text.starts_with(&first), "{length} of {}", coded.len());
         }
-        assert_eq!(inflated(&[]), (Vec::new(), Vec::new(), false), "no bytes at all");
+        assert_eq!(inflated(&[]), (Vec::new(), Vec::new(), true), "no bytes at all");
     }
 
     #[test]
@@ -291,6 +293,35 @@ mod tests {
         }
         let (_, all, is_whole) = inflated(&[&[&packed(b"text")[..], b"no member"].concat()]);
         assert!(!is_whole && all == b"text");
+    }
+
+    /// Of 133 octets without marks of a flush, each of which becomes many.
+    #[test]
+    fn a_pause_of_the_server_holds_no_output_back() {
+        let coded = packed(&vec![b'a'; 100_000]);
+        for cut in 1..coded.len() {
+            let mut whole = flate2::Decompress::new(false);
+            let mut out = vec![0; 200_000];
+            let deflated = coded.get(10..cut).unwrap_or_default();
+            whole.decompress(deflated, &mut out, flate2::FlushDecompress::None).expect("deflate");
+            let mut body = InflatedBody::new(ResponseBody::Empty);
+            body.waiting = Bytes::copy_from_slice(&coded[..cut]);
+            let mut came = 0;
+            loop {
+                match body.inflate() {
+                    Ok(piece) => came += piece.len() as u64,
+                    Err(_) if !body.waiting.is_empty() => {}
+                    Err(e) => break assert_eq!(e.kind(), ErrorKind::WouldBlock),
+                }
+            }
+            assert_eq!(came, whole.total_out(), "{cut} octets");
+            body.waiting = Bytes::copy_from_slice(&coded[cut..]);
+            while came < 100_000 {
+                came += body.inflate().map_or(0, |piece| piece.len() as u64);
+            }
+            body.is_ended = true;
+            assert_eq!((came, body.inflate().expect("the end").len()), (100_000, 0));
+        }
     }
 
     #[test]

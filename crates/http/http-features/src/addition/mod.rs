@@ -132,10 +132,9 @@ impl BodySource for AddedBody {
     }
     fn needs_window(&self) -> bool {
         match &self.at {
-            At::Start => self.body.length() != Some(0),
             At::Before(stream) | At::After(stream) => stream.needs_window(),
             At::Body => self.body.needs_window(),
-            At::End => false,
+            At::Start | At::End => false,
         }
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {

@@ -241,7 +241,8 @@ fn set(r: &mut Request, charset: Vec<u8>) {
     r.out.set_charset(if matches!(r.out.status(), 301 | 302) { Str::default() } else { charset.into() });
 }
 
-const READ_BYTES: u64 = 64 * 1024;
+/// Bytes that are recoded at a time.
+const READ_BYTES: u64 = 16 * 1024;
 
 struct RecodedBody {
     body: ResponseBody,
@@ -253,7 +254,6 @@ struct RecodedBody {
 
 impl BodySource for RecodedBody {
     fn poll_piece(&mut self, cx: &mut Context<'_>, r: &mut Request) -> Poll<Option<Result<Piece, BodyError>>> {
-        use std::os::unix::fs::FileExt;
         loop {
             let piece = match self.ready.pop_front() {
                 Some(piece) => piece,
@@ -268,18 +268,19 @@ impl BodySource for RecodedBody {
             };
             let text = match piece {
                 Piece::Flush => return Poll::Ready(Some(Ok(Piece::Flush))),
-                Piece::Bytes(text) => text,
-                Piece::File(mut part) => {
-                    let mut buffer = vec![0; part.length.min(READ_BYTES) as usize];
-                    if part.file.file.read_exact_at(&mut buffer, part.start).is_err() {
-                        return Poll::Ready(Some(Err(BodyError)));
+                Piece::Bytes(mut text) => {
+                    let now = text.split_to(text.len().min(READ_BYTES as usize));
+                    if !text.is_empty() {
+                        self.ready.push_front(Piece::Bytes(text));
                     }
-                    part.start += buffer.len() as u64;
-                    part.length -= buffer.len() as u64;
+                    now
+                }
+                Piece::File(mut part) => {
+                    let Ok(text) = part.read_most(READ_BYTES) else { return Poll::Ready(Some(Err(BodyError))) };
                     if part.length > 0 {
                         self.ready.push_front(Piece::File(part));
                     }
-                    buffer.into()
+                    text
                 }
             };
             let recoded = self.recoder.recode(&text, &mut self.cut);
@@ -288,12 +289,9 @@ impl BodySource for RecodedBody {
             }
         }
     }
-    /// Recoded bytes are new ones.
+    /// A piece may be the beginning of a character.
     fn needs_window(&self) -> bool {
-        match self.ready.front() {
-            Some(piece) => !piece.is_empty(),
-            None => self.body.costs_memory() || matches!(&self.body, ResponseBody::Bytes(bytes) if !bytes.is_empty()),
-        }
+        false
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);

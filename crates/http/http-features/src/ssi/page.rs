@@ -359,12 +359,7 @@ impl BodySource for SsiPage {
     }
     /// The page begins when its client takes octets, and its includes go on then. Its end, which may have none, needs no window.
     fn needs_window(&self) -> bool {
-        match self.queue.front() {
-            _ if !self.is_begun => true,
-            Some(PagePart::Include(stream)) => stream.needs_window(),
-            Some(PagePart::Piece(_) | PagePart::Set(..)) => false,
-            None => self.file.as_ref().is_some_and(|part| part.length > 0),
-        }
+        !self.is_begun || matches!(self.queue.front(), Some(PagePart::Include(stream)) if stream.needs_window())
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.drive_all(cx);

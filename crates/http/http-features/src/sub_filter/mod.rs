@@ -2,7 +2,7 @@
 
 mod search;
 
-use crate::shared::joining::JoinedPieces;
+use crate::shared::joining::{JOINED_BYTES, JoinedPieces};
 use bytes::Bytes;
 use conf_schema::value::Flag;
 use conf_schema::{ContextArea, Cx, Directive, FeatureTable, Problem, ValueKind, directives};
@@ -250,7 +250,7 @@ impl BodySource for ReplacedBody {
                     self.file = None;
                     continue;
                 }
-                let Ok(bytes) = part.read() else { return Poll::Ready(Some(Err(BodyError))) };
+                let Ok(bytes) = part.read_most(JOINED_BYTES) else { return Poll::Ready(Some(Err(BodyError))) };
                 self.come(r, bytes);
                 continue;
             }
@@ -267,9 +267,9 @@ impl BodySource for ReplacedBody {
             }
         }
     }
+    /// Texts may be replaced by nothing.
     fn needs_window(&self) -> bool {
-        let is_read = || self.file.as_ref().map_or(self.body.costs_memory(), |part| part.length > 0);
-        !self.ready.has_piece() && (self.is_interrupted || is_read())
+        false
     }
     fn poll_ahead(&mut self, cx: &mut Context<'_>, r: &mut Request) {
         self.body.poll_ahead(cx, r);
