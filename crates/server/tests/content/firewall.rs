@@ -304,6 +304,50 @@ fn a_body_in_a_file_is_inspected_to_its_end() {
     running.quit();
 }
 
+/// A request with a number of parameters of which the last is bad: in the query, a form, JSON, a multipart body.
+fn requests_with_parameters(count: usize) -> [String; 4] {
+    let names: Vec<String> = (1..count).map(|number| format!("p{number}")).collect();
+    let form = names.iter().map(|name| format!("{name}=1&")).collect::<String>() + "last=bad";
+    let members = names.iter().map(|name| format!("\"{name}\":1,")).collect::<String>();
+    let part =
+        |name: &str, value: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let parts = names.iter().map(|name| part(name, "1")).collect::<String>() + &part("last", "bad") + "--b--\r\n";
+    let post = |kind: &str, body: &str| {
+        let length = body.len();
+        format!("POST /file HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    [
+        format!("GET /file?{form} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        post("application/x-www-form-urlencoded", &form),
+        post("application/json", &format!("{{{members}\"last\":\"bad\"}}")),
+        post("multipart/form-data; boundary=b", &parts),
+    ]
+}
+
+#[test]
+fn parameters_beyond_the_limit_do_not_pass_unseen() {
+    let port = free_port();
+    let rule = "SecRule ARGS \"@streq bad\" \"id:1,phase:2,deny,msg:'Bad'\"\n";
+    let settings = format!("SecRuleEngine On\n{}\n{rule}", waf::RECOMMENDED_SETTINGS);
+    // As "waf setup" wrote them before rule 200007.
+    let earlier = "SecRuleEngine On\nSecRequestBodyAccess On\n\
+        SecRule REQUEST_HEADERS:Content-Type \"^application/json\" \"id:2,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n\
+        SecRule REQBODY_ERROR \"!@eq 0\" \"id:200002,phase:2,log,deny,status:400\"\n";
+    for rules in [settings, format!("{earlier}{rule}")] {
+        let site = site(&rules, port, "large_client_header_buffers 4 32k; location /file { root html; }");
+        site.write("html/file", "file");
+        let running = site.start();
+        for (count, status) in [(999, 403), (1001, 400)] {
+            for request in requests_with_parameters(count) {
+                let mut client = Client::connect(port).expect("connected");
+                let answer = client.ask(&request).expect("answered").0;
+                assert_eq!(answer, status, "{count}: {}", request.get(..60).unwrap_or_default());
+            }
+        }
+        running.quit();
+    }
+}
+
 /// Bytes that the worker's threads with such names have read so far.
 fn bytes_read(running: &Running<'_>, name: &str) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks");
