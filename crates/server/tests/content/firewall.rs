@@ -483,6 +483,30 @@ fn a_proposed_exclusion_lets_its_request_pass() {
     running.quit();
 }
 
+#[test]
+fn a_report_of_other_files_says_what_it_could_not_read() {
+    let site = Site::new("", "");
+    let report = |name: &str| {
+        let output =
+            Command::new(BINARY).args(["waf", "report"]).arg(site.path(name)).output().expect("the program runs");
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let entry = "{\"transaction\": {\"request\": {\"uri\": \"/\"}, \"messages\": []}}\n";
+    site.write("whole.log", entry);
+    let (code, words) = report("whole.log");
+    assert!(code == Some(0) && !words.contains("could not be read"), "{words}");
+    site.write("cut.log", &format!("{entry}{}", &entry[..30]));
+    let (code, words) = report("cut.log");
+    assert!(code == Some(0) && words.contains("1 transactions"), "{words}");
+    assert!(words.contains("cut.log\": 1 lines could not be read, the first is line 2"), "{words}");
+    for (name, content) in [("empty.log", ""), ("other.log", "127.0.0.1 - - GET /\nsecond\n")] {
+        site.write(name, content);
+        let (code, words) = report(name);
+        assert!(code == Some(1) && words.contains("no entry of an audit log was read"), "{words}");
+        assert_eq!(words.contains("2 lines could not be read"), name == "other.log", "{words}");
+    }
+}
+
 /// A name server that lists 1.0.0.127 and "bad.test" on list.example, and knows no other name. Returns its port, and the
 /// questions that it was asked.
 fn list_server() -> (u16, Arc<Mutex<Vec<String>>>) {
