@@ -1,5 +1,6 @@
 //! `tidegate waf`: files of the firewall's rules, and a report of its audit log.
 
+mod option_effects;
 mod report;
 mod setup;
 
