@@ -118,6 +118,11 @@ fn a_directive_without_effect_is_a_warning_once() {
     assert!(output.status.success(), "{words}");
     assert_eq!(words.matches("SecTmpDir has no effect").count(), 1, "{words}");
     assert!(words.contains("rules.conf:2"), "{words}");
+    assert_eq!(words.matches("SecRuleRemoveById has no effect: no rule of this block").count(), 1, "{words}");
+    site.write("conf/rules.conf", "SecRuleEngine On\nSecAction \"id:1,phase:1,pass\"\n\nSecRuleRemoveById 888888\n");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert_eq!(words.matches("SecRuleRemoveById has no effect").count(), 1, "{words}");
+    assert!(words.contains("has the id 888888 in") && words.contains("rules.conf:4"), "{words}");
 }
 
 #[test]
