@@ -71,8 +71,9 @@ pub fn options_without_effect(options: &SetupOptions, files: &CoreFiles, rules: 
         found.push(format!("--block has no effect: SecRuleEngine is {state} in the files that were kept. Write \"SecRuleEngine On\" into {file}"));
     }
     let log = options.audit_log.display().to_string();
-    if options.given.contains(&"--audit-log") && settings.audit_log.as_ref() != Some(&log) {
-        let named = settings.audit_log.as_deref().unwrap_or("no file");
+    let audit_log = settings.audit_log.as_ref().map(|file| file.name.as_str());
+    if options.given.contains(&"--audit-log") && audit_log != Some(log.as_str()) {
+        let named = audit_log.unwrap_or("no file");
         let (line, file) = (format!("SecAuditLog {}", quoted(&options.audit_log)), own("engine.conf"));
         found.push(format!(
             "--audit-log has no effect: SecAuditLog is {named} in the files that were kept. Write {line} into {file}"
