@@ -50,6 +50,21 @@ fn an_error_of_a_rule_names_its_file_line_and_column() {
 }
 
 #[test]
+fn an_audit_log_that_cannot_be_opened_is_named_with_its_place() {
+    let site = site("SecRuleEngine On\nSecAuditEngine On\nInclude audit.conf\n", free_port(), "");
+    let rule_file = site.path("conf/audit.conf").display().to_string();
+    for name in ["SecAuditLog", "SecAuditLog2"] {
+        site.write("conf/audit.conf", &format!("SecAuditLog logs/audit.log\n\n{name} none/audit.log\n"));
+        let output = site.run(&["-t"]);
+        let words = text(&output.stderr);
+        assert!(!output.status.success(), "{words}");
+        let file = site.path("none/audit.log").display().to_string();
+        let wanted = format!("open() \"{file}\" failed (2: No such file or directory) in {rule_file}:3\n");
+        assert!(words.contains(&wanted), "{words}");
+    }
+}
+
+#[test]
 fn remote_rules_and_unknown_words_are_refused_with_the_reason() {
     for (line, reason) in [
         ("modsecurity_rules_remote key https://example.com/rules;", "would depend on another server"),
@@ -103,6 +118,34 @@ fn errors_of_inline_rules_are_shown_in_the_configuration() {
         if marked != "modsecurity_rules" {
             assert_eq!(carets.matches('^').count(), marked.len(), "{lines}: {words}");
         }
+    }
+}
+
+/// Errors are shown at the block whose rules they are in: files of a location, and those that rules of `http` include.
+#[test]
+fn errors_are_shown_at_the_block_that_brought_the_rule() {
+    let site = Site::new("", "");
+    let conf = site.path("conf/nginx.conf").display().to_string();
+    site.write(
+        "conf/nginx.conf",
+        "events { } http {\n modsecurity_rules 'SecRuleEngine On\n SecAction \"id:1,phase:1,pass\"\n Include i.conf';\n \
+         server { listen 127.0.0.1:1; modsecurity on;\n location / {\n modsecurity_rules_file l.conf; } } }",
+    );
+    let twice = "\n\nSecAction \"id:7,phase:1,pass\"\n\n\n\n\n\nSecAction \"id:7,phase:1,pass\"\n";
+    let once = "\n\nSecAction \"id:1,phase:1,pass\"\n";
+    let wrong = "SecAction \"id:2,phase:1,bogus\"\n";
+    for (included, own, line, parts) in [
+        ("", twice, 7, ["l.conf:3:1 has the id 7 as well in", "l.conf:9:12\n"]),
+        ("", once, 7, ["nginx.conf:3:2 has the id 1 as well in", "l.conf:3:12\n"]),
+        (wrong, "", 2, ["unknown action \"bogus\" in", "i.conf:1:25\n"]),
+    ] {
+        site.write("conf/i.conf", included);
+        site.write("conf/l.conf", own);
+        let output = site.run(&["-t", "--explain"]);
+        let words = text(&output.stderr);
+        assert!(!output.status.success() && parts.iter().all(|part| words.contains(part)), "{words}");
+        assert_eq!(words.matches(&format!(" --> {conf}:")).count(), 1, "{words}");
+        assert!(words.contains(&format!(" --> {conf}:{line}:")), "{words}");
     }
 }
 

@@ -165,7 +165,7 @@ fn not_on(run: &LintRun<'_>) {
     for name in RULES {
         for (id, d) in run.named(name) {
             // The block itself, which may inherit it, and those within.
-            if !run.scopes.within(id).into_iter().any(|scope| is_on(scope)) {
+            if !run.scopes.within(id).into_iter().any(is_on) {
                 run.at(d, format!("{name} has no effect: modsecurity is not on here, nor in a block within"));
             }
         }
