@@ -11,7 +11,7 @@ const SUMS: &[std::ops::RangeInclusive<u64>] = &[949_000..=949_999, 959_000..=95
 const SUM_TAGS: &[&str] = &["anomaly-evaluation", "reporting"];
 /// Rules of ModSecurity's recommended settings that refuse bodies which the engine could not read in full.
 const BODY_CHECKS: std::ops::RangeInclusive<u64> = 200_002..=200_007;
-/// What they compare, for rules with ids of one's own.
+/// The variables that they compare, for rules with ids of one's own.
 const BODY_FLAGS: &[&str] =
     &["REQBODY_ERROR", "REQBODY_PROCESSOR_ERROR", "MULTIPART_STRICT_ERROR", "MULTIPART_UNMATCHED_BOUNDARY"];
 /// Paths and parameters that are shown of a rule.

@@ -51,8 +51,7 @@ pub struct SetupOptions {
     pub given: Vec<&'static str>,
 }
 
-/// Reads the command line.
-pub fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
+fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
     let mut folder = None;
     let mut options = SetupOptions {
         folder: PathBuf::new(),
@@ -113,7 +112,7 @@ fn plugin_folder(path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Quotes a path for an `Include` line.
-pub fn quoted(path: &Path) -> String {
+pub fn quote_path(path: &Path) -> String {
     format!("\"{}\"", path.display())
 }
 
@@ -177,7 +176,7 @@ fn has_files(folder: &Path, end: &str) -> bool {
 
 /// The text of crs.conf, and applications whose plugin is missing, with its name.
 pub fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str)>) {
-    let own = |name: &str| quoted(&options.folder.join(name));
+    let own = |name: &str| quote_path(&options.folder.join(name));
     let is_version_four = is_version_four(options);
     let plugins = plugin_folders(options);
     let mut missing = Vec::new();
@@ -199,7 +198,7 @@ pub fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static
     let mut text = format!(
         "\
 # Written by \"tidegate waf setup\": the Core Rule Set with its plugins, and exclusions of your own.
-# The values of setup. What crs-setup.conf sets goes before them: change levels there (ids 900000 and 900001).
+# The values of setup. Those of crs-setup.conf go before them: change levels there (ids 900000 and 900001).
 SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
     {levels}{switches}\"
 Include {}
@@ -208,9 +207,9 @@ Include {}
     );
     let of_plugins = |end: &str| -> String {
         let folders = plugins.iter().filter(|folder| has_files(folder, end));
-        folders.map(|folder| format!("Include {}\n", quoted(&folder.join(format!("*{end}"))))).collect()
+        folders.map(|folder| format!("Include {}\n", quote_path(&folder.join(format!("*{end}"))))).collect()
     };
-    let rules = format!("Include {}\n", quoted(&options.rules.join("rules").join("*.conf")));
+    let rules = format!("Include {}\n", quote_path(&options.rules.join("rules").join("*.conf")));
     text.push_str(&of_plugins("-config.conf"));
     text.push_str(&of_plugins("-before.conf"));
     text.push_str(&format!("Include {}\n{rules}", own("exclusions-before.conf")));
@@ -240,13 +239,13 @@ SecAuditLogFormat JSON
 SecAuditLog {}
 ",
         waf::RECOMMENDED_SETTINGS,
-        quoted(&options.audit_log),
+        quote_path(&options.audit_log),
     )
 }
 
 /// The text of main.conf.
 fn main_text(options: &SetupOptions) -> String {
-    let own = |name: &str| quoted(&options.folder.join(name));
+    let own = |name: &str| quote_path(&options.folder.join(name));
     format!(
         "\
 # Written by \"tidegate waf setup\". In nginx.conf:
@@ -262,7 +261,7 @@ Include {}
 }
 
 /// Files on the disk.
-pub struct DiskRules;
+struct DiskRules;
 
 fn beside(from: &str, name: &str) -> PathBuf {
     Path::new(from).parent().unwrap_or(Path::new("/")).join(name)
