@@ -126,7 +126,7 @@ impl Summary {
         *self.places.entry(key).or_default() += 1;
     }
 
-    /// Reads a line; returns whether it is one of an audit log.
+    /// Reads a line; returns false for one that is in no audit log.
     fn read_line(&mut self, line: &str) -> bool {
         let is_boundary = |end: &str| line.starts_with("--") && line.ends_with(end);
         if is_boundary("-A--") {
