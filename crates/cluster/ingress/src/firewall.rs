@@ -189,8 +189,8 @@ pub(crate) fn check_rules(text: &str, policy: FirewallPolicy<'_>) -> Result<Vec<
         format!("{reason}{hint}").escape_debug().to_string()
     })?;
     let set = &rules.settings;
-    let written = [&set.audit_log, &set.audit_log_second, &set.audit_directory];
-    if written.iter().any(|file| file.is_some()) || set.audit_type != AuditType::Serial {
+    let has_log = set.audit_log.is_some() || set.audit_log_second.is_some();
+    if has_log || set.audit_directory.is_some() || set.audit_type != AuditType::Serial {
         return Err("an audit log is refused (writes a file): the error log has the matches".into());
     }
     if set.geo_database.is_some() || !rules.place_lookups().is_empty() {

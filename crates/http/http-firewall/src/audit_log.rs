@@ -40,9 +40,11 @@ pub fn plan(settings: &Settings, lines: &RuleLines, block: &mut BlockPlan<'_>) -
     let names = [&settings.audit_log, &settings.audit_log_second];
     let mut files = Vec::new();
     if settings.audit_type != AuditType::Https {
-        for name in names.into_iter().flatten() {
-            let path = block.cx.full_name(name);
-            files.push(block.cx.get::<LogFiles>().secret_file(&path));
+        for file in names.into_iter().flatten() {
+            let path = block.cx.full_name(&file.name);
+            let logs = block.cx.get::<LogFiles>();
+            files.push(logs.secret_file(&path));
+            logs.note_place(&path, || format!("{}:{}", file.place.file, file.place.line));
         }
     }
     let parallel = match settings.audit_type {

@@ -245,10 +245,11 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
     }
     let (outer, own) = lines.divided();
     // Rules that stand in two blocks, such as a chain, are compiled together.
-    let parent = if outer.is_empty() { None } else { compile_chain(cx, &outer).ok() };
+    let of_parents = if outer.is_empty() { None } else { Some(compile_chain(cx, &outer)) };
+    let parent = of_parents.as_ref().and_then(|compiled| compiled.as_ref().ok());
     let mut store = std::mem::take(&mut cx.store);
     let files = StoredFiles(RefCell::new(&mut store));
-    let compiled = match &parent {
+    let compiled = match parent {
         Some(parent) => RuleSet::compile_behind(parent, &texts_of(own), &files),
         None => RuleSet::compile(&texts, &files),
     };
@@ -276,7 +277,11 @@ pub fn compile_chain(cx: &mut Cx, lines: &RuleLines) -> Result<Arc<RuleSet>, Pro
             }
             Ok(rules)
         }
-        Err(error) => Err(word_error(&error, lines, &files)),
+        // An error of the parents' rules, or of a file that they include, is theirs.
+        Err(error) => match of_parents {
+            Some(Err(problem)) => Err(problem),
+            _ => Err(word_error(&error, lines, &files)),
+        },
     };
     cx.store = store;
     let chains = cx.get::<CompiledChains>();

@@ -86,7 +86,7 @@ pub use places::GeoDatabase;
 pub use recommended::RECOMMENDED_SETTINGS;
 pub use rule::{AuditState, BodyProcessor, EngineState};
 pub use set::{
-    AuditFormat, AuditType, ExhaustedAction, GeoFile, LimitAction, LookupUse, RuleSet, RuleSummary, Settings,
+    AuditFile, AuditFormat, AuditType, ExhaustedAction, GeoFile, LimitAction, LookupUse, RuleSet, RuleSummary, Settings,
 };
 pub use source::{NoFiles, RuleFiles, RuleText};
 pub use store::{COLLECTION_TIMEOUT, CollectionStore, LastingCollection, MemoryStore, STORE_BYTES_MAX, StoreChange};

@@ -47,6 +47,14 @@ pub struct GeoFile {
     pub place: crate::failure::Place,
 }
 
+/// A file of `SecAuditLog` or `SecAuditLog2`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditFile {
+    pub name: String,
+    /// Where the rules name it.
+    pub place: crate::failure::Place,
+}
+
 /// A use of `@rbl` or `@geoLookup` in the rules, for warnings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookupUse {
@@ -80,8 +88,8 @@ pub struct Settings {
     pub audit_parts: String,
     pub audit_format: AuditFormat,
     pub audit_type: AuditType,
-    pub audit_log: Option<String>,
-    pub audit_log_second: Option<String>,
+    pub audit_log: Option<AuditFile>,
+    pub audit_log_second: Option<AuditFile>,
     pub audit_directory: Option<String>,
     /// Octal permissions.
     pub audit_file_mode: u32,

@@ -53,6 +53,8 @@ pub struct LogFiles {
     files: BTreeMap<PathBuf, Arc<LogFile>>,
     /// Files that a directive names, or a default that is in use.
     used: BTreeSet<PathBuf>,
+    /// Where other files than those of the configuration name them.
+    places: BTreeMap<PathBuf, String>,
 }
 
 impl LogFiles {
@@ -68,7 +70,16 @@ impl LogFiles {
     #[must_use]
     pub fn for_next(mut self) -> LogFiles {
         self.used.clear();
+        self.places.clear();
         self
+    }
+    /// Notes where a file is named, for a message if it cannot be opened: `FILE:LINE`. The first place is kept.
+    pub fn note_place(&mut self, path: &Path, place: impl FnOnce() -> String) {
+        self.places.entry(path.to_path_buf()).or_insert_with(place);
+    }
+    /// Returns ` in FILE:LINE` for a file whose place is noted, else an empty text.
+    pub fn place_suffix(&self, path: &Path) -> String {
+        self.places.get(path).map_or_else(String::new, |place| format!(" in {place}"))
     }
     pub fn is_used(&self, path: &Path) -> bool {
         self.used.contains(path)

@@ -111,7 +111,8 @@ pub fn open_logs(files: &LogFiles) -> Result<OpenLogs, ListenFailure> {
     let open = |file: &Arc<LogFile>| match file.descriptor() {
         Ok(fd) => Ok((file.clone(), fd)),
         Err(e) => {
-            say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os_error(&e));
+            let place = files.place_suffix(&file.path);
+            say!(Emerg, "open() \"{}\" failed {}{place}", file.path.display(), os_error(&e));
             Err(ListenFailure)
         }
     };
@@ -241,7 +242,8 @@ pub fn reopen_logs(files: &LogFiles, user: Option<&UserAccount>) {
         let fd = match file.descriptor() {
             Ok(fd) => fd,
             Err(e) => {
-                say!(Emerg, "open() \"{}\" failed {}", file.path.display(), os_error(&e));
+                let place = files.place_suffix(&file.path);
+                say!(Emerg, "open() \"{}\" failed {}{place}", file.path.display(), os_error(&e));
                 continue;
             }
         };

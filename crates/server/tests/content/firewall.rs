@@ -50,6 +50,21 @@ fn an_error_of_a_rule_names_its_file_line_and_column() {
 }
 
 #[test]
+fn an_audit_log_that_cannot_be_opened_is_named_with_its_place() {
+    let site = site("SecRuleEngine On\nSecAuditEngine On\nInclude audit.conf\n", free_port(), "");
+    let rule_file = site.path("conf/audit.conf").display().to_string();
+    for name in ["SecAuditLog", "SecAuditLog2"] {
+        site.write("conf/audit.conf", &format!("SecAuditLog logs/audit.log\n\n{name} none/audit.log\n"));
+        let output = site.run(&["-t"]);
+        let words = text(&output.stderr);
+        assert!(!output.status.success(), "{words}");
+        let file = site.path("none/audit.log").display().to_string();
+        let wanted = format!("open() \"{file}\" failed (2: No such file or directory) in {rule_file}:3\n");
+        assert!(words.contains(&wanted), "{words}");
+    }
+}
+
+#[test]
 fn remote_rules_and_unknown_words_are_refused_with_the_reason() {
     for (line, reason) in [
         ("modsecurity_rules_remote key https://example.com/rules;", "would depend on another server"),
@@ -106,6 +121,34 @@ fn errors_of_inline_rules_are_shown_in_the_configuration() {
     }
 }
 
+/// Errors are shown at the block whose rules they are in: files of a location, and those that rules of `http` include.
+#[test]
+fn errors_are_shown_at_the_block_that_brought_the_rule() {
+    let site = Site::new("", "");
+    let conf = site.path("conf/nginx.conf").display().to_string();
+    site.write(
+        "conf/nginx.conf",
+        "events { } http {\n modsecurity_rules 'SecRuleEngine On\n SecAction \"id:1,phase:1,pass\"\n Include i.conf';\n \
+         server { listen 127.0.0.1:1; modsecurity on;\n location / {\n modsecurity_rules_file l.conf; } } }",
+    );
+    let twice = "\n\nSecAction \"id:7,phase:1,pass\"\n\n\n\n\n\nSecAction \"id:7,phase:1,pass\"\n";
+    let once = "\n\nSecAction \"id:1,phase:1,pass\"\n";
+    let wrong = "SecAction \"id:2,phase:1,bogus\"\n";
+    for (included, own, line, parts) in [
+        ("", twice, 7, ["l.conf:3:1 has the id 7 as well in", "l.conf:9:12\n"]),
+        ("", once, 7, ["nginx.conf:3:2 has the id 1 as well in", "l.conf:3:12\n"]),
+        (wrong, "", 2, ["unknown action \"bogus\" in", "i.conf:1:25\n"]),
+    ] {
+        site.write("conf/i.conf", included);
+        site.write("conf/l.conf", own);
+        let output = site.run(&["-t", "--explain"]);
+        let words = text(&output.stderr);
+        assert!(!output.status.success() && parts.iter().all(|part| words.contains(part)), "{words}");
+        assert_eq!(words.matches(&format!(" --> {conf}:")).count(), 1, "{words}");
+        assert!(words.contains(&format!(" --> {conf}:{line}:")), "{words}");
+    }
+}
+
 #[test]
 fn a_directive_without_effect_is_a_warning_once() {
     let site = site(
@@ -118,6 +161,11 @@ fn a_directive_without_effect_is_a_warning_once() {
     assert!(output.status.success(), "{words}");
     assert_eq!(words.matches("SecTmpDir has no effect").count(), 1, "{words}");
     assert!(words.contains("rules.conf:2"), "{words}");
+    assert_eq!(words.matches("SecRuleRemoveById has no effect: no rule of this block").count(), 1, "{words}");
+    site.write("conf/rules.conf", "SecRuleEngine On\nSecAction \"id:1,phase:1,pass\"\n\nSecRuleRemoveById 888888\n");
+    let words = text(&site.run(&["-t"]).stderr);
+    assert_eq!(words.matches("SecRuleRemoveById has no effect").count(), 1, "{words}");
+    assert!(words.contains("has the id 888888 in") && words.contains("rules.conf:4"), "{words}");
 }
 
 #[test]
@@ -304,6 +352,50 @@ fn a_body_in_a_file_is_inspected_to_its_end() {
     running.quit();
 }
 
+/// A request with a number of parameters of which the last is bad: in the query, a form, JSON, a multipart body.
+fn requests_with_parameters(count: usize) -> [String; 4] {
+    let names: Vec<String> = (1..count).map(|number| format!("p{number}")).collect();
+    let form = names.iter().map(|name| format!("{name}=1&")).collect::<String>() + "last=bad";
+    let members = names.iter().map(|name| format!("\"{name}\":1,")).collect::<String>();
+    let part =
+        |name: &str, value: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
+    let parts = names.iter().map(|name| part(name, "1")).collect::<String>() + &part("last", "bad") + "--b--\r\n";
+    let post = |kind: &str, body: &str| {
+        let length = body.len();
+        format!("POST /file HTTP/1.1\r\nHost: a\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}")
+    };
+    [
+        format!("GET /file?{form} HTTP/1.1\r\nHost: a\r\n\r\n"),
+        post("application/x-www-form-urlencoded", &form),
+        post("application/json", &format!("{{{members}\"last\":\"bad\"}}")),
+        post("multipart/form-data; boundary=b", &parts),
+    ]
+}
+
+#[test]
+fn parameters_beyond_the_limit_do_not_pass_unseen() {
+    let port = free_port();
+    let rule = "SecRule ARGS \"@streq bad\" \"id:1,phase:2,deny,msg:'Bad'\"\n";
+    let settings = format!("SecRuleEngine On\n{}\n{rule}", waf::RECOMMENDED_SETTINGS);
+    // As "waf setup" wrote them before rule 200007.
+    let earlier = "SecRuleEngine On\nSecRequestBodyAccess On\n\
+        SecRule REQUEST_HEADERS:Content-Type \"^application/json\" \"id:2,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n\
+        SecRule REQBODY_ERROR \"!@eq 0\" \"id:200002,phase:2,log,deny,status:400\"\n";
+    for rules in [settings, format!("{earlier}{rule}")] {
+        let site = site(&rules, port, "large_client_header_buffers 4 32k; location /file { root html; }");
+        site.write("html/file", "file");
+        let running = site.start();
+        for (count, status) in [(999, 403), (1001, 400)] {
+            for request in requests_with_parameters(count) {
+                let mut client = Client::connect(port).expect("connected");
+                let answer = client.ask(&request).expect("answered").0;
+                assert_eq!(answer, status, "{count}: {}", request.get(..60).unwrap_or_default());
+            }
+        }
+        running.quit();
+    }
+}
+
 /// Bytes that the worker's threads with such names have read so far.
 fn bytes_read(running: &Running<'_>, name: &str) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", running.worker())).expect("tasks");
@@ -437,6 +529,30 @@ fn a_proposed_exclusion_lets_its_request_pass() {
     assert_eq!(ask(&mut client, "/edit?other=bad"), 403, "{proposed}");
     assert_eq!(ask(&mut client, "/other?text=bad"), 403, "{proposed}");
     running.quit();
+}
+
+#[test]
+fn a_report_of_other_files_says_what_it_could_not_read() {
+    let site = Site::new("", "");
+    let report = |name: &str| {
+        let output =
+            Command::new(BINARY).args(["waf", "report"]).arg(site.path(name)).output().expect("the program runs");
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    let entry = "{\"transaction\": {\"request\": {\"uri\": \"/\"}, \"messages\": []}}\n";
+    site.write("whole.log", entry);
+    let (code, words) = report("whole.log");
+    assert!(code == Some(0) && !words.contains("could not be read"), "{words}");
+    site.write("cut.log", &format!("{entry}{}", &entry[..30]));
+    let (code, words) = report("cut.log");
+    assert!(code == Some(0) && words.contains("1 transactions"), "{words}");
+    assert!(words.contains("cut.log\": 1 lines could not be read, the first is line 2"), "{words}");
+    for (name, content) in [("empty.log", ""), ("other.log", "127.0.0.1 - - GET /\nsecond\n")] {
+        site.write(name, content);
+        let (code, words) = report(name);
+        assert!(code == Some(1) && words.contains("no entry of an audit log was read"), "{words}");
+        assert_eq!(words.contains("2 lines could not be read"), name == "other.log", "{words}");
+    }
 }
 
 /// A name server that lists 1.0.0.127 and "bad.test" on list.example, and knows no other name. Returns its port, and the

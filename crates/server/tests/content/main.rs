@@ -14,6 +14,7 @@ mod corpora;
 mod databases;
 mod files;
 mod firewall;
+mod firewall_setup;
 mod guesses;
 mod htaccess;
 mod json_log;

@@ -123,3 +123,19 @@ fn protection_and_transport_are_judged_in_their_other_forms() {
     );
     assert_eq!(at("location /i/ { internal; location $args { } }"), [""; 0]);
 }
+
+#[test]
+fn rules_reach_the_blocks_where_the_firewall_is_on() {
+    const RULES: &str = "modsecurity_rules 'SecRuleEngine On\nSecRequestBodyAccess On';";
+    let check = |http: &str, server: &str, location: &str, other: &str| {
+        let location = format!("location / {{ {location} root /d; }} location /other/ {{ {other} root /d; }}");
+        found(&whole(&format!("{http} server {{ listen 80; {server} {location} }}"))).contains(&"firewall-not-on")
+    };
+    assert!(check(RULES, "", "", ""));
+    assert!(check("modsecurity_rules_file waf.conf;", "modsecurity off;", "", ""));
+    assert!(check("", "", RULES, "modsecurity on;"), "a sibling");
+    assert!(check("modsecurity on;", "", &format!("modsecurity off; {RULES}"), ""));
+    assert!(!check(RULES, "", "", "modsecurity on;"));
+    assert!(!check(RULES, "modsecurity ON;", "", ""));
+    assert!(!check("modsecurity on;", "", RULES, ""));
+}

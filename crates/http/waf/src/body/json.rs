@@ -12,9 +12,11 @@ pub(crate) struct JsonArguments {
     pub arguments: Vec<(Vec<u8>, Vec<u8>)>,
     /// The reason why the body is not JSON; arguments before the error are kept.
     pub error: Option<String>,
+    /// The body has more arguments than were asked for.
+    pub is_cut: bool,
 }
 
-/// Reads a body. `depth_max` is at most [`JSON_DEPTH_MAX`], `arguments_max` stops the reading without an error.
+/// Reads a body. `depth_max` is at most [`JSON_DEPTH_MAX`], `arguments_max` stops the reading without an error of its own.
 pub(crate) fn arguments(body: &[u8], depth_max: usize, arguments_max: usize) -> JsonArguments {
     let mut collected = CollectedMembers { out: JsonArguments::default(), path: b"json".to_vec(), arguments_max };
     let depth_max = depth_max.min(JSON_DEPTH_MAX);
@@ -22,7 +24,7 @@ pub(crate) fn arguments(body: &[u8], depth_max: usize, arguments_max: usize) -> 
     let result = ValueSeed { collected: &mut collected, depth_left: depth_max }.deserialize(&mut reader);
     let result = result.and_then(|()| reader.end());
     if let Err(error) = result
-        && collected.out.arguments.len() < arguments_max
+        && !collected.out.is_cut
     {
         collected.out.error = Some(error.to_string());
     }
@@ -45,6 +47,7 @@ impl ValueSeed<'_> {
     fn keep<E: de::Error>(self, value: &[u8]) -> Result<(), E> {
         let collected = self.collected;
         if collected.out.arguments.len() >= collected.arguments_max {
+            collected.out.is_cut = true;
             return Err(E::custom("too many arguments"));
         }
         collected.out.arguments.push((collected.path.clone(), value.to_vec()));
@@ -141,8 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_arguments_is_no_error() {
+    fn the_limit_of_arguments_cuts_a_document_that_has_more() {
         let found = arguments(b"[1,2,3]", 10, 2);
-        assert_eq!((found.arguments.len(), found.error), (2, None));
+        assert_eq!((found.arguments.len(), found.error, found.is_cut), (2, None, true));
+        let found = arguments(b"[1,2]", 10, 2);
+        assert_eq!((found.arguments.len(), found.error, found.is_cut), (2, None, false));
+        assert!(arguments(b"[1,2] x", 10, 2).error.is_some(), "an error behind the last argument");
     }
 }

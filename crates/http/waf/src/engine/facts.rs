@@ -141,6 +141,8 @@ pub(super) struct Facts {
     singles: Vec<(Variable, Single)>,
     pub arguments: Vec<(ArgumentSource, Field)>,
     pub arguments_bytes: usize,
+    /// Arguments beyond `SecArgumentsLimit` were left out.
+    pub is_cut: bool,
     pub request_headers: Vec<Field>,
     pub cookies: Vec<Field>,
     pub response_headers: Vec<Field>,

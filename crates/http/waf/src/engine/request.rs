@@ -96,9 +96,10 @@ impl Transaction {
         }
     }
 
-    /// Adds an argument; returns whether the limit allows it.
+    /// Adds an argument; returns whether the limit allows it. One that it does not allow is noted for `REQBODY_ERROR`.
     fn add_argument(&mut self, source: ArgumentSource, name: &[u8], value: &[u8], start: usize) -> bool {
         if self.facts.arguments.len() >= self.rules.settings.arguments_limit {
+            self.facts.is_cut = true;
             return false;
         }
         let origin = span(start + name.len() + 1, value.len());
@@ -237,6 +238,7 @@ impl Transaction {
             }
             None => self.set_body_error(None, true),
         }
+        self.note_dropped_arguments();
         let start = self.facts.offset;
         if self.rules.uses_full_request {
             let mut full = Vec::new();
@@ -256,6 +258,15 @@ impl Transaction {
                 self.facts.set(Variable::RequestBody, body, span(start, body.len()));
             }
             self.facts.set(Variable::RequestBodyLength, body.len().to_string().as_bytes(), span(start, body.len()));
+        }
+    }
+
+    /// Sets `REQBODY_ERROR` if arguments of the query string or the body are beyond `SecArgumentsLimit`: rules do not see them.
+    fn note_dropped_arguments(&mut self) {
+        let has_error = self.facts.single(Variable::ReqbodyError).is_some_and(|flag| *flag.value == *b"1");
+        if self.facts.is_cut && !has_error {
+            let limit = self.rules.settings.arguments_limit;
+            self.set_body_error(Some(&format!("More than {limit} parameters (SecArgumentsLimit).")), false);
         }
     }
 
@@ -281,6 +292,7 @@ impl Transaction {
         for (name, value) in found.arguments {
             self.add_argument(ArgumentSource::Document, &name, &value, 0);
         }
+        self.facts.is_cut |= found.is_cut;
         found.error
     }
 

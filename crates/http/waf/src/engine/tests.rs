@@ -378,3 +378,61 @@ fn preparation_compiles_the_patterns_of_ordinary_requests_alone() {
     prepare_patterns(&rules);
     assert_eq!(compiled(), [true, false, true], "a refusal leaves out no rule");
 }
+
+#[test]
+fn parameters_beyond_the_limit_are_an_error_of_the_body() {
+    const RULES: &str = "SecArgumentsLimit 3\nSecAction \"id:9,phase:1,pass,nolog,ctl:requestBodyProcessor=JSON\"\n\
+        SecRule REQBODY_ERROR \"!@eq 0\" \"id:1,phase:2,deny,status:400,logdata:'%{reqbody_error_msg}'\"";
+    let form = RULES.replace("pass,nolog,ctl:requestBodyProcessor=JSON", "pass,nolog");
+    let part = |name: &str| format!("--b\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\nx\r\n");
+    let parts = |names: &[&str]| names.iter().map(|name| part(name)).collect::<String>() + "--b--\r\n";
+    let multipart = ("Content-Type", "multipart/form-data; boundary=b");
+    for (rules, uri, header, body, is_refused) in [
+        (form.as_str(), "/?a=1&b=2&c=3", FORM, String::new(), false),
+        (&form, "/?a=1&b=2&c=3&d=4", FORM, String::new(), true),
+        (&form, "/", FORM, "a=1&b=2&c=3".into(), false),
+        (&form, "/", FORM, "a=1&b=2&c=3&d=4".into(), true),
+        (&form, "/?a=1", FORM, "b=2&c=3&d=4".into(), true),
+        (&form, "/", multipart, parts(&["a", "b", "c"]), false),
+        (&form, "/", multipart, parts(&["a", "b", "c", "d"]), true),
+        (RULES, "/", FORM, "[1,2,3]".into(), false),
+        (RULES, "/", FORM, "[1,2,3,4]".into(), true),
+        (RULES, "/?a=1&b=2&c=3", FORM, "7".into(), true),
+    ] {
+        let mut transaction = begin(rules);
+        request(&mut transaction, uri, &[header], &body);
+        let verdict = if is_refused { Verdict::Deny { status: 400, rule: 1 } } else { Verdict::Pass };
+        assert_eq!(transaction.verdict(), &verdict, "{uri} {body}");
+        if is_refused {
+            let text = transaction.audit_text("b");
+            assert!(text.contains("More than 3 parameters (SecArgumentsLimit)."), "{text}");
+        }
+    }
+}
+
+#[test]
+fn recommended_rules_refuse_as_many_parameters_as_the_limit() {
+    let rules = crate::RECOMMENDED_SETTINGS;
+    let (set, _) =
+        RuleSet::compile(&[RuleText { name: "t".into(), text: rules.into() }], &NoFiles).expect("recommended settings");
+    assert_eq!(set.settings.arguments_limit, 1000);
+    for (count, verdict) in [(999, Verdict::Pass), (1000, Verdict::Deny { status: 400, rule: 200_007 })] {
+        let mut transaction = begin(rules);
+        request(&mut transaction, &format!("/?{}", "a=1&".repeat(count)), &[], "");
+        assert_eq!(transaction.verdict(), &verdict, "{count}");
+    }
+}
+
+#[test]
+fn recommended_rules_say_why_a_body_is_refused() {
+    let mut transaction = begin(&format!("SecAuditLogFormat JSON\n{}", crate::RECOMMENDED_SETTINGS));
+    request(&mut transaction, "/", &[("Content-Type", "application/json")], "{\"a\":");
+    assert_eq!(transaction.verdict(), &Verdict::Deny { status: 400, rule: 200_002 });
+    assert!(transaction.audit_text("b").contains("JSON parsing error: EOF"), "{}", transaction.audit_text("b"));
+    let mut transaction = begin(crate::RECOMMENDED_SETTINGS);
+    let body = "x\r\n--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--b--\r\n";
+    request(&mut transaction, "/", &[("Content-Type", "multipart/form-data; boundary=b")], body);
+    assert_eq!(transaction.verdict(), &Verdict::Deny { status: 400, rule: 200_003 });
+    let text = transaction.audit_text("b");
+    assert!(text.contains("BQ 0, BW 0, DB 1, DA 0, HF 0"), "{text}");
+}

@@ -80,6 +80,7 @@ impl Compiler<'_> {
         let mut own = self.entries.split_off(first.min(self.entries.len()));
         self.updates.iter().take(of_parent).for_each(|update| update.apply(&mut own));
         self.entries.append(&mut own);
+        self.warn_unmet_updates(of_parent);
         for update in self.updates.iter().skip(of_parent) {
             update.apply(&mut self.entries);
         }

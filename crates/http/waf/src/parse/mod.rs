@@ -18,8 +18,8 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use targets::parse_targets;
 use text::{Directive, Word, directives};
-use updates::RuleChoice;
 pub(crate) use updates::RuleUpdate;
+use updates::{RuleChoice, UpdateSource};
 
 /// Files within files.
 const INCLUDE_DEPTH_MAX: usize = 16;
@@ -47,6 +47,8 @@ struct Compiler<'c> {
     warnings: Vec<RuleWarning>,
     /// Those of the parents first.
     updates: Vec<Arc<RuleUpdate>>,
+    /// Of the updates of these texts.
+    update_sources: Vec<UpdateSource>,
     ids: HashMap<u64, Place>,
     /// The position of the last rule, if it ends with `chain`.
     open_chain: Option<Place>,
@@ -66,6 +68,7 @@ impl RuleSet {
             defaults: Default::default(),
             warnings: Vec::new(),
             updates: Vec::new(),
+            update_sources: Vec::new(),
             ids: HashMap::new(),
             open_chain: None,
             file: Arc::from(""),
@@ -89,6 +92,7 @@ impl RuleSet {
             defaults: parent.defaults.clone(),
             warnings: Vec::new(),
             updates: parent.parts.updates.clone(),
+            update_sources: Vec::new(),
             ids: parent.parts.ids.clone(),
             open_chain: None,
             file: Arc::from(""),
@@ -196,18 +200,21 @@ impl Compiler<'_> {
                 for word in arguments {
                     for part in word.text.split([',', ' ']).filter(|part| !part.is_empty()) {
                         let (first, last) = parse_ids(part).map_err(|refusal| (word.start, refusal))?;
-                        self.updates.push(Arc::new(RuleUpdate::Remove(RuleChoice::Ids(first, last))));
+                        let update = RuleUpdate::Remove(RuleChoice::Ids(first, last));
+                        self.add_update(directive, name, word, update);
                     }
                 }
                 Ok(())
             }
             "secruleremovebytag" | "secruleremovebymsg" => match arguments {
                 [text] if lower.ends_with("tag") => {
-                    self.updates.push(Arc::new(RuleUpdate::Remove(RuleChoice::Tag(text.text.clone()))));
+                    let update = RuleUpdate::Remove(RuleChoice::Tag(text.text.clone()));
+                    self.add_update(directive, name, text, update);
                     Ok(())
                 }
                 [text] => {
-                    self.updates.push(Arc::new(RuleUpdate::Remove(RuleChoice::Message(text.text.clone()))));
+                    let update = RuleUpdate::Remove(RuleChoice::Message(text.text.clone()));
+                    self.add_update(directive, name, text, update);
                     Ok(())
                 }
                 _ => Err(misused("needs one text")),
@@ -224,7 +231,7 @@ impl Compiler<'_> {
                     };
                     let commas = targets.text.replace(",!", "|!");
                     let (added, excluded) = parse_targets(&commas, &[]).map_err(|refusal| (targets.start, refusal))?;
-                    self.updates.push(Arc::new(RuleUpdate::Targets(chosen, added, excluded)));
+                    self.add_update(directive, name, choice, RuleUpdate::Targets(chosen, added, excluded));
                     Ok(())
                 }
                 [_, _, third] => {
@@ -234,7 +241,7 @@ impl Compiler<'_> {
                 _ => Err(misused("needs rules and variables")),
             },
             "secruleupdateactionbyid" => match arguments {
-                [id, actions] => self.update_actions(id, actions),
+                [id, actions] => self.update_actions(directive, name, id, actions),
                 _ => Err(misused("needs an id and actions")),
             },
             _ => self.setting(directive, name, arguments),

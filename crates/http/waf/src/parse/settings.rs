@@ -6,7 +6,7 @@ use super::text::{Directive, Word};
 use crate::body::json::JSON_DEPTH_MAX;
 use crate::failure::Refusal;
 use crate::operator::Pattern;
-use crate::set::{AuditFormat, AuditType, GeoFile, LimitAction};
+use crate::set::{AuditFile, AuditFormat, AuditType, GeoFile, LimitAction};
 use crate::transform::UnicodeMap;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -236,8 +236,13 @@ impl Compiler<'_> {
                     .map_err(|(words, offset)| Refusal::new(format!("invalid pattern: {words}")).at(offset))?;
                 settings.audit_statuses = Some(Arc::new(pattern));
             }
-            "secauditlog" => settings.audit_log = Some(value.into()),
-            "secauditlog2" => settings.audit_log_second = Some(value.into()),
+            "secauditlog" | "secauditlog2" => {
+                let file = AuditFile { name: value.into(), place: directive.place(&self.file, word.start) };
+                match name {
+                    "secauditlog" => settings.audit_log = Some(file),
+                    _ => settings.audit_log_second = Some(file),
+                }
+            }
             "secauditlogstoragedir" => settings.audit_directory = Some(value.into()),
             "secauditlogfilemode" => settings.audit_file_mode = file_mode(value)?,
             "secauditlogdirmode" => settings.audit_directory_mode = file_mode(value)?,

@@ -109,3 +109,46 @@ fn default_transformations_precede_those_without_none() {
         .collect();
     assert_eq!(nodes, ["t:lowercase,t:trim", "t:trim"]);
 }
+
+#[test]
+fn updates_that_meet_no_rule_are_warnings() {
+    let rule = "SecRule ARGS a \"id:5,phase:1,pass,tag:known,msg:'Known'\"\n";
+    let shown = |text: &str| set(text).expect("set").1.iter().map(ToString::to_string).collect::<Vec<String>>();
+    for (line, need) in [
+        ("SecRuleRemoveById 6", Some("has the id 6")),
+        ("SecRuleRemoveById 6-9", Some("has an id from 6 to 9")),
+        ("SecRuleRemoveByTag none", Some("has the tag \"none\"")),
+        ("SecRuleRemoveByMsg None", Some("has the message \"None\"")),
+        ("SecRuleUpdateTargetById 6 !ARGS:b", Some("has the id 6")),
+        ("SecRuleUpdateTargetByTag none !ARGS:b", Some("has the tag \"none\"")),
+        ("SecRuleUpdateTargetByMsg None !ARGS:b", Some("has the message \"None\"")),
+        ("SecRuleUpdateActionById 6 deny", Some("has the id 6")),
+        ("SecRuleRemoveById 5", None),
+        ("SecRuleRemoveById 1-9", None),
+        ("SecRuleRemoveByTag known\nSecRuleUpdateTargetByTag known !ARGS:b", None),
+        ("SecRuleRemoveByMsg Known", None),
+        ("SecRuleUpdateTargetById 5 !ARGS:b", None),
+        ("SecRuleUpdateActionById 5 deny", None),
+    ] {
+        let name = line.split(' ').next().unwrap_or_default();
+        let column = name.len() + 2;
+        let wanted = need.map(|need| {
+            format!("a.conf:2:{column}: {name} has no effect: no rule of this block and its parents {need}")
+        });
+        assert_eq!(shown(&format!("{rule}{line}")), Vec::from_iter(wanted), "{line}");
+        // Rules may come later.
+        assert_eq!(shown(&format!("{line}\n{rule}")).len(), usize::from(need.is_some()), "{line}");
+    }
+    assert_eq!(shown("SecRuleRemoveById 7 5 8\nSecAction \"id:5,phase:1,pass\"").len(), 2, "each id is told");
+}
+
+#[test]
+fn updates_meet_the_rules_of_parents() {
+    let text = |text: &str| [RuleText { name: "a.conf".into(), text: text.into() }];
+    let compiled = RuleSet::compile(&text("SecRule ARGS a \"id:5,phase:1,pass\"\nSecRuleRemoveById 5"), &NoFiles);
+    let (parent, _) = compiled.expect("set");
+    let (_, warnings) = RuleSet::compile_behind(&parent, &text("SecRuleRemoveById 5"), &NoFiles).expect("set");
+    assert_eq!(warnings, []);
+    let (_, warnings) = RuleSet::compile_behind(&parent, &text("SecRuleRemoveById 6"), &NoFiles).expect("set");
+    assert_eq!(warnings.len(), 1);
+}

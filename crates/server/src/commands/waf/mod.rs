@@ -1,5 +1,6 @@
 //! `tidegate waf`: files of the firewall's rules, and a report of its audit log.
 
+mod option_effects;
 mod report;
 mod setup;
 
@@ -31,7 +32,8 @@ parameters, and proposes exclusions in SecLang. A proposal is no advice: an atta
 
 docs/waf.md has the whole story.
 
-Exit code: 0; 1 if the rules do not compile; 2 if a file cannot be read or written.
+Exit code: 0; 1 if the rules do not compile, if an option of setup has no effect because a file is kept, or if
+logs have no entry; 2 if a file cannot be read or written.
 ";
 
 pub fn run_waf(arguments: &[OsString]) -> i32 {

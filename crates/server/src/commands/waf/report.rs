@@ -9,6 +9,11 @@ use std::io::{BufRead as _, BufReader};
 const SUMS: &[std::ops::RangeInclusive<u64>] = &[949_000..=949_999, 959_000..=959_999, 980_000..=980_999];
 /// Their tags: of refusals, and of the report about a request.
 const SUM_TAGS: &[&str] = &["anomaly-evaluation", "reporting"];
+/// Rules of ModSecurity's recommended settings that refuse bodies which the engine could not read in full.
+const BODY_CHECKS: std::ops::RangeInclusive<u64> = 200_002..=200_007;
+/// The variables that they compare, for rules with ids of one's own.
+const BODY_FLAGS: &[&str] =
+    &["REQBODY_ERROR", "REQBODY_PROCESSOR_ERROR", "MULTIPART_STRICT_ERROR", "MULTIPART_UNMATCHED_BOUNDARY"];
 /// Paths and parameters that are shown of a rule.
 const SHOWN_MAX: usize = 5;
 /// Different keys that a report keeps; later ones are counted as "other".
@@ -86,6 +91,11 @@ fn json_matches(entry: &Value) -> Vec<LogMatch> {
     matches.collect()
 }
 
+/// Tells whether a rule refuses bodies that could not be read in full: an exclusion would let them pass without inspection.
+fn is_body_check(rule: u64, target: &str) -> bool {
+    BODY_CHECKS.contains(&rule) || BODY_FLAGS.contains(&target)
+}
+
 /// Counts by rule, and by rule, path and parameter.
 #[derive(Default)]
 struct Summary {
@@ -94,6 +104,8 @@ struct Summary {
     places: BTreeMap<(u64, String, String), u64>,
     /// Matches by rules that evaluate the score of others.
     sums: BTreeMap<u64, u64>,
+    /// In an entry of a native log: its lines are those of requests as well, and any of them may come.
+    is_in_entry: bool,
 }
 
 impl Summary {
@@ -114,19 +126,50 @@ impl Summary {
         *self.places.entry(key).or_default() += 1;
     }
 
-    fn read_line(&mut self, line: &str) {
-        if line.starts_with('{') {
-            if let Ok(entry) = serde_json::from_str::<Value>(line) {
-                self.transactions += 1;
-                json_matches(&entry).into_iter().for_each(|found| self.add(found));
-            }
-            return;
-        }
-        if line.starts_with("--") && line.ends_with("-A--") {
+    /// Reads a line; returns false for one that is in no audit log.
+    fn read_line(&mut self, line: &str) -> bool {
+        let is_boundary = |end: &str| line.starts_with("--") && line.ends_with(end);
+        if is_boundary("-A--") {
             self.transactions += 1;
-        } else if let Some(found) = native_match(line) {
-            self.add(found);
+            // An entry that begins in another cuts it.
+            return !std::mem::replace(&mut self.is_in_entry, true);
         }
+        if let Some(found) = native_match(line) {
+            self.add(found);
+            return true;
+        }
+        if self.is_in_entry {
+            self.is_in_entry = !is_boundary("-Z--");
+            return true;
+        }
+        let entry = serde_json::from_str::<Value>(line).ok().filter(|entry| entry["transaction"].is_object());
+        if let Some(entry) = entry {
+            self.transactions += 1;
+            json_matches(&entry).into_iter().for_each(|found| self.add(found));
+            return true;
+        }
+        line.trim().is_empty()
+    }
+
+    /// Reads a log, and says how many lines are no part of one. Fails if the file cannot be read.
+    fn read_log(&mut self, log: &str) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("\"{log}\": {error}");
+        let mut unread = 0_u64;
+        let mut first = 0;
+        for (number, line) in (1_u64..).zip(BufReader::new(File::open(log).map_err(failed)?).split(b'\n')) {
+            if !self.read_line(&String::from_utf8_lossy(&line.map_err(failed)?)) {
+                first = if unread == 0 { number } else { first };
+                unread += 1;
+            }
+        }
+        if unread > 0 {
+            let cut = "cut, or no part of a serial audit log";
+            base::out!("\"{log}\": {unread} lines could not be read, the first is line {first}: {cut}\n");
+        }
+        if std::mem::take(&mut self.is_in_entry) {
+            base::out!("\"{log}\": the last entry has no end\n");
+        }
+        Ok(())
     }
 
     fn print(&self) {
@@ -144,7 +187,7 @@ impl Summary {
                 base::out!("{:>14}  more places\n", places.len() - SHOWN_MAX);
             }
         }
-        if let Some(words) = self.sums_line() {
+        for words in [self.sums_line(), self.checks_line()].into_iter().flatten() {
             base::out!("\n{words}\n");
         }
     }
@@ -158,12 +201,34 @@ impl Summary {
             .then(|| format!("Left out: {matches} matches of rules that only evaluate the score of others ({rules})."))
     }
 
+    /// The line about rules for which no exclusion is proposed.
+    fn checks_line(&self) -> Option<String> {
+        let found: Vec<_> = self.places.iter().filter(|((rule, _, target), _)| is_body_check(*rule, target)).collect();
+        let mut ids: Vec<u64> = found.iter().map(|((rule, ..), _)| *rule).collect();
+        ids.dedup();
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        let (matches, rules) = (found.iter().map(|(_, count)| **count).sum::<u64>(), ids.join(", "));
+        (matches > 0).then(|| {
+            format!(
+                "Not proposed: exclusions for {matches} matches of rules that refuse bodies which cannot be read in full \
+                 ({rules}). With one, such bodies would pass without inspection: correct the client, or raise the limit \
+                 that the match names."
+            )
+        })
+    }
+
     /// Rules of SecLang for places with at least so many matches.
     fn proposals(&self, least: u64) -> String {
         let mut text = String::new();
         let mut id = FIRST_ID;
         for ((rule, path, target), count) in &self.places {
-            if *rule == 0 || *count < least || target.is_empty() || !is_plain(path) || !is_plain_target(target) {
+            if *rule == 0
+                || is_body_check(*rule, target)
+                || *count < least
+                || target.is_empty()
+                || !is_plain(path)
+                || !is_plain_target(target)
+            {
                 continue;
             }
             let message = self.rules.get(rule).map(|(message, _)| message.as_str()).unwrap_or_default();
@@ -206,11 +271,13 @@ pub fn print_report(words: &[String]) -> Result<i32, String> {
         return Err("report needs an audit log".into());
     }
     let mut summary = Summary::default();
-    for log in logs {
-        let failed = |error: std::io::Error| format!("\"{log}\": {error}");
-        for line in BufReader::new(File::open(log).map_err(failed)?).split(b'\n') {
-            summary.read_line(&String::from_utf8_lossy(&line.map_err(failed)?));
-        }
+    logs.iter().try_for_each(|log| summary.read_log(log))?;
+    if summary.transactions == 0 && summary.rules.is_empty() && summary.sums.is_empty() {
+        eprintln!(
+            "tidegate: no entry of an audit log was read: report needs the file of SecAuditLog, serial, native or JSON \
+             (of SecAuditLogType Parallel, the files below SecAuditLogStorageDir)"
+        );
+        return Ok(1);
     }
     summary.print();
     let proposals = summary.proposals(least);
@@ -267,6 +334,49 @@ mod tests {
         assert_eq!(summary.rules.keys().copied().collect::<Vec<u64>>(), [941_100]);
         let words = "Left out: 4 matches of rules that only evaluate the score of others (77, 78, 949110, 980170).";
         assert_eq!(summary.sums_line().as_deref(), Some(words));
+    }
+
+    #[test]
+    fn no_exclusion_is_proposed_for_checks_of_bodies() {
+        let mut summary = Summary::default();
+        for id in 200_002..=200_007_u64 {
+            let line = NATIVE.replace("941100", &id.to_string()).replace("ARGS:text", "MULTIPART_STRICT_ERROR");
+            summary.read_line(&line);
+            summary.read_line(&line);
+        }
+        let own = NATIVE.replace("941100", "7").replace("ARGS:text", "REQBODY_ERROR");
+        summary.read_line(&own);
+        assert_eq!(summary.proposals(1), "");
+        let words = summary.checks_line().expect("a reason");
+        assert!(words.contains("13 matches") && words.contains("(7, 200002, 200003,"), "{words}");
+        assert!(words.contains("would pass without inspection"), "{words}");
+        let mut summary = Summary::default();
+        summary.read_line(NATIVE);
+        assert_eq!(summary.checks_line(), None);
+    }
+
+    #[test]
+    fn lines_that_are_no_part_of_an_audit_log_are_told_apart() {
+        let entry = "{\"transaction\": {\"messages\": []}}";
+        let mut summary = Summary::default();
+        for (line, is_read) in [
+            (entry, true),
+            ("", true),
+            (&entry[..20], false),
+            ("{\"other\": 1}", false),
+            ("127.0.0.1 - - [29/Nov/2026] \"GET / HTTP/1.1\" 200 5", false),
+            ("--1234-A--", true),
+            // The body of a request is anything.
+            ("{\"transaction\": {}}", true),
+            ("anything", true),
+            ("--1234-Z--", true),
+            ("anything", false),
+            ("--1234-A--", true),
+            ("--5678-A--", false),
+        ] {
+            assert_eq!(summary.read_line(line), is_read, "{line}");
+        }
+        assert_eq!(summary.transactions, 4);
     }
 
     /// Tells whether a request passes a rule behind proposed exclusions.

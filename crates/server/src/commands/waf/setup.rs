@@ -1,10 +1,11 @@
 //! `tidegate waf setup`: the files around the OWASP Core Rule Set.
 
+use super::option_effects::{CoreFiles, options_without_effect};
 use crate::conf::paths::default_paths;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use waf::{RuleFiles, RuleSet, RuleText};
+use waf::{EngineState, RuleFiles, RuleSet, RuleText};
 
 /// Folder of Debian's package.
 const DEBIAN_RULES: &str = "/usr/share/modsecurity-crs";
@@ -32,16 +33,22 @@ const AFTER: &str = "\
 # SecRuleUpdateTargetById 942100 \"!ARGS:comment\"
 ";
 
+/// The command line.
 #[derive(Debug)]
-struct SetupOptions {
-    folder: PathBuf,
-    rules: PathBuf,
-    audit_log: PathBuf,
-    paranoia: u8,
-    blocks: bool,
-    applications: Vec<&'static (&'static str, &'static str, &'static str)>,
+pub struct SetupOptions {
+    /// The folder to write, absolute.
+    pub folder: PathBuf,
+    /// The folder of the rule set, with `rules` in it.
+    pub rules: PathBuf,
+    pub audit_log: PathBuf,
+    pub paranoia: u8,
+    /// `--block`.
+    pub blocks: bool,
+    pub applications: Vec<&'static (&'static str, &'static str, &'static str)>,
     /// Folders with files of plugins.
-    plugins: Vec<PathBuf>,
+    pub plugins: Vec<PathBuf>,
+    /// Options with a default that were given.
+    pub given: Vec<&'static str>,
 }
 
 fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
@@ -54,9 +61,11 @@ fn parse_options(words: &[String]) -> Result<SetupOptions, String> {
         blocks: false,
         applications: Vec::new(),
         plugins: Vec::new(),
+        given: Vec::new(),
     };
     let mut words = words.iter();
     while let Some(word) = words.next() {
+        options.given.extend(["--crs", "--audit-log", "--paranoia"].into_iter().filter(|known| known == word));
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
             "--crs" => options.rules = value()?.into(),
@@ -103,7 +112,7 @@ fn plugin_folder(path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Quotes a path for an `Include` line.
-fn quoted(path: &Path) -> String {
+pub fn quote_path(path: &Path) -> String {
     format!("\"{}\"", path.display())
 }
 
@@ -125,7 +134,7 @@ pub fn write_setup(words: &[String]) -> Result<i32, String> {
     let setup = setup.ok_or_else(|| format!("\"{}\" has no crs-setup.conf", options.rules.display()))?;
     let setup = fs::read_to_string(&setup).map_err(|error| format!("\"{}\": {error}", setup.display()))?;
     fs::create_dir_all(&options.folder).map_err(|error| format!("\"{}\": {error}", options.folder.display()))?;
-    let (core, missing) = core_text(&options);
+    let (core, _) = core_text(&options);
     for (name, text) in [
         ("main.conf", main_text(&options).as_str()),
         ("engine.conf", &engine_text(&options)),
@@ -146,12 +155,6 @@ pub fn write_setup(words: &[String]) -> Result<i32, String> {
             Err(error) => return Err(format!("\"{}\": {error}", path.display())),
         }
     }
-    for (name, plugin) in missing {
-        base::out!(
-            "note: exclusions for {name} are a plugin of version 4: unpack https://github.com/coreruleset/{plugin}-plugin, \
-             then remove crs.conf and run setup again with --plugin FOLDER\n"
-        );
-    }
     compile(&options)
 }
 
@@ -161,15 +164,20 @@ fn plugin_folders(options: &SetupOptions) -> Vec<PathBuf> {
     of_rules.into_iter().chain(options.plugins.iter().cloned()).collect()
 }
 
+/// Tells whether the rule set is of version 4, which has a folder for plugins.
+pub fn is_version_four(options: &SetupOptions) -> bool {
+    options.rules.join("plugins").is_dir()
+}
+
 fn has_files(folder: &Path, end: &str) -> bool {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().ends_with(end))
 }
 
 /// The text of crs.conf, and applications whose plugin is missing, with its name.
-fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str)>) {
-    let own = |name: &str| quoted(&options.folder.join(name));
-    let is_version_four = options.rules.join("plugins").is_dir();
+pub fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str)>) {
+    let own = |name: &str| quote_path(&options.folder.join(name));
+    let is_version_four = is_version_four(options);
     let plugins = plugin_folders(options);
     let mut missing = Vec::new();
     let mut switches = String::new();
@@ -183,23 +191,25 @@ fn core_text(options: &SetupOptions) -> (String, Vec<(&'static str, &'static str
     }
     let level = options.paranoia;
     let levels = match is_version_four {
-        true => format!("setvar:tx.blocking_paranoia_level={level},setvar:tx.detection_paranoia_level={level}"),
+        // The level of detection follows, unless crs-setup.conf sets it.
+        true => format!("setvar:tx.blocking_paranoia_level={level}"),
         false => format!("setvar:tx.paranoia_level={level}"),
     };
     let mut text = format!(
         "\
 # Written by \"tidegate waf setup\": the Core Rule Set with its plugins, and exclusions of your own.
-Include {}
+# The values of setup. Those of crs-setup.conf go before them: change levels there (ids 900000 and 900001).
 SecAction \"id:10000,phase:1,pass,nolog,t:none,\\
     {levels}{switches}\"
+Include {}
 ",
         own("crs-setup.conf"),
     );
     let of_plugins = |end: &str| -> String {
         let folders = plugins.iter().filter(|folder| has_files(folder, end));
-        folders.map(|folder| format!("Include {}\n", quoted(&folder.join(format!("*{end}"))))).collect()
+        folders.map(|folder| format!("Include {}\n", quote_path(&folder.join(format!("*{end}"))))).collect()
     };
-    let rules = format!("Include {}\n", quoted(&options.rules.join("rules").join("*.conf")));
+    let rules = format!("Include {}\n", quote_path(&options.rules.join("rules").join("*.conf")));
     text.push_str(&of_plugins("-config.conf"));
     text.push_str(&of_plugins("-before.conf"));
     text.push_str(&format!("Include {}\n{rules}", own("exclusions-before.conf")));
@@ -229,13 +239,13 @@ SecAuditLogFormat JSON
 SecAuditLog {}
 ",
         waf::RECOMMENDED_SETTINGS,
-        quoted(&options.audit_log),
+        quote_path(&options.audit_log),
     )
 }
 
 /// The text of main.conf.
 fn main_text(options: &SetupOptions) -> String {
-    let own = |name: &str| quoted(&options.folder.join(name));
+    let own = |name: &str| quote_path(&options.folder.join(name));
     format!(
         "\
 # Written by \"tidegate waf setup\". In nginx.conf:
@@ -257,7 +267,8 @@ fn beside(from: &str, name: &str) -> PathBuf {
     Path::new(from).parent().unwrap_or(Path::new("/")).join(name)
 }
 
-fn read_text(path: &Path) -> Result<RuleText, String> {
+/// Reads a file of rules.
+pub fn read_text(path: &Path) -> Result<RuleText, String> {
     let text = fs::read(path).map_err(|error| format!("\"{}\": {error}", path.display()))?;
     Ok(RuleText { name: path.display().to_string().into(), text: String::from_utf8_lossy(&text).into_owned() })
 }
@@ -286,12 +297,24 @@ fn compile(options: &SetupOptions) -> Result<i32, String> {
                 rules.rules().count(),
                 main.display()
             );
-            if !options.blocks {
-                let file = options.folder.join("engine.conf");
-                let file = file.display();
-                base::out!("The rules only log. After a look at the audit log, write SecRuleEngine On into {file}.\n");
+            let file = options.folder.join("engine.conf");
+            let file = file.display();
+            match rules.settings.engine {
+                EngineState::On => {}
+                EngineState::DetectionOnly => base::out!(
+                    "The rules only log. After a look at the audit log, write SecRuleEngine On into {file}.\n"
+                ),
+                EngineState::Off => {
+                    base::out!("The engine is off: no request is inspected. Write SecRuleEngine into {file}.\n")
+                }
             }
-            Ok(0)
+            let files = CoreFiles::read(&options.folder);
+            if let Some(note) = files.order_note(&options.folder) {
+                base::out!("{note}\n");
+            }
+            let without_effect = options_without_effect(options, &files, &rules);
+            without_effect.iter().for_each(|words| eprintln!("tidegate: {words}"));
+            Ok(i32::from(!without_effect.is_empty()))
         }
         Err(error) => {
             eprintln!("tidegate: {error}");

@@ -18,6 +18,18 @@ pub const CHECKS: &[LintCheck] = &[
         run: no_rules,
     },
     LintCheck {
+        id: "firewall-not-on",
+        level: LintLevel::Error,
+        title: "rules without modsecurity on",
+        why: "Rules alone inspect nothing: modsecurity is off unless a block says \"on\".",
+        fix: "write \"modsecurity on;\" where the rules are to apply, or remove them",
+        bad: "server { listen 80; root /d; modsecurity_rules 'SecRuleEngine On
+            SecRequestBodyAccess On'; }",
+        good: "server { listen 80; root /d; modsecurity on; modsecurity_rules 'SecRuleEngine On
+            SecRequestBodyAccess On'; }",
+        run: not_on,
+    },
+    LintCheck {
         id: "firewall-engine-off",
         level: LintLevel::Error,
         title: "modsecurity on with rules that leave the engine off",
@@ -143,6 +155,19 @@ fn no_rules(run: &LintRun<'_>) {
         let has_rules = |scope: ScopeId| RULES.iter().any(|name| run.scopes.has(scope, name));
         if is_on && !run.scopes.around(id).any(has_rules) && !run.scopes.within(id).into_iter().any(has_rules) {
             run.at(d, "modsecurity is on, and there are no rules".into());
+        }
+    }
+}
+
+fn not_on(run: &LintRun<'_>) {
+    let is_on =
+        |scope: ScopeId| run.scopes.value(scope, "modsecurity").is_some_and(|text| text.eq_ignore_ascii_case("on"));
+    for name in RULES {
+        for (id, d) in run.named(name) {
+            // The block itself, which may inherit it, and those within.
+            if !run.scopes.within(id).into_iter().any(is_on) {
+                run.at(d, format!("{name} has no effect: modsecurity is not on here, nor in a block within"));
+            }
         }
     }
 }
