@@ -36,6 +36,7 @@ pub struct WireOutcome {
     malformed: Option<String>,
     #[serde(default)]
     used_up: u64,
+    rows_left: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -176,6 +177,7 @@ impl WireOutcome {
             answer_error: o.answer_error.clone(),
             malformed: o.malformed.clone(),
             used_up: o.used_up,
+            rows_left: o.rows_left,
         }
     }
 
@@ -204,6 +206,7 @@ impl WireOutcome {
             answer_error: self.answer_error.clone(),
             malformed: self.malformed.clone(),
             used_up: self.used_up,
+            rows_left: self.rows_left,
             machines: Vec::new(),
         })
     }
@@ -230,6 +233,7 @@ mod tests {
             answer_error: Some("why".into()),
             malformed: Some("how".into()),
             used_up: 2,
+            rows_left: 3,
             machines: Vec::new(),
             waited: vec![0.25],
             interval: 0.5,

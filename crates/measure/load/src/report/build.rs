@@ -94,7 +94,7 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         redirects: t.redirects,
         answer_error: outcome.answer_error.clone(),
         malformed: outcome.malformed.clone(),
-        data_used_up: outcome.used_up > 0,
+        data_used_up: outcome.used_up > 0 && outcome.rows_left == 0,
         machines: outcome.machines.clone(),
         latency: latency_times(&t.corrected),
         service: if open_loop { latency_times(t.raw()) } else { None },

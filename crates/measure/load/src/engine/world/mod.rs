@@ -196,13 +196,14 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
 }
 
 impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
-    /// World `world` of the job's threads on this machine; intervals go to `sink`. Fails on unusable requests or TLS
-    /// settings.
+    /// World `world` of the job's threads on this machine, which takes rows of data from `feed`; intervals go to `sink`.
+    /// Fails on unusable requests or TLS settings.
     pub fn new(
         net: T,
         job: Arc<Job>,
         requests: Arc<[PreparedRequest]>,
         world: usize,
+        feed: Option<RowFeed>,
         sink: Box<dyn FnMut(Interval) + Send>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, String> {
@@ -231,6 +232,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             _ => (part(job.connections_max, number, of).max(1), job.budget.map(|b| part(budget(b), number, of))),
         };
+        // A world without users takes no row, and must not wait for the end of the run either.
+        let budget = if slots == 0 && feed.as_ref().is_some_and(RowFeed::is_once) { Some(0) } else { budget };
         let tls = match &job.target.tls {
             Some(spec) if !P::DATAGRAMS => Some(tls::client_config(spec, &job.target.host, &[P::NAME])?),
             _ => None,
@@ -296,7 +299,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             fixed: FixedRequests::default(),
             answer_error: None,
             malformed: None,
-            feed: job.data.as_ref().map(|data| RowFeed::new(data, number, of)),
+            feed,
             used_up: false,
             tunnel: exchange::tunnel_request(&job.target),
             epoch: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -350,6 +353,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     self.to = self.to.min(now);
                 } else if ramping {
                     self.admit_users(now);
+                    self.end_without_rows();
                 }
             }
             self.turn_interval(now);
@@ -402,7 +406,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     }
 }
 
-fn part(total: usize, number: usize, of: usize) -> usize {
+/// Part `number` of a whole that is dealt to `of` worlds.
+pub(super) fn part(total: usize, number: usize, of: usize) -> usize {
     (total + of - 1 - number.min(of - 1)) / of
 }
 
