@@ -72,6 +72,10 @@ pub struct RunOutcome {
     /// Users of a closed loop, and those who waited in vain for over half of the run.
     pub users: u64,
     pub starved: u64,
+    /// Seconds from the start of the measured part to the last answer, and to the last request that failed without one;
+    /// 0 for none. Both may be after the end.
+    pub last_answer: f64,
+    pub last_failure: f64,
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
@@ -150,6 +154,8 @@ impl RunOutcome {
         self.scheduled = self.scheduled.into_iter().chain(other.scheduled).reduce(f64::max);
         self.users += other.users;
         self.starved += other.starved;
+        self.last_answer = self.last_answer.max(other.last_answer);
+        self.last_failure = self.last_failure.max(other.last_failure);
         self.tls_error = self.tls_error.take().or(other.tls_error);
         self.refused = self.refused.take().or(other.refused);
         self.answer_error = self.answer_error.take().or(other.answer_error);
@@ -249,6 +255,8 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         }
         outcome.users += done.users;
         outcome.starved += done.starved;
+        outcome.last_answer = outcome.last_answer.max(done.last_answer as f64 * 1e-9);
+        outcome.last_failure = outcome.last_failure.max(done.last_failure as f64 * 1e-9);
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
         outcome.refused = outcome.refused.or(done.refused);
         outcome.answer_error = outcome.answer_error.or(done.answer_error);

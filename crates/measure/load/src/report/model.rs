@@ -159,6 +159,9 @@ pub struct Round {
     pub users: u64,
     #[serde(default)]
     pub starved: u64,
+    /// Seconds at the end of the round in which no answer came while requests failed; absent if they are few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<f64>,
     #[serde(default)]
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.

@@ -104,6 +104,10 @@ pub struct WorldResult {
     /// Users of a closed loop at the end, and those who waited in vain for over half of the measured part.
     pub users: u64,
     pub starved: u64,
+    /// Nanoseconds from the start of the measured part to the last answer, and to the last request that failed without
+    /// one; 0 for none.
+    pub last_answer: u64,
+    pub last_failure: u64,
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
@@ -153,6 +157,8 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     sequence: u64,
     budget: u64,
     last_due: u64,
+    last_answer: u64,
+    last_failure: u64,
     in_flight: usize,
     waiting: usize,
     origin: u64,
@@ -272,6 +278,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             sequence: number as u64,
             budget: budget.map_or(u64::MAX, |b| b as u64),
             last_due: 0,
+            last_answer: 0,
+            last_failure: 0,
             in_flight: 0,
             waiting: 0,
             origin: 0,
@@ -386,6 +394,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             last_due: 0,
             users: self.users as u64,
             starved: self.starved(ended),
+            last_answer: 0,
+            last_failure: 0,
             tls_error: None,
             refused: None,
             answer_error: None,
@@ -395,6 +405,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         self.to = ended;
         self.drain();
         done.last_due = self.last_due;
+        done.last_answer = self.last_answer.saturating_sub(self.from);
+        done.last_failure = self.last_failure.saturating_sub(self.from);
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
         done.answer_error = self.answer_error.take();
