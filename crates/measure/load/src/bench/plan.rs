@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::cli::Options;
-use super::data::DataFile;
+use super::data::{DataFile, refuse_columns};
 use super::gate::{self, GateCondition, Requirement};
 use super::link::LinkTls;
 use super::remote_write::{SeriesCollector, SeriesFormat};
@@ -180,7 +180,10 @@ impl Plan {
             UrlKind::Http | UrlKind::WebSocket => None,
         };
         let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
-        let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
+        let data = match data {
+            Some(data) => Some(data.insert(&mut list, &mut headers)?),
+            None => refuse_columns(&list, &headers, &requests::request_source(o)).map(|()| None)?,
+        };
         let base = Job {
             websocket: kind == UrlKind::WebSocket,
             grpc,

@@ -95,7 +95,7 @@ impl<'a> ApiDescription<'a> {
             }
             let value = match example {
                 Some(value) if kind == "header" => escape_braces(&value),
-                Some(value) => escape_form(&value),
+                Some(value) => escape_form(&escape_braces(&value)),
                 None => self.session.unknown_value(name),
             };
             match kind {
