@@ -243,11 +243,11 @@ fn judge(condition: &GateCondition, at_rate: bool, point: &Point) -> (GateResult
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::report::model::{RateVerdict, Times};
 
-    pub(in crate::bench) fn report(value: f64, p99: &[f64], word: &str) -> Report {
+    pub(crate) fn report(value: f64, p99: &[f64], word: &str) -> Report {
         let rounds = p99.iter().map(|p| Round {
             rps: 1000.0,
             good_rps: 1000.0,
