@@ -346,6 +346,60 @@ fn a_worker_without_tls_or_of_another_host_is_told_apart() {
 }
 
 #[test]
+fn certificates_of_authorities_are_explained_to_both_sides() {
+    // As `openssl req -x509` makes it, used for everything; then without the right to sign others.
+    let alone = |is_ca: rcgen::IsCa| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
+        parameters.is_ca = is_ca;
+        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("alone-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let server = target_server();
+    for (identity, works) in [
+        (alone(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained)), false),
+        (alone(rcgen::IsCa::ExplicitNoCa), true),
+    ] {
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_string()
+        };
+        let (secret, cert, key) = (file("secret", SECRET), file("crt", &identity.0), file("key", &identity.1));
+        let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate-load"))
+            .args(["bench", "worker", "--listen", "127.0.0.1:0", "--jobs", "1", "--secret", &secret])
+            .args(["--cert", &cert, "--key", &key, "--cacert", &cert])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let first = lines.next().unwrap();
+        let name = first.rsplit(' ').next().unwrap().to_string();
+        let access = tls_access(&identity, &identity.0);
+        let done = coordinate_workers(&[name], &access, &job(&server, 1, 10), &RunControl::default());
+        if works {
+            assert_eq!(done.unwrap().total.good, 10);
+            assert!(worker.wait().unwrap().success());
+            continue;
+        }
+        let told = done.unwrap_err();
+        assert!(
+            told.contains("does not take the certificate of --workers-cert") && told.contains("CA:FALSE"),
+            "{told}"
+        );
+        let told = lines.next().unwrap();
+        assert!(
+            told.contains("the coordinator's certificate is one of an authority") && told.contains("CA:FALSE"),
+            "{told}"
+        );
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn workers_over_tls_stop_when_they_are_told() {
     let server = Arc::new(target_server());
     let own = authority("127.0.0.1");
@@ -380,6 +434,8 @@ fn unusable_files_of_a_link_are_refused_before_the_start() {
         assert_eq!(bench(&[&coordinator[..], &files].concat()), USAGE);
     }
     assert_eq!(bench(&["worker", "--secret", &secret, "--cert", &cert]), USAGE, "the key is missing");
+    let exchanged = LinkTls::read(Path::new(&cert), Path::new(&foreign), Path::new(&ca)).unwrap_err();
+    assert_eq!(exchanged, format!("{cert} and {foreign}: the key does not belong to the certificate"));
     assert!(LinkTls::read(Path::new(&cert), Path::new(&key), Path::new(&ca)).is_ok());
     std::fs::remove_dir_all(&folder).unwrap();
 }

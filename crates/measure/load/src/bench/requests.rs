@@ -178,7 +178,7 @@ fn url_target(options: &Options, first: &RequestUrl) -> Result<Target, String> {
     let identity = match (&options.cert, &options.key) {
         (Some(cert), Some(key)) => {
             let identity = (read_text(cert)?, read_text(key)?);
-            let read = tls::read_identity(&identity.0, &identity.1);
+            let read = tls::check_identity(&identity.0, &identity.1);
             read.map_err(|why| format!("--cert {} --key {}: {why}", cert.display(), key.display()))?;
             Some(identity)
         }
