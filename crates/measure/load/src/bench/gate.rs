@@ -2,6 +2,7 @@
 
 use figures::units::{Unit, parse_count, parse_seconds, parse_share};
 
+use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +193,7 @@ pub fn judge_requirements(list: &[Requirement], report: &Report) -> Vec<GateRepo
             let (outcome, why) = judge(&requirement.condition, requirement.at.is_some(), point);
             let what = match report.points.len() {
                 1 => requirement.text.clone(),
-                _ => format!("{} at {}", requirement.text, crate::report::text::grouped_rate(point.value)),
+                _ => format!("{} at {}", requirement.text, many(point.value, &report.quantity)),
             };
             out.push(GateReport { outcome, what, why });
         }

@@ -129,7 +129,10 @@ impl Plan {
         }
         let is_grouped = o.session.is_some() && list.iter().any(|step| step.parallel);
         if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
-            return Err("the load and its duration must be positive".into());
+            let options =
+                [("--sweep", o.sweep.is_some()), ("--stages", o.stages.is_some()), ("--replay", o.replay.is_some())];
+            let given = options.iter().find(|(_, given)| *given).map_or(String::new(), |(name, _)| format!("{name}: "));
+            return Err(format!("{given}the load and its duration must be positive"));
         }
         let open_loop = model.is_open();
         let default_connections = if open_loop { 1000 } else { 50 };
