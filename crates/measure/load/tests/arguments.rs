@@ -123,3 +123,29 @@ fn unusable_files_and_arguments_are_named() {
         assert!(status == USAGE && said.contains(word), "{arguments:?} {status}: {said}");
     }
 }
+
+#[test]
+fn weights_that_send_nothing_are_refused_with_their_place() {
+    let folder = Folder::new("weights");
+    for weight in ["-5", "0", "nan", "inf"] {
+        let toml = format!("[[request]]\npath='/a'\n[[request]]\npath='/b'\nweight={weight}\n");
+        let (requests, paths) = (folder.file("r.toml", &toml), folder.file("p.txt", &format!("/a\n\n{weight} /b\n")));
+        for (option, file, place) in [("--request-file", &requests, ": request 2"), ("--paths", &paths, ":3")] {
+            let (status, said) = run(&["bench", REFUSED, option, file, "-n", "1"]);
+            assert!(status == USAGE && said.contains(&format!("{file}{place}: the weight ")), "{option}: {said}");
+        }
+    }
+}
+
+#[test]
+fn columns_without_data_are_refused_and_can_be_escaped() {
+    let folder = Folder::new("columns");
+    let session = folder.file("s.toml", "[[step]]\npath='/'\nheaders=['Authorization: Bearer ${tok}']\n");
+    let (status, said) = run(&["bench", REFUSED, "--session", &session]);
+    let words = format!("--session {session}: the header of GET / has `${{tok}}`");
+    assert!(status == USAGE && said.contains(&words), "{said}");
+    let (status, said) = run(&["bench", REFUSED, "-H", "X: ${a}", "-b", "${b}", "-n", "1"]);
+    assert!(status == USAGE && said.contains("with the columns b, a;"), "{said}");
+    let escaped = ["bench", REFUSED, "-H", "X: {{dollar}}{a}", "-n", "1", "-q"];
+    assert_eq!(run(&escaped).0, FAILED, "the run is made, and refused by the server");
+}

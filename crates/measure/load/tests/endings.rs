@@ -183,6 +183,19 @@ fn finished_points_of_a_sweep_are_kept() {
 }
 
 #[test]
+fn a_server_that_dies_fails_the_run() {
+    // A thousand answers, then none: few requests fail, because their users wait.
+    let server = server(1000);
+    let limits = ["-c", "2", "-d", "4s", "--warmup", "0s", "--timeout", "1s"];
+    let (code, text, report) = start("dies", &server, &limits).end();
+    let round = &report.points[0].rounds[0];
+    assert!(round.good == 1000 && round.failed() <= 10, "{} failed", round.failed());
+    assert!(round.silence.is_some_and(|silence| silence >= 1.0), "{:?}", round.silence);
+    assert_eq!((code, report.points[0].verdict.word.as_str()), (load::bench::FAILED, "error-bound"), "{text}");
+    assert!(text.contains("no answer in the last "), "{text}");
+}
+
+#[test]
 fn a_number_of_requests_is_a_number_of_requests() {
     let counted = server(u64::MAX);
     let run = start("number", &counted, &["-n", "50", "-c", "2"]);

@@ -6,17 +6,19 @@ use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use load::bench::link::LinkTls;
 use load::bench::worker::{WorkerAccess, coordinate_workers, serve_coordinators};
 use load::bench::{OK, USAGE};
 use load::bench_main;
-use load::engine::job::{Job, Target};
-use load::engine::profile::Profile;
-use load::engine::run::RunControl;
+use load::engine::feed::{LoadData, RowOrder};
+use load::engine::job::{Job, Model, Target, Think};
+use load::engine::profile::{Arrivals, Profile};
+use load::engine::request::RequestSpec;
+use load::engine::run::{RunControl, run_job};
 use testkit::thread_server::ThreadServer;
 
 const SECRET: &str = "sixteen letters!";
@@ -72,10 +74,78 @@ fn stop_under_load(control: &RunControl, server: &Arc<ThreadServer>) -> JoinHand
 
 /// A worker with a thread for `jobs` jobs of up to 1000 s, and its name.
 fn start_worker(access: &WorkerAccess, jobs: usize) -> (String, JoinHandle<Result<(), String>>) {
+    start_threads(access, jobs, 1)
+}
+
+/// A worker as [`start_worker`] starts it, with a number of client threads.
+fn start_threads(access: &WorkerAccess, jobs: usize, threads: usize) -> (String, JoinHandle<Result<(), String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = listener.local_addr().unwrap().to_string();
     let access = access.clone();
-    (name, std::thread::spawn(move || serve_coordinators(&listener, &access, jobs, 1000.0, 1)))
+    (name, std::thread::spawn(move || serve_coordinators(&listener, &access, jobs, 1000.0, threads)))
+}
+
+/// A server that lists the paths of the requests that it answers.
+fn listing_server() -> (ThreadServer, Arc<Mutex<Vec<String>>>) {
+    let paths: Arc<Mutex<Vec<String>>> = Arc::default();
+    let list = paths.clone();
+    let server = ThreadServer::start(move |stream: TcpStream| {
+        let mut answer = stream.try_clone().unwrap();
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            if let Some(path) = line.strip_prefix("GET ") {
+                list.lock().unwrap().push(path.trim_end_matches(" HTTP/1.1").to_string());
+            } else if line.is_empty() && answer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").is_err() {
+                return;
+            }
+        }
+    });
+    (server, paths)
+}
+
+#[test]
+fn rows_of_data_are_sent_once_over_workers_and_threads() {
+    let rows: Vec<Vec<String>> = (0..101).map(|i| vec![format!("{i:03}")]).collect();
+    let expected: Vec<String> = (0..101).map(|i| format!("/{i:03}")).collect();
+    let (closed, open) = (Model::Closed { think: Think::default() }, Model::Open { arrivals: Arrivals::Fixed });
+    // Workers, threads of each, connections, model, requests at most.
+    let runs = [
+        (0, 1, 1, &closed, None),
+        (0, 3, 1, &closed, None),
+        (1, 2, 1, &closed, None),
+        (2, 2, 1, &closed, None),
+        (3, 2, 1, &closed, None),
+        (3, 2, 4, &closed, None),
+        (2, 2, 3, &closed, Some(101)),
+        (2, 2, 8, &open, None),
+        (0, 3, 8, &open, None),
+    ];
+    for (order, (workers, threads, connections, model, budget)) in
+        [RowOrder::Once, RowOrder::Order].into_iter().flat_map(|order| runs.map(|run| (order, run)))
+    {
+        let (server, paths) = listing_server();
+        let mut all = job(&server, connections, 101);
+        all.budget = if order == RowOrder::Once { budget } else { Some(101) };
+        all.model = model.clone();
+        all.threads = threads;
+        if model.is_open() {
+            all.profile = Profile::constant(2000.0, 60.0);
+        }
+        all.requests = vec![RequestSpec::get("/{{path-column:0}}")];
+        all.data = Some(LoadData { order, rows: rows.clone().into() });
+        let (names, handles): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| start_threads(&access(SECRET), 1, threads)).unzip();
+        let outcome = match workers {
+            0 => run_job(&all, &RunControl::default(), |_| ()).unwrap(),
+            _ => coordinate_workers(&names, &access(SECRET), &all, &RunControl::default()).unwrap(),
+        };
+        handles.into_iter().for_each(|handle| handle.join().unwrap().unwrap());
+        let mut seen = std::mem::take(&mut *paths.lock().unwrap());
+        seen.sort();
+        let run = format!("{workers} workers, {threads} threads, {connections} connections, {order:?}, {model:?}");
+        assert_eq!(seen, expected, "{run}");
+        assert_eq!((outcome.total.good, outcome.rows_left), (101, 0), "{run}");
+        assert!(outcome.seconds < 30.0, "{run}: {} s of 60 without rows", outcome.seconds);
+    }
 }
 
 fn bench(args: &[&str]) -> i32 {
@@ -107,7 +177,7 @@ fn scripted_worker(lines: &'static [&str]) -> (String, JoinHandle<()>) {
     let thread = std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut heard = BufReader::new(stream.try_clone().unwrap()).lines();
-        writeln!(stream, r#"{{"protocol":"tidegate-bench/6","number":"00","threads":1}}"#).unwrap();
+        writeln!(stream, r#"{{"protocol":"tidegate-bench/7","number":"00","threads":1}}"#).unwrap();
         assert_eq!(heard.next().unwrap().unwrap(), "tidegate-bench");
         assert!(heard.next().unwrap().unwrap().contains("proof"));
         writeln!(stream, r#""Ready""#).unwrap();
@@ -276,6 +346,60 @@ fn a_worker_without_tls_or_of_another_host_is_told_apart() {
 }
 
 #[test]
+fn certificates_of_authorities_are_explained_to_both_sides() {
+    // As `openssl req -x509` makes it, used for everything; then without the right to sign others.
+    let alone = |is_ca: rcgen::IsCa| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut parameters = rcgen::CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
+        parameters.is_ca = is_ca;
+        (parameters.self_signed(&key).unwrap().pem(), key.serialize_pem())
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("alone-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let server = target_server();
+    for (identity, works) in [
+        (alone(rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained)), false),
+        (alone(rcgen::IsCa::ExplicitNoCa), true),
+    ] {
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_string()
+        };
+        let (secret, cert, key) = (file("secret", SECRET), file("crt", &identity.0), file("key", &identity.1));
+        let mut worker = std::process::Command::new(env!("CARGO_BIN_EXE_tidegate-load"))
+            .args(["bench", "worker", "--listen", "127.0.0.1:0", "--jobs", "1", "--secret", &secret])
+            .args(["--cert", &cert, "--key", &key, "--cacert", &cert])
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(worker.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let first = lines.next().unwrap();
+        let name = first.rsplit(' ').next().unwrap().to_string();
+        let access = tls_access(&identity, &identity.0);
+        let done = coordinate_workers(&[name], &access, &job(&server, 1, 10), &RunControl::default());
+        if works {
+            assert_eq!(done.unwrap().total.good, 10);
+            assert!(worker.wait().unwrap().success());
+            continue;
+        }
+        let told = done.unwrap_err();
+        assert!(
+            told.contains("does not take the certificate of --workers-cert") && told.contains("CA:FALSE"),
+            "{told}"
+        );
+        let told = lines.next().unwrap();
+        assert!(
+            told.contains("the coordinator's certificate is one of an authority") && told.contains("CA:FALSE"),
+            "{told}"
+        );
+        worker.kill().unwrap();
+        worker.wait().unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn workers_over_tls_stop_when_they_are_told() {
     let server = Arc::new(target_server());
     let own = authority("127.0.0.1");
@@ -310,6 +434,8 @@ fn unusable_files_of_a_link_are_refused_before_the_start() {
         assert_eq!(bench(&[&coordinator[..], &files].concat()), USAGE);
     }
     assert_eq!(bench(&["worker", "--secret", &secret, "--cert", &cert]), USAGE, "the key is missing");
+    let exchanged = LinkTls::read(Path::new(&cert), Path::new(&foreign), Path::new(&ca)).unwrap_err();
+    assert_eq!(exchanged, format!("{cert} and {foreign}: the key does not belong to the certificate"));
     assert!(LinkTls::read(Path::new(&cert), Path::new(&key), Path::new(&ca)).is_ok());
     std::fs::remove_dir_all(&folder).unwrap();
 }

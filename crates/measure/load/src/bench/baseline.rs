@@ -4,6 +4,7 @@ use figures::stats::Interval;
 use figures::units::{Unit, format_significant};
 
 use super::gate::{GateReport, GateResult};
+use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round};
 
 /// Name of a compared figure, whether more of it is better, and its accessor.
@@ -17,7 +18,7 @@ pub fn compare_baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> 
     let mut out = Vec::new();
     let undecided = |what: String, why: String| GateReport { outcome: GateResult::Undecided, what, why };
     for point in &new.points {
-        let at = crate::report::text::grouped_rate(point.value);
+        let at = many(point.value, &new.quantity);
         let Some(before) = old.points.iter().find(|p| (p.value / point.value - 1.0).abs() < 0.01) else {
             out.push(undecided(format!("{at} against the baseline"), "the baseline has no such point".into()));
             continue;
@@ -67,7 +68,7 @@ pub fn compare_baseline(old: &Report, new: &Report, by: f64) -> Vec<GateReport> 
         }
     }
     for lost in old.points.iter().filter(|p| !new.points.iter().any(|n| (p.value / n.value - 1.0).abs() < 0.01)) {
-        let what = format!("{} of the baseline", crate::report::text::grouped_rate(lost.value));
+        let what = format!("{} of the baseline", many(lost.value, &old.quantity));
         out.push(undecided(what, "not measured in this run".into()));
     }
     out
@@ -168,6 +169,16 @@ mod tests {
         // The mean is no worse, but a tripling is not excluded.
         assert_eq!(result(&[0.010, 0.013, 0.008], &[0.005, 0.025, 0.008]), GateResult::Undecided);
         assert_eq!(result(&[0.010], &[0.011]), GateResult::Undecided, "one round decides nothing");
+    }
+
+    #[test]
+    fn gates_name_the_quantity_of_the_load() {
+        let of = |value: f64| Report { quantity: "connections".into(), ..report(value, &[0.01, 0.01, 0.01], "valid") };
+        let judged = compare_baseline(&of(2.0), &of(2.0), 0.02);
+        assert_eq!(judged[0].what, "errors at 2 connections against the baseline");
+        let judged = compare_baseline(&of(1.0), &of(2.0), 0.02);
+        let whats: Vec<&str> = judged.iter().map(|j| j.what.as_str()).collect();
+        assert_eq!(whats, ["2 connections against the baseline", "1 connection of the baseline"]);
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub struct Options {
     pub urls: Vec<String>,
 
     /// Connections of a closed loop, or maximum connections of an open loop [default: 50, open loop 1000].
-    #[arg(short, long, value_name = "N", value_parser = whole, allow_negative_numbers = true, help_heading = "Load")]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive, allow_negative_numbers = true, help_heading = "Load")]
     pub connections: Option<usize>,
     /// Measured time per point [default: 10s; with --requests until they are done].
     #[arg(short, long, value_name = "TIME", value_parser = positive_time, allow_negative_numbers = true, help_heading = "Load")]
@@ -75,7 +75,7 @@ pub struct Options {
     #[arg(long, value_name = "RATE", value_parser = rate, allow_hyphen_values = true, conflicts_with = "users", help_heading = "Load")]
     pub conn_rate: Option<f64>,
     /// Users of a closed loop (one connection each).
-    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, conflicts_with = "connections", help_heading = "Load")]
+    #[arg(long, value_name = "N", value_parser = parse_positive, allow_negative_numbers = true, conflicts_with = "connections", help_heading = "Load")]
     pub users: Option<usize>,
     /// Pause of a user after a response; `1s,random` for an exponential distribution.
     #[arg(long, value_name = "TIME", help_heading = "Load")]
@@ -388,6 +388,8 @@ mod tests {
             ("-r 0", "the rate must be above 0"),
             ("--conn-rate -1.5", "the rate must be above 0"),
             ("-r x", "`x` is not a positive number"),
+            ("-c 0", "'--connections <N>': `0` is not positive"),
+            ("--users 0", "'--users <N>': `0` is not positive"),
             ("--pin x", "`x` is not the number of a CPU"),
             ("--seed x", "`x` is not a whole number"),
             ("--expect-status 6xx", "`6xx` is not a status code"),

@@ -1,5 +1,5 @@
 //! Data for requests (`--data FILE[:order|random|once]`): rows of CSV (RFC 4180, with a line of column names) or of
-//! JSON lines, and `${column}` in paths, headers and bodies.
+//! JSON lines, and `${column}` in paths, headers and bodies. `{{dollar}}{column}` is the text `${column}`.
 
 use std::path::{Path, PathBuf};
 
@@ -111,6 +111,42 @@ impl DataFile {
     }
 }
 
+/// Names that stand as `${name}` in a text.
+fn named_columns(text: &str) -> impl Iterator<Item = &str> {
+    text.split("${").skip(1).filter_map(|rest| Some(rest.split_once('}')?.0))
+}
+
+/// Refuses `${name}` in requests and common headers of a run without data. The reason names the request in `source` and
+/// all names that need a value.
+pub fn refuse_columns(requests: &[RequestSpec], headers: &[String], source: &str) -> Result<(), String> {
+    let in_requests = requests.iter().flat_map(|request| {
+        let name = format!("{} {}", request.method, request.path);
+        let texts = std::iter::once(("path", &request.path)).chain(std::iter::once(("body", &request.body)));
+        let texts = texts.chain(request.headers.iter().map(|line| ("header", line)));
+        texts.map(move |(part, text)| (format!("{source}: the {part} of {name}"), text))
+    });
+    let common = headers.iter().map(|line| (format!("the header `{line}`"), line));
+    let mut first = None;
+    let mut names: Vec<&str> = Vec::new();
+    for (place, text) in in_requests.chain(common) {
+        for name in named_columns(text) {
+            first.get_or_insert_with(|| (place.clone(), name));
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    match first {
+        None => Ok(()),
+        Some((place, name)) => Err(format!(
+            "{place} has `${{{name}}}`, which needs a value: give --data FILE with {} {}; the text itself is written \
+             `{{{{dollar}}}}{{{name}}}`",
+            if names.len() == 1 { "the column" } else { "the columns" },
+            names.join(", ")
+        )),
+    }
+}
+
 /// Writes the columns of a template as the user did, `${name}`, for reports.
 pub fn column_names(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
@@ -120,7 +156,7 @@ pub fn column_names(text: &str) -> String {
         out.push_str(&format!("{before}${{{name}}}"));
         rest = after;
     }
-    out + rest
+    (out + rest).replace("{{dollar}}{", "${")
 }
 
 type TableRows = (Vec<String>, Vec<Vec<String>>);
@@ -258,9 +294,30 @@ mod tests {
     }
 
     #[test]
+    fn names_without_data_are_refused_with_their_place() {
+        let login = RequestSpec {
+            method: "POST".into(),
+            headers: vec!["Authorization: Bearer ${tok}".into()],
+            ..RequestSpec::get("/login")
+        };
+        let other = RequestSpec { body: "${id} ${tok}".into(), ..RequestSpec::get("/") };
+        let why = refuse_columns(&[RequestSpec::get("/a"), login, other], &[], "s.toml").unwrap_err();
+        assert_eq!(
+            why,
+            "s.toml: the header of POST /login has `${tok}`, which needs a value: give --data FILE with the columns tok, \
+             id; the text itself is written `{{dollar}}{tok}`"
+        );
+        let why = refuse_columns(&[], &["X: ${a}".into()], "the URL").unwrap_err();
+        assert!(why.starts_with("the header `X: ${a}` has") && why.contains("the column a;"), "{why}");
+        let plain = RequestSpec { body: "{{dollar}}{a} $a {b} ${".into(), ..RequestSpec::get("/{{seq}}") };
+        assert_eq!(refuse_columns(&[plain], &[], "the URL"), Ok(()));
+    }
+
+    #[test]
     fn reports_show_columns_by_name() {
         assert_eq!(column_names("/u/{{path-column:0:name}}?x={{seq}}"), "/u/${name}?x={{seq}}");
         assert_eq!(column_names("/plain"), "/plain");
+        assert_eq!(column_names("/{{dollar}}{a}"), "/${a}");
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub fn measure_round(plan: &Plan, job: &Job, label: &str) -> Result<Round, Strin
     let view = live::View::new(plan.live, label, job);
     let control = RunControl::until(interrupt::flag());
     let watcher = Watcher::new(&plan.abort_on, plan.metrics.as_ref(), label);
-    let mut watcher = watcher.with_collectors(&plan.collectors);
+    let mut watcher = watcher.with_collectors(&plan.collectors).with_start(&control.began, job.warmup);
     let seen = run_watched(plan.server.clone(), plan.page.clone(), job, &control.began, || {
         if plan.workers.is_empty() {
             run_job(job, &control, |moment| {

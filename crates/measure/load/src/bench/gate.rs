@@ -2,6 +2,7 @@
 
 use figures::units::{Unit, parse_count, parse_seconds, parse_share};
 
+use crate::report::answer::many;
 use crate::report::model::{Point, Report, Round};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +193,7 @@ pub fn judge_requirements(list: &[Requirement], report: &Report) -> Vec<GateRepo
             let (outcome, why) = judge(&requirement.condition, requirement.at.is_some(), point);
             let what = match report.points.len() {
                 1 => requirement.text.clone(),
-                _ => format!("{} at {}", requirement.text, crate::report::text::grouped_rate(point.value)),
+                _ => format!("{} at {}", requirement.text, many(point.value, &report.quantity)),
             };
             out.push(GateReport { outcome, what, why });
         }
@@ -243,11 +244,11 @@ fn judge(condition: &GateCondition, at_rate: bool, point: &Point) -> (GateResult
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::report::model::{RateVerdict, Times};
 
-    pub(in crate::bench) fn report(value: f64, p99: &[f64], word: &str) -> Report {
+    pub(crate) fn report(value: f64, p99: &[f64], word: &str) -> Report {
         let rounds = p99.iter().map(|p| Round {
             rps: 1000.0,
             good_rps: 1000.0,

@@ -33,6 +33,8 @@ const OPENING: &[u8] = b"tidegate-bench\n";
 /// First byte of a TLS record with a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 0x16;
 const ALPN: &[u8] = b"tidegate-bench";
+/// A certificate that is its own authority without being one for others.
+const NO_AUTHORITY: &str = "make one with `-addext basicConstraints=critical,CA:FALSE`, or let an authority sign it";
 /// Beginnings of the reasons of [`WorkerLink::receive`].
 const SILENCE: &str = "no message within";
 const UNEXPECTED: &str = "an unexpected message";
@@ -53,6 +55,8 @@ impl LinkTls {
             let why = why.replace("the client's certificate", "the certificate").replace("the client's key", "the key");
             format!("{} and {}: {why}", certificate.display(), key.display())
         })?;
+        tls::check_identity(&identity.0, &identity.1)
+            .map_err(|why| format!("{} and {}: {why}", certificate.display(), key.display()))?;
         let pem = read_text(authorities)?;
         tls::read_authorities(&pem).map_err(|why| format!("{}: {why}", authorities.display()))?;
         Ok(LinkTls { identity, authorities: pem })
@@ -198,16 +202,50 @@ pub(super) fn explain_link(why: &str) -> String {
             "DecryptError",
             "the worker does not take the certificate of --workers-cert: its authority is not in the worker's --cacert",
         ),
+        (
+            "CaUsedAsEndEntity",
+            "the worker's certificate is one of an authority, as `openssl req -x509` makes it: {NO_AUTHORITY}",
+        ),
+        (
+            "CertificateUnknown",
+            "the worker does not take the certificate of --workers-cert, and says why on its standard error; a certificate of an \
+             authority, as `openssl req -x509` makes it, is one reason: {NO_AUTHORITY}",
+        ),
         ("CertificateRequired", "the worker asks for a certificate: pass --workers-cert and --workers-key"),
     ];
     match known.iter().find(|(name, _)| why.contains(name)) {
-        Some((_, words)) => words.to_string(),
+        Some((_, words)) => words.replace("{NO_AUTHORITY}", NO_AUTHORITY),
         None if why.starts_with(SILENCE) => {
             format!("{why}: it hangs, serves another coordinator, or is no worker of `tidegate bench`")
         }
         None if why.starts_with(UNEXPECTED) => format!("is no worker of `tidegate bench`: {why}"),
         None => why.to_string(),
     }
+}
+
+/// Explains a failed handshake, or the alert behind it, to the worker.
+fn explain_coordinator(why: &str) -> String {
+    let known = [
+        (
+            "CaUsedAsEndEntity",
+            "the coordinator's certificate is one of an authority, as `openssl req -x509` makes it: {NO_AUTHORITY}",
+        ),
+        ("UnknownIssuer", "the authority of the coordinator's certificate is not in --cacert"),
+        ("BadSignature", "the authority of the coordinator's certificate is not in --cacert"),
+        (
+            "UnknownCA",
+            "the coordinator does not take the certificate of --cert: its authority is not in --workers-cacert",
+        ),
+        (
+            "DecryptError",
+            "the coordinator does not take the certificate of --cert: its authority is not in --workers-cacert",
+        ),
+        ("CertificateUnknown", "the coordinator does not take the certificate of --cert, and says why"),
+        ("BadCertificate", "the coordinator does not take the certificate of --cert, and says why"),
+        ("peer sent no certificates", "the coordinator has no certificate (--workers-cert)"),
+    ];
+    let found = known.iter().find(|(name, _)| why.contains(name));
+    found.map_or_else(|| why.to_string(), |(_, words)| words.replace("{NO_AUTHORITY}", NO_AUTHORITY))
 }
 
 /// Link of either side, which exchanges lines of JSON.
@@ -261,7 +299,7 @@ impl WorkerLink {
         let (told, own) = match (tls, first == [HANDSHAKE]) {
             (Some(config), true) => {
                 let tls = ServerConnection::new(config.clone()).map_err(|e| format!("TLS: {e}"))?;
-                let tls = shake_hands(Connection::Server(tls), &socket)?;
+                let tls = shake_hands(Connection::Server(tls), &socket).map_err(|why| explain_coordinator(&why))?;
                 return WorkerLink::new(socket, Some(tls));
             }
             (None, false) => {

@@ -14,6 +14,7 @@ pub mod influx;
 pub mod link;
 pub mod live;
 pub mod otlp;
+pub mod outputs;
 pub mod plan;
 pub mod presets;
 pub mod refusals;
@@ -181,12 +182,13 @@ fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Writes a result into its file or to standard output. Errors name the file.
+/// Writes a result into its file, whose former content a failure leaves as it was, or to standard output. Errors name
+/// the file.
 pub fn write_result(path: &Path, content: &str) -> Result<(), String> {
     if is_stdout(path) {
         return print_text(content);
     }
-    fs::write(path, content).map_err(|e| format!("{}: {e}", path.display()))
+    outputs::replace_file(path, content.as_bytes()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// Raises the descriptor limit: every connection needs one.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::cli::Options;
-use super::data::DataFile;
+use super::data::{DataFile, refuse_columns};
 use super::gate::{self, GateCondition, Requirement};
 use super::link::LinkTls;
 use super::remote_write::{SeriesCollector, SeriesFormat};
@@ -129,7 +129,10 @@ impl Plan {
         }
         let is_grouped = o.session.is_some() && list.iter().any(|step| step.parallel);
         if values.iter().any(|v| *v <= 0.0) || profile.seconds() <= 0.0 {
-            return Err("the load and its duration must be positive".into());
+            let options =
+                [("--sweep", o.sweep.is_some()), ("--stages", o.stages.is_some()), ("--replay", o.replay.is_some())];
+            let given = options.iter().find(|(_, given)| *given).map_or(String::new(), |(name, _)| format!("{name}: "));
+            return Err(format!("{given}the load and its duration must be positive"));
         }
         let open_loop = model.is_open();
         let default_connections = if open_loop { 1000 } else { 50 };
@@ -180,7 +183,10 @@ impl Plan {
             UrlKind::Http | UrlKind::WebSocket => None,
         };
         let once = data.as_ref().is_some_and(|data| data.order() == RowOrder::Once);
-        let data = data.map(|data| data.insert(&mut list, &mut headers)).transpose()?;
+        let data = match data {
+            Some(data) => Some(data.insert(&mut list, &mut headers)?),
+            None => refuse_columns(&list, &headers, &requests::request_source(o)).map(|()| None)?,
+        };
         let base = Job {
             websocket: kind == UrlKind::WebSocket,
             grpc,

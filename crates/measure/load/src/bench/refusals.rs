@@ -23,6 +23,7 @@ pub fn refuse_grpc(o: &Options) -> Result<(), String> {
         ("--replay", o.replay.is_some()),
         ("--show", o.show),
         ("--pipeline", o.pipeline > 1),
+        ("--method", o.method != "GET"),
         ("--expect-status", !o.expect_status.is_empty()),
         ("--expect-length", o.expect_length.is_some()),
         ("--expect-contains", o.expect_contains.is_some()),

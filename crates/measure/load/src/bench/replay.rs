@@ -84,7 +84,7 @@ pub fn parse_log(text: &str, format: &str, speed: f64) -> Result<Log, String> {
         }
         let key = (entry.method, entry.path, entry.status);
         let number = *numbers.entry(key.clone()).or_insert_with(|| {
-            let mut spec = RequestSpec::get(&key.1.replace("{{", "%7B%7B"));
+            let mut spec = RequestSpec::get(&key.1.replace("{{", "%7B%7B").replace("${", "$%7B"));
             spec.method = key.0.clone();
             if key.2 != 0 {
                 spec.expect.status = vec![key.2];

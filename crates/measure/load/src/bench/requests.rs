@@ -178,7 +178,7 @@ fn url_target(options: &Options, first: &RequestUrl) -> Result<Target, String> {
     let identity = match (&options.cert, &options.key) {
         (Some(cert), Some(key)) => {
             let identity = (read_text(cert)?, read_text(key)?);
-            let read = tls::read_identity(&identity.0, &identity.1);
+            let read = tls::check_identity(&identity.0, &identity.1);
             read.map_err(|why| format!("--cert {} --key {}: {why}", cert.display(), key.display()))?;
             Some(identity)
         }
@@ -271,6 +271,13 @@ pub fn parse_session(text: &str) -> Result<Vec<RequestSpec>, String> {
     if parsed.step.is_empty() { Err("the file has no step".into()) } else { Ok(parsed.step) }
 }
 
+/// Options that the requests of a run come from, for messages.
+pub fn request_source(options: &Options) -> String {
+    let file = |name: &str, path: &Option<std::path::PathBuf>| Some(format!("{name} {}", path.as_ref()?.display()));
+    let source = file("--session", &options.session).or_else(|| file("--request-file", &options.request_file));
+    source.or_else(|| file("--paths", &options.paths)).unwrap_or_else(|| "URL and --body".into())
+}
+
 pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<RequestSpec>, String> {
     let expect = Expect {
         status: options.expect_status.iter().cloned().flatten().collect(),
@@ -311,6 +318,10 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
             let (file, path) = (file.display(), &request.path);
             return Err(format!("{file}: `server` of {path} is no key: write the whole URL as path"));
         }
+        if let Some(number) = parsed.request.iter().position(|r| !is_weight(r.weight)) {
+            let weight = parsed.request[number].weight;
+            return Err(format!("{}: request {}: the weight {weight} is not above 0", file.display(), number + 1));
+        }
         if let Some(number) = parsed.request.iter().position(|r| r.path.is_empty()) {
             return Err(format!("{}: request {} has no path", file.display(), number + 1));
         }
@@ -325,15 +336,16 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
     }
     if let Some(file) = &options.paths {
         let text = read_text(file)?;
-        let lines = text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#'));
-        let list: Vec<RequestSpec> = lines
-            .map(|line| match line.split_once(char::is_whitespace) {
-                Some((weight, path)) if weight.parse::<f64>().is_ok() => {
-                    plain(path.trim(), weight.parse().unwrap_or(1.0))
-                }
-                _ => plain(line, 1.0),
-            })
-            .collect();
+        let lines = text.lines().map(str::trim).enumerate().filter(|(_, l)| !l.is_empty() && !l.starts_with('#'));
+        let request = |(number, line): (usize, &str)| match line.split_once(char::is_whitespace) {
+            Some((weight, path)) => match weight.parse::<f64>() {
+                Ok(value) if is_weight(value) => Ok(plain(path.trim(), value)),
+                Ok(_) => Err(format!("{}:{}: the weight {weight} is not above 0", file.display(), number + 1)),
+                Err(_) => Ok(plain(line, 1.0)),
+            },
+            None => Ok(plain(line, 1.0)),
+        };
+        let list: Vec<RequestSpec> = lines.map(request).collect::<Result<_, String>>()?;
         if list.is_empty() {
             return Err(format!("{}: the file has no path", file.display()));
         }
@@ -344,6 +356,11 @@ pub fn build_requests(options: &Options, urls: &[RequestUrl]) -> Result<Vec<Requ
         .zip(&options.urls)
         .map(|(url, text)| plain(if urls.len() > 1 { text } else { &url.path }, 1.0))
         .collect())
+}
+
+/// Tells whether a request of this weight is ever sent, and leaves others their share.
+fn is_weight(weight: f64) -> bool {
+    weight > 0.0 && weight.is_finite()
 }
 
 pub fn read_text(path: &Path) -> Result<String, String> {

@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use figures::units::{format_grouped, format_seconds};
 use serde_json::json;
 
 use super::gate::{GateCondition, parse_conditions};
@@ -43,6 +45,9 @@ pub struct Watcher<'a> {
     label: &'a str,
     total: LoadRecord,
     seconds: f64,
+    /// Beginning of the run, and seconds of its warm-up.
+    began: Arc<OnceLock<Instant>>,
+    warmup: f64,
     /// Intervals that the file has, those that it lacks, and why.
     written: u64,
     missed: u64,
@@ -58,6 +63,8 @@ impl<'a> Watcher<'a> {
             label,
             total: LoadRecord::default(),
             seconds: 0.0,
+            began: Arc::default(),
+            warmup: 0.0,
             written: 0,
             missed: 0,
             why_missed: String::new(),
@@ -68,6 +75,11 @@ impl<'a> Watcher<'a> {
     pub fn with_collectors(self, collectors: &[SeriesCollector]) -> Watcher<'a> {
         let start = milliseconds();
         Watcher { collectors: collectors.iter().map(|own| Sender::new(own.clone(), start)).collect(), ..self }
+    }
+
+    /// Counts the time from the end of the warm-up, of `warmup` seconds: the last interval of a run ends early.
+    pub fn with_start(self, began: &Arc<OnceLock<Instant>>, warmup: f64) -> Watcher<'a> {
+        Watcher { began: began.clone(), warmup, ..self }
     }
 
     /// Waits until streamed metrics have arrived; returns sentences about losses.
@@ -85,7 +97,8 @@ impl<'a> Watcher<'a> {
             return None;
         }
         self.total.merge(&moment.record);
-        self.seconds = moment.at;
+        let elapsed = self.began.get().map_or(f64::INFINITY, |began| began.elapsed().as_secs_f64() - self.warmup);
+        self.seconds = moment.at.min(elapsed.max(1e-3));
         if let Some(path) = self.metrics {
             match self.stream(path, moment) {
                 Ok(()) => self.written += 1,
@@ -100,14 +113,17 @@ impl<'a> Watcher<'a> {
             let at = milliseconds();
             self.collectors.iter_mut().for_each(|sender| sender.send(&samples, at));
         }
-        let failures = self.total.failures.total();
-        if self.abort_on.is_empty() || self.total.answers + failures < ENOUGH {
+        // Wrong answers are failures as well.
+        let ended = self.total.in_time + self.total.failures.total();
+        if self.abort_on.is_empty() || ended < ENOUGH {
             return None;
         }
         let round = self.so_far();
         let held = self.abort_on.iter().find(|(_, c)| c.of(&round).is_some_and(|v| c.met(v)));
         held.map(|(rule, c)| {
-            format!("{rule}: {} after {:.1} s", c.of(&round).map_or(String::new(), |v| c.write(v)), self.seconds)
+            let figure = c.of(&round).map_or(String::new(), |v| c.write(v));
+            let seconds = format_seconds(self.seconds);
+            format!("{rule}: {figure} after {} requests in {seconds}", format_grouped(ended as i64))
         })
     }
 
@@ -122,10 +138,8 @@ impl<'a> Watcher<'a> {
 
     fn stream(&self, path: &Path, moment: &Moment) -> std::io::Result<()> {
         if path.extension().is_some_and(|e| e == "prom") {
-            // Replaces the file atomically, since collectors read it at any time.
-            let beside = path.with_extension("prom.tmp");
-            fs::write(&beside, self.prometheus(moment))?;
-            return fs::rename(&beside, path);
+            // Collectors read the file at any time.
+            return super::outputs::replace_file(path, self.prometheus(moment).as_bytes());
         }
         let (r, seconds) = (&moment.record, moment.seconds.max(1e-9));
         let time = |q: f64| Some(r.corrected.quantile(q)).filter(|v| v.is_finite());
@@ -227,7 +241,20 @@ mod tests {
         let mut watcher = Watcher::new(&rules, None, "x");
         assert_eq!(watcher.see(&moment(10, 20)), None, "too few");
         let why = watcher.see(&moment(80, 20)).unwrap();
-        assert!(why.starts_with("errors>10%: 30.8 %"), "{why}");
+        assert_eq!(why, "errors>10%: 30.8 % after 130 requests in 1 s");
+        // Answers with a wrong status are failures, and count once.
+        let mut wrong = moment(0, 50);
+        wrong.record.answers = 50;
+        assert_eq!(Watcher::new(&rules, None, "x").see(&wrong), None, "fifty requests are too few");
+        let mut wrong = moment(0, 100);
+        wrong.record.answers = 100;
+        let why = Watcher::new(&rules, None, "x").see(&wrong).unwrap();
+        assert_eq!(why, "errors>10%: 100 % after 100 requests in 1 s");
+        // A number of requests ends a run long before its interval.
+        let began = Arc::new(OnceLock::from(Instant::now()));
+        let early = Moment { at: 1e6, ..wrong };
+        let why = Watcher::new(&rules, None, "x").with_start(&began, 0.0).see(&early).unwrap();
+        assert!(why.starts_with("errors>10%: 100 % after 100 requests in ") && !why.ends_with(" h"), "{why}");
         assert_eq!(Watcher::new(&rules, None, "x").see(&moment(1000, 20)), None);
         assert!(abort_on(&["p99>5".into()]).is_err());
     }

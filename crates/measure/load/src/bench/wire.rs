@@ -27,6 +27,8 @@ pub struct WireOutcome {
     scheduled: Option<f64>,
     users: u64,
     starved: u64,
+    last_answer: f64,
+    last_failure: f64,
     tls_error: Option<String>,
     #[serde(default)]
     refused: Option<String>,
@@ -36,6 +38,7 @@ pub struct WireOutcome {
     malformed: Option<String>,
     #[serde(default)]
     used_up: u64,
+    rows_left: u64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -171,11 +174,14 @@ impl WireOutcome {
             scheduled: o.scheduled,
             users: o.users,
             starved: o.starved,
+            last_answer: o.last_answer,
+            last_failure: o.last_failure,
             tls_error: o.tls_error.clone(),
             refused: o.refused.clone(),
             answer_error: o.answer_error.clone(),
             malformed: o.malformed.clone(),
             used_up: o.used_up,
+            rows_left: o.rows_left,
         }
     }
 
@@ -199,11 +205,14 @@ impl WireOutcome {
             scheduled: self.scheduled,
             users: self.users,
             starved: self.starved,
+            last_answer: self.last_answer,
+            last_failure: self.last_failure,
             tls_error: self.tls_error.clone(),
             refused: self.refused.clone(),
             answer_error: self.answer_error.clone(),
             malformed: self.malformed.clone(),
             used_up: self.used_up,
+            rows_left: self.rows_left,
             machines: Vec::new(),
         })
     }
@@ -230,6 +239,7 @@ mod tests {
             answer_error: Some("why".into()),
             malformed: Some("how".into()),
             used_up: 2,
+            rows_left: 3,
             machines: Vec::new(),
             waited: vec![0.25],
             interval: 0.5,
@@ -244,6 +254,8 @@ mod tests {
             ports: 9,
             users: 5,
             starved: 1,
+            last_answer: 1.5,
+            last_failure: 2.5,
             tls_error: Some("why".into()),
             refused: Some("who".into()),
         };
@@ -252,6 +264,7 @@ mod tests {
         assert_eq!((&back.tls_error, &back.refused), (&outcome.tls_error, &outcome.refused));
         assert_eq!((back.answer_error, back.malformed), (outcome.answer_error.clone(), outcome.malformed.clone()));
         assert_eq!((back.users, back.starved, back.ports), (5, 1, 9));
+        assert_eq!((back.last_answer, back.last_failure, back.rows_left), (1.5, 2.5, 3));
         assert_eq!((back.total.answers, back.total.due, back.moments[0].open), (5, 7, 3));
         assert_eq!(back.total.corrected.quantile(0.99), outcome.total.corrected.quantile(0.99));
         assert_eq!(back.total.raw().count(), 2);

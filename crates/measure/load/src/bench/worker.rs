@@ -49,7 +49,7 @@ enum WorkerReply {
     Done(Box<WireOutcome>),
 }
 
-const PROTOCOL: &str = "tidegate-bench/6";
+const PROTOCOL: &str = "tidegate-bench/7";
 
 /// Waits for jobs of a coordinator (`tidegate bench --workers HOST:PORT,... --secret FILE URL`) and generates its share of
 /// their load.

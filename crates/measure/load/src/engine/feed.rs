@@ -1,7 +1,9 @@
 //! Rows of data for the requests of a run (`--data`): a table shared by all users, and the order in which they take
 //! its rows.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use figures::rng::Rng;
 use serde::{Deserialize, Serialize};
@@ -58,35 +60,52 @@ pub struct LoadData {
     pub rows: DataTable,
 }
 
-/// The rows that one world takes: every `step`-th from its own number on, so that worlds share them without a lock.
+/// The rows that the worlds of a machine take. Clones share the place in the table: a world without connections, or a
+/// slow one, leaves its rows to the others.
 #[derive(Clone, Debug)]
 pub struct RowFeed {
     order: RowOrder,
     rows: u64,
-    next: u64,
-    step: u64,
+    /// Rows of this machine; [`RowOrder::Order`] begins with them and goes on over the whole table.
+    part: Range<u64>,
+    taken: Arc<AtomicU64>,
 }
 
 impl RowFeed {
-    /// Feed of world `number` among `of` worlds.
-    pub fn new(data: &LoadData, number: usize, of: usize) -> RowFeed {
-        RowFeed { order: data.order, rows: data.rows.len() as u64, next: number as u64, step: of.max(1) as u64 }
+    /// Feed of the machine that `part` of the table belongs to; the parts of all machines make up the table.
+    pub fn new(data: &LoadData, part: Range<u64>) -> RowFeed {
+        RowFeed { order: data.order, rows: data.rows.len() as u64, part, taken: Arc::default() }
     }
 
-    /// Index of the next row; `None` when the rows are used up ([`RowOrder::Once`]).
-    pub fn next_row(&mut self, rng: &mut Rng) -> Option<u32> {
+    /// Feed of the only machine.
+    pub fn whole(data: &LoadData) -> RowFeed {
+        RowFeed::new(data, 0..data.rows.len() as u64)
+    }
+
+    /// Index of the next row; `None` when the rows of this machine are used up ([`RowOrder::Once`]).
+    pub fn next_row(&self, rng: &mut Rng) -> Option<u32> {
         if self.rows == 0 {
             return None;
         }
         if self.order == RowOrder::Random {
             return Some(rng.below(self.rows) as u32);
         }
-        let next = self.next;
-        if self.order == RowOrder::Once && next >= self.rows {
+        let next = self.part.start + self.taken.fetch_add(1, Ordering::Relaxed);
+        if self.order == RowOrder::Once && next >= self.part.end {
             return None;
         }
-        self.next += self.step;
         Some((next % self.rows) as u32)
+    }
+
+    /// Tells whether rows are used once.
+    pub fn is_once(&self) -> bool {
+        self.order == RowOrder::Once
+    }
+
+    /// Rows of this machine that were not taken ([`RowOrder::Once`]); 0 in other orders.
+    pub fn rows_left(&self) -> u64 {
+        let next = self.part.start.saturating_add(self.taken.load(Ordering::Relaxed));
+        if self.is_once() { self.part.end.saturating_sub(next) } else { 0 }
     }
 }
 
@@ -101,15 +120,20 @@ mod tests {
     #[test]
     fn worlds_share_the_rows_in_order() {
         let mut rng = Rng::new(1);
-        let mut taken = |order, number| {
-            let mut feed = RowFeed::new(&data(order), number, 2);
-            (0..4).map_while(|_| feed.next_row(&mut rng)).collect::<Vec<u32>>()
+        let mut taken = |order, part: Range<u64>| {
+            let feed = RowFeed::new(&data(order), part);
+            let other = feed.clone();
+            let rows = (0..6).map_while(|i| if i % 3 == 0 { &other } else { &feed }.next_row(&mut rng));
+            (rows.collect::<Vec<u32>>(), feed.rows_left())
         };
-        assert_eq!(taken(RowOrder::Order, 0), [0, 2, 4, 1]);
-        assert_eq!(taken(RowOrder::Order, 1), [1, 3, 0, 2]);
-        assert_eq!(taken(RowOrder::Once, 0), [0, 2, 4]);
-        assert_eq!(taken(RowOrder::Once, 1), [1, 3]);
-        assert!(taken(RowOrder::Random, 0).iter().all(|row| *row < 5));
+        assert_eq!(taken(RowOrder::Order, 0..5), (vec![0, 1, 2, 3, 4, 0], 0));
+        assert_eq!(taken(RowOrder::Order, 3..5), (vec![3, 4, 0, 1, 2, 3], 0));
+        assert_eq!(taken(RowOrder::Once, 0..5), (vec![0, 1, 2, 3, 4], 0));
+        assert_eq!(taken(RowOrder::Once, 3..5), (vec![3, 4], 0));
+        assert_eq!(taken(RowOrder::Once, 2..2), (vec![], 0));
+        assert!(taken(RowOrder::Random, 0..5).0.iter().all(|row| *row < 5));
+        let feed = RowFeed::whole(&data(RowOrder::Once));
+        assert_eq!((feed.next_row(&mut rng), feed.rows_left()), (Some(0), 4));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Runs a job on this machine: one thread per world; merges intervals into moments and an outcome.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, OnceLock, mpsc};
 use std::thread;
@@ -9,6 +10,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use super::epoll::Epoll;
+use super::feed::RowFeed;
 use super::grpc::{GrpcJob, MessageForm};
 use super::job::Job;
 use super::ports::Ports;
@@ -16,7 +18,7 @@ use super::record::{Interval, LoadRecord};
 use super::request::PreparedRequest;
 use super::servers::server_jobs;
 use super::timeline::{Kinds, Timeline};
-use super::world::{First, LoadWorld, WorldResult};
+use super::world::{First, LoadWorld, WorldResult, part};
 use crate::protocol::ClientProtocol;
 use crate::protocol::h1::H1;
 use crate::protocol::h2::H2;
@@ -70,6 +72,10 @@ pub struct RunOutcome {
     /// Users of a closed loop, and those who waited in vain for over half of the run.
     pub users: u64,
     pub starved: u64,
+    /// Seconds from the start of the measured part to the last answer, and to the last request that failed without one;
+    /// 0 for none. Both may be after the end.
+    pub last_answer: f64,
+    pub last_failure: f64,
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
@@ -77,8 +83,9 @@ pub struct RunOutcome {
     pub answer_error: Option<String>,
     /// Reason of the first malformed response.
     pub malformed: Option<String>,
-    /// Threads whose rows of data were used up.
+    /// Threads that found the rows of data used up, and rows to be used once that no request took.
     pub used_up: u64,
+    pub rows_left: u64,
     /// Parts of several machines, in their order; empty for this one.
     pub machines: Vec<MachinePart>,
 }
@@ -147,11 +154,14 @@ impl RunOutcome {
         self.scheduled = self.scheduled.into_iter().chain(other.scheduled).reduce(f64::max);
         self.users += other.users;
         self.starved += other.starved;
+        self.last_answer = self.last_answer.max(other.last_answer);
+        self.last_failure = self.last_failure.max(other.last_failure);
         self.tls_error = self.tls_error.take().or(other.tls_error);
         self.refused = self.refused.take().or(other.refused);
         self.answer_error = self.answer_error.take().or(other.answer_error);
         self.malformed = self.malformed.take().or(other.malformed);
         self.used_up += other.used_up;
+        self.rows_left += other.rows_left;
         self.machines.extend(other.machines);
     }
 }
@@ -199,6 +209,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         .flat_map(|(job, requests)| (0..job.threads.max(1)).map(move |world| (job.clone(), requests.clone(), world)));
     let places: Vec<_> = places.collect();
     let threads = places.len();
+    let feed = job.data.as_ref().map(|data| RowFeed::new(data, machine_rows(&jobs, data.rows.len())));
     let (sender, intervals) = mpsc::channel::<Interval>();
     let (ready, go) = (Arc::new(Barrier::new(threads + 1)), Arc::new(AtomicBool::new(true)));
     let first = First::default();
@@ -206,8 +217,8 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
     for (thread, (job, requests, world)) in places.into_iter().enumerate() {
         let sender = sender.clone();
         let (control, ready, go) = (control.clone(), ready.clone(), go.clone());
-        let first = first.clone();
-        let place = WorldThread { job, requests, sender, control, ready, go, first, world, thread };
+        let (first, feed) = (first.clone(), feed.clone());
+        let place = WorldThread { job, requests, feed, sender, control, ready, go, first, world, thread };
         let body = move || match (&place.job.http2, &place.job.http3) {
             (_, Some(_)) => place.run::<H3>(),
             (Some(_), _) => place.run::<H2>(),
@@ -226,6 +237,8 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
     let mut outcome = collector.finish(&mut live);
     outcome.ports = jobs.iter().map(|job| Ports::of(job).available).sum();
     outcome.interval = job.interval.max(0.001);
+    // Worlds hand over their last interval when they have ended.
+    outcome.rows_left = feed.as_ref().map_or(0, RowFeed::rows_left);
     for handle in handles {
         let done = handle.join().map_err(|_| "a client thread panicked".to_string())??;
         outcome.seconds = outcome.seconds.max(done.measured as f64 * 1e-9);
@@ -242,6 +255,8 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
         }
         outcome.users += done.users;
         outcome.starved += done.starved;
+        outcome.last_answer = outcome.last_answer.max(done.last_answer as f64 * 1e-9);
+        outcome.last_failure = outcome.last_failure.max(done.last_failure as f64 * 1e-9);
         outcome.tls_error = outcome.tls_error.or(done.tls_error);
         outcome.refused = outcome.refused.or(done.refused);
         outcome.answer_error = outcome.answer_error.or(done.answer_error);
@@ -258,6 +273,7 @@ pub fn run_job(job: &Job, control: &RunControl, mut live: impl FnMut(&Moment)) -
 struct WorldThread {
     job: Arc<Job>,
     requests: Arc<[PreparedRequest]>,
+    feed: Option<RowFeed>,
     sender: mpsc::Sender<Interval>,
     control: RunControl,
     ready: Arc<Barrier>,
@@ -270,11 +286,11 @@ struct WorldThread {
 
 impl WorldThread {
     fn run<P: ClientProtocol>(self) -> Result<WorldResult, String> {
-        let WorldThread { job, requests, sender, control, ready, go, first, world, thread } = self;
+        let WorldThread { job, requests, feed, sender, control, ready, go, first, world, thread } = self;
         pin(&job, thread);
         let made = Epoll::new(&job, world).map_err(|e| format!("epoll: {e}")).and_then(|net| {
             let sink = Box::new(move |interval| drop(sender.send(interval)));
-            LoadWorld::<Epoll, P>::new(net, job, requests, world, sink, control.stop.clone())
+            LoadWorld::<Epoll, P>::new(net, job, requests, world, feed, sink, control.stop.clone())
         });
         let made = made.map(|mut world| {
             world.share_first(first);
@@ -289,6 +305,29 @@ impl WorldThread {
         control.began.get_or_init(Instant::now);
         if go.load(Ordering::Relaxed) { Ok(world.run()) } else { Ok(WorldResult::default()) }
     }
+}
+
+/// Rows of a table that belong to this machine: in a closed loop in proportion to its users, otherwise in equal parts, as
+/// budgets are divided. A machine without users has none, since it could not send them.
+fn machine_rows(jobs: &[Arc<Job>], rows: usize) -> Range<u64> {
+    let (machine, machines) = jobs.first().map_or((0, 1), |job| (job.share.0, job.share.1.max(1)));
+    // Dealt parts of a whole, of all machines before `until`.
+    let before = |job: &Job, whole: usize, until: usize| -> usize {
+        let threads = job.threads.max(1);
+        (0..until * threads).map(|world| part(whole, world, machines * threads)).sum()
+    };
+    let end = |until: usize| -> u64 {
+        match jobs.first() {
+            Some(job) if job.model.is_open() => before(job, rows, until) as u64,
+            _ => {
+                let users = |job: &Arc<Job>| job.profile.highest().ceil() as usize;
+                let all: usize = jobs.iter().map(users).sum();
+                let these: usize = jobs.iter().map(|job| before(job, users(job), until)).sum();
+                (rows as u128 * these as u128 / all.max(1) as u128) as u64
+            }
+        }
+    };
+    end(machine)..end(machine + 1)
 }
 
 fn pin(job: &Job, world: usize) {

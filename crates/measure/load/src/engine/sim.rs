@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use super::failure::LoadFailure;
+use super::feed::RowFeed;
 use super::job::{Job, Target};
 use super::record::{Interval, LoadRecord};
 use super::run::prepare_requests;
@@ -255,6 +256,7 @@ fn play_with<P: ClientProtocol>(sim: Sim, job: &Job, stop: Arc<AtomicBool>) -> (
         Arc::new(job.clone()),
         prepare_requests(job).unwrap(),
         0,
+        job.data.as_ref().map(RowFeed::whole),
         Box::new(move |i| sink.lock().unwrap().push(i)),
         stop,
     );

@@ -1,5 +1,5 @@
 //! Templates of paths, headers and bodies: `{{seq}}`, `{{rand:1:100}}`, `{{pick:a|b|c}}`, `{{hex:16}}`,
-//! `{{walk:1000:0.25}}`, `{{var:token}}`; `{{lbrace}}` is the text `{{`.
+//! `{{walk:1000:0.25}}`, `{{var:token}}`; `{{lbrace}}` is the text `{{`, and `{{dollar}}` the text `$`.
 
 use figures::rng::Rng;
 
@@ -38,6 +38,7 @@ impl RequestTemplate {
             push_text(&mut pieces, &rest[..start]);
             match rest[start + 2..end].trim() {
                 "lbrace" => push_text(&mut pieces, "{{"),
+                "dollar" => push_text(&mut pieces, "$"),
                 name => pieces.push(placeholder(name)?),
             }
             rest = &rest[end + 2..];
@@ -176,6 +177,7 @@ mod tests {
     #[test]
     fn braces_can_be_written() {
         assert_eq!(fill("a{{lbrace}}b}}{{seq}}", 7), "a{{b}}7");
+        assert_eq!(fill("{{dollar}}{a} {{dollar}}{{lbrace}}b}}", 7), "${a} ${{b}}");
         assert_eq!(RequestTemplate::parse("{{lbrace}}x}}").unwrap().constant(), Some(&b"{{x}}"[..]));
     }
 

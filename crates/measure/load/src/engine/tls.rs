@@ -8,6 +8,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
 
 use super::job::Tls;
@@ -92,6 +93,15 @@ pub fn read_identity(chain: &str, key: &str) -> Result<(Vec<CertificateDer<'stat
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes())
         .map_err(|_| "the client's key is no unencrypted private key in PEM format")?;
     Ok((chain, key))
+}
+
+/// Checks that a private key belongs to its certificate (PEM). Other faults of either are those of [`read_identity`].
+pub fn check_identity(chain: &str, key: &str) -> Result<(), String> {
+    let (chain, key) = read_identity(chain, key)?;
+    match CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()) {
+        Err(rustls::Error::InconsistentKeys(_)) => Err("the key does not belong to the certificate".into()),
+        _ => Ok(()),
+    }
 }
 
 /// Rewrites an error of rustls, or of QUIC around it, that only names its own types.

@@ -142,6 +142,19 @@ fn users_who_wait_in_vain_are_counted() {
 }
 
 #[test]
+fn the_last_answer_of_a_server_that_dies_is_known() {
+    let dying = |end: u64| {
+        Sim::new(Box::new(move |now, _, _| vec![if now < end { (now + MS, ok_answer()) } else { (now, Act::Reset) }]))
+    };
+    let (r, done) = play_world(dying(1500 * MS), &sim_job(3, 4.0));
+    assert!(r.failures.total() < r.answers / 10, "failed users wait: {} of {}", r.failures.total(), r.answers);
+    assert_near(done.last_answer as f64 * 1e-9, 1.5, 0.01);
+    assert_near(done.last_failure as f64 * 1e-9, 4.0, 0.1);
+    let (_, done) = play_world(dying(u64::MAX), &sim_job(3, 4.0));
+    assert!(done.last_answer >= 4 * S - 2 * MS && done.last_failure == 0, "{done:?}");
+}
+
+#[test]
 fn the_end_of_a_run_cuts_nobody_off() {
     // Connects take 5 ms, so some are always in progress at the end: their requests count too.
     for model in [

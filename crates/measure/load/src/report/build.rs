@@ -9,6 +9,10 @@ use crate::observe::processes::ProcessSample;
 use crate::observe::status::Status;
 use crate::protocol::grpc::code_name;
 
+/// Seconds without an answer at the end of a run that tell a dead server from a slow one, and their share of the run.
+const SILENCE_MIN: f64 = 1.0;
+const SILENCE_SHARE_MIN: f64 = 0.1;
+
 /// Looks at the server during a round, with seconds from the measured start.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
@@ -94,7 +98,7 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         redirects: t.redirects,
         answer_error: outcome.answer_error.clone(),
         malformed: outcome.malformed.clone(),
-        data_used_up: outcome.used_up > 0,
+        data_used_up: outcome.used_up > 0 && outcome.rows_left == 0,
         machines: outcome.machines.clone(),
         latency: latency_times(&t.corrected),
         service: if open_loop { latency_times(t.raw()) } else { None },
@@ -112,6 +116,7 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         tls_error: outcome.tls_error.clone(),
         refused: outcome.refused.clone(),
         starved: outcome.starved,
+        silence: final_silence(outcome),
         ports: PortUse {
             sources: t.connect_cost.sources.max(1) as usize,
             available: outcome.ports,
@@ -126,6 +131,13 @@ pub fn build_round(outcome: &RunOutcome, open_loop: bool, watch: &Watch, kernel:
         kernel,
         series: series(outcome, watch),
     }
+}
+
+/// Seconds without an answer at the end of a run in which requests failed: the server died.
+fn final_silence(outcome: &RunOutcome) -> Option<f64> {
+    let silence = outcome.seconds - outcome.last_answer;
+    let is_long = silence >= SILENCE_MIN.max(outcome.seconds * SILENCE_SHARE_MIN);
+    (outcome.total.answers > 0 && is_long && outcome.last_failure > outcome.last_answer).then_some(silence)
 }
 
 fn request_use(kind: &RequestCounts) -> RequestUse {
@@ -231,6 +243,20 @@ mod tests {
         let json = serde_json::to_string(&r).unwrap();
         let back: Round = serde_json::from_str(&json).unwrap();
         assert_eq!(back.server.unwrap().cpu_per_request, None);
+    }
+
+    #[test]
+    fn a_run_is_silent_at_its_end_if_requests_failed_after_the_last_answer() {
+        let silence = |seconds: f64, last_answer: f64, last_failure: f64| {
+            let mut outcome = RunOutcome { seconds, last_answer, last_failure, ..RunOutcome::default() };
+            outcome.total.answers = 1;
+            final_silence(&outcome)
+        };
+        assert_eq!(silence(4.0, 1.5, 3.9), Some(2.5));
+        assert_eq!(silence(4.0, 1.5, 1.0), None, "no request was owed an answer");
+        assert_eq!(silence(4.0, 3.5, 3.9), None, "half a second");
+        assert_eq!(silence(60.0, 57.0, 59.0), None, "a twentieth of the run");
+        assert_eq!(silence(4.0, 6.0, 6.5), None, "the answer came after the end");
     }
 
     #[test]

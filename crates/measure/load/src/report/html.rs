@@ -24,7 +24,8 @@ pub fn report_page(report: &Report) -> String {
         && let Some(round) = middle_round(point)
     {
         page.cards(&cards(report, point, round));
-        page.paragraph(&format!("{}.", round.account()));
+        let of = super::text::middle_words(point).map_or(String::new(), |words| format!("In {words}: "));
+        page.paragraph(&format!("{of}{}.", round.account()));
     }
     if !report.points.is_empty() {
         figures(&mut page, report);
@@ -111,16 +112,18 @@ fn cards(report: &Report, point: &Point, r: &Round) -> Vec<(String, String, Stri
     if report.open_loop {
         cards.push((grouped_rate(r.offered), "offered/s".into(), "by the plan".into()));
     }
-    if let Some(t) = &r.latency {
+    if let Some(t) = point.mean_times(|r| r.latency.as_ref()) {
+        let longest = point.rounds.iter().filter_map(|r| r.latency.as_ref()).map(|t| t.max).fold(0.0, f64::max);
         cards.push((format_seconds(t.p50), "median latency".into(), format!("mean {}", format_seconds(t.mean))));
         cards.push((format_seconds(t.p99), "p99".into(), format!("p99.9 {}", format_seconds(t.p999))));
-        cards.push((format_seconds(t.max), "longest".into(), format!("of {}", format_count(t.count as f64))));
+        cards.push((format_seconds(longest), "longest".into(), format!("of {}", format_count(t.count as f64))));
     }
-    if let Some(t) = r.handshake.as_ref().filter(|_| !report.target.tls.is_empty()) {
-        let first = r.connect.as_ref().map_or(String::new(), |c| format!("after {} for TCP", format_seconds(c.p50)));
+    if let Some(t) = point.mean_times(|r| r.handshake.as_ref()).filter(|_| !report.target.tls.is_empty()) {
+        let connect = point.mean_times(|r| r.connect.as_ref());
+        let first = connect.map_or(String::new(), |c| format!("after {} for TCP", format_seconds(c.p50)));
         cards.push((format_seconds(t.p50), "TLS handshake".into(), first));
     }
-    if let Some(t) = &r.first_byte {
+    if let Some(t) = point.mean_times(|r| r.first_byte.as_ref()) {
         cards.push((format_seconds(t.p50), "first byte".into(), format!("p99 {}", format_seconds(t.p99))));
     }
     cards.push((
@@ -189,6 +192,11 @@ fn figures(page: &mut HtmlPage, report: &Report) {
 
 fn tables(page: &mut HtmlPage, report: &Report) {
     page.heading("Latency");
+    if report.points.iter().any(|point| point.rounds.len() > 1) {
+        page.paragraph(
+            "Latencies are means over the rounds of a point; answers and resources are those of the round with the median rate.",
+        );
+    }
     let mut table = TextTable::new(&[
         &report.quantity,
         "<",
@@ -204,21 +212,20 @@ fn tables(page: &mut HtmlPage, report: &Report) {
         "max",
     ]);
     for point in &report.points {
-        let Some(r) = middle_round(point) else { continue };
-        let mut add = |name: &str, times: &Option<Times>| {
-            if let Some(t) = times {
+        let mut add = |name: &str, of: fn(&Round) -> Option<&Times>| {
+            if let Some(t) = point.mean_times(of) {
                 let cells =
                     [t.mean, t.deviation, t.min, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(format_seconds);
-                let first = [grouped_rate(point.value), name.to_string(), grouped_rate(r.rps)];
+                let first = [grouped_rate(point.value), name.to_string(), grouped_rate(point.rps().mid)];
                 table.row(first.into_iter().chain(cells));
             }
         };
-        add(if report.open_loop { "from the schedule" } else { "latency" }, &r.latency);
-        add("from the send", &r.service);
-        add("generator's lateness", &r.lag);
-        add("first byte", &r.first_byte);
-        add("connect", &r.connect);
-        add("TLS handshake", &r.handshake);
+        add(if report.open_loop { "from the schedule" } else { "latency" }, |r| r.latency.as_ref());
+        add("from the send", |r| r.service.as_ref());
+        add("generator's lateness", |r| r.lag.as_ref());
+        add("first byte", |r| r.first_byte.as_ref());
+        add("connect", |r| r.connect.as_ref());
+        add("TLS handshake", |r| r.handshake.as_ref());
     }
     page.table(&table);
     if let [point] = report.points.as_slice()

@@ -71,6 +71,30 @@ impl Point {
         Some(figures::stats::mean_interval(&values, 0.95))
     }
 
+    /// Means over the rounds of a distribution's figures, as [`Point::interval`] has them; without its histogram. `None`
+    /// when a round lacks the distribution.
+    pub fn mean_times(&self, of: impl Fn(&Round) -> Option<&Times>) -> Option<Times> {
+        if let [round] = self.rounds.as_slice() {
+            return of(round).cloned();
+        }
+        let mean = |figure: fn(&Times) -> f64| Some(self.interval(|r| of(r).map(figure))?.mid);
+        Some(Times {
+            count: self.rounds.iter().filter_map(&of).map(|t| t.count).sum(),
+            mean: mean(|t| t.mean)?,
+            deviation: mean(|t| t.deviation)?,
+            min: mean(|t| t.min)?,
+            max: mean(|t| t.max)?,
+            p50: mean(|t| t.p50)?,
+            p75: mean(|t| t.p75)?,
+            p90: mean(|t| t.p90)?,
+            p95: mean(|t| t.p95)?,
+            p99: mean(|t| t.p99)?,
+            p999: mean(|t| t.p999)?,
+            p9999: mean(|t| t.p9999)?,
+            histogram: String::new(),
+        })
+    }
+
     /// Tells whether an interval over the rounds is meaningful.
     pub fn has_interval(&self) -> bool {
         self.rounds.len() >= 3
@@ -159,6 +183,9 @@ pub struct Round {
     pub users: u64,
     #[serde(default)]
     pub starved: u64,
+    /// Seconds at the end of the round in which no answer came while requests failed; absent if they are few.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silence: Option<f64>,
     #[serde(default)]
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.

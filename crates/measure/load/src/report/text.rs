@@ -39,6 +39,9 @@ fn one(report: &Report, point: &Point, out: &mut String) {
         n => format!("   ± {} over {n} rounds", Unit::Share.write(rps.relative_half_width())),
     };
     let _ = writeln!(out, "\n  {} requests/s{spread}", grouped_rate(rps.mid));
+    if let Some(words) = middle_words(point) {
+        let _ = writeln!(out, "  {words}:");
+    }
     // Otherwise the sum of the due requests would seem to contradict it.
     let before = r.good.saturating_sub(r.in_time);
     let before = match before * 100 > r.answers {
@@ -58,19 +61,24 @@ fn one(report: &Report, point: &Point, out: &mut String) {
     if r.connections_per_second >= 1.0 {
         let _ = writeln!(out, "  {} new connections/s", grouped_rate(r.connections_per_second));
     }
-    let mut table = TextTable::new(&["<", "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
-    let mut add = |name: &str, times: &Option<Times>| {
-        if let Some(t) = times {
+    // The answer at the head of the report has the same figures.
+    let over = match point.rounds.len() {
+        1 => "<".to_string(),
+        n => format!("<  means of {n} rounds"),
+    };
+    let mut table = TextTable::new(&[&over, "mean", "dev", "p50", "p90", "p99", "p99.9", "p99.99", "max"]);
+    let mut add = |name: &str, of: fn(&Round) -> Option<&Times>| {
+        if let Some(t) = point.mean_times(of) {
             let cells = [t.mean, t.deviation, t.p50, t.p90, t.p99, t.p999, t.p9999, t.max].map(format_seconds);
             table.row(std::iter::once(format!("  {name}")).chain(cells));
         }
     };
-    add(if report.open_loop { "latency, from the schedule" } else { "latency" }, &r.latency);
-    add("latency, from the send", &r.service);
-    add("generator's lateness", &r.lag);
-    add("first byte", &r.first_byte);
-    add("connect", &r.connect);
-    add("TLS handshake", &r.handshake);
+    add(if report.open_loop { "latency, from the schedule" } else { "latency" }, |r| r.latency.as_ref());
+    add("latency, from the send", |r| r.service.as_ref());
+    add("generator's lateness", |r| r.lag.as_ref());
+    add("first byte", |r| r.first_byte.as_ref());
+    add("connect", |r| r.connect.as_ref());
+    add("TLS handshake", |r| r.handshake.as_ref());
     if !table.rows.is_empty() {
         let _ = write!(out, "\n{}", table.text());
     }
@@ -277,9 +285,19 @@ pub fn report_spectra(report: &Report) -> String {
 
 /// Round with the median rate: a consistent set of figures.
 pub fn middle_round(point: &Point) -> Option<&Round> {
-    let mut rounds: Vec<&Round> = point.rounds.iter().collect();
-    rounds.sort_by(|a, b| a.rps.total_cmp(&b.rps));
+    numbered_middle(point).map(|(_, round)| round)
+}
+
+fn numbered_middle(point: &Point) -> Option<(usize, &Round)> {
+    let mut rounds: Vec<(usize, &Round)> = point.rounds.iter().enumerate().collect();
+    rounds.sort_by(|a, b| a.1.rps.total_cmp(&b.1.rps));
     rounds.get(rounds.len().saturating_sub(1) / 2).copied()
+}
+
+/// Names the round of [`middle_round`]; `None` if there is one round.
+pub fn middle_words(point: &Point) -> Option<String> {
+    let (index, _) = numbered_middle(point).filter(|_| point.rounds.len() > 1)?;
+    Some(format!("round {} of {}, the one with the median rate", index + 1, point.rounds.len()))
 }
 
 /// Writes a rate with grouped thousands; small ones with a fraction.
@@ -288,5 +306,36 @@ pub fn grouped_rate(value: f64) -> String {
         figures::units::format_grouped(value.round() as i64)
     } else {
         figures::units::format_significant(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::RateVerdict;
+
+    #[test]
+    fn the_latencies_of_rounds_agree_with_the_answer() {
+        let round = |rps: f64, p99: f64| Round {
+            rps,
+            good: 100,
+            answers: rps as u64,
+            latency: Some(Times { count: 1, p50: p99 / 2.0, p99, ..Times::default() }),
+            ..Round::default()
+        };
+        let rounds = vec![round(300.0, 0.008), round(100.0, 0.001), round(200.0, 0.001)];
+        let mut report = crate::bench::gate::tests::report(5.0, &[], "valid");
+        report.points = vec![Point { value: 5.0, rounds, verdict: RateVerdict::default() }];
+        let text = report_summary(&report);
+        assert!(text.contains("median latency 1 ms, p99 2 ms"), "{text}");
+        let line = text.lines().find(|line| line.starts_with("  latency")).unwrap();
+        let head = text.lines().find(|line| line.starts_with("  means of 3 rounds")).unwrap();
+        let column = |name: &str| head.split("  ").filter(|c| !c.trim().is_empty()).position(|c| c.trim() == name);
+        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        assert_eq!((cells[column("p50").unwrap()], cells[column("p99").unwrap()]), ("1 ms", "2 ms"), "{text}");
+        assert!(text.contains("\n  round 3 of 3, the one with the median rate:\n  200 responses"), "{text}");
+        report.points[0].rounds.truncate(1);
+        let text = report_summary(&report);
+        assert!(!text.contains("round 1") && !text.contains("means of"), "{text}");
     }
 }

@@ -99,13 +99,24 @@ pub fn judge_rounds(rounds: &[Round], open_loop: bool) -> RateVerdict {
     let spoilt = errors > ERRORS_MAX || rounds.iter().any(|r| r.good == 0);
     // For the exit status and requirements an unsent request has failed.
     let overran = rounds.iter().any(|r| open_loop && overruns(r) && falls_behind(r));
-    let failed = spoilt || overran || worst(&Round::error_share) > ERRORS_MAX;
+    let silent = rounds.iter().filter_map(|r| Some((r.silence?, r.seconds))).max_by(|a, b| a.0.total_cmp(&b.0));
+    let failed = spoilt || overran || silent.is_some() || worst(&Round::error_share) > ERRORS_MAX;
     if errors > ERRORS_MAX {
         note("error-bound", format!("{} of the requests failed", Unit::Share.write(errors)));
     } else if rounds.iter().all(|r| r.due == 0 && r.answers == 0) {
         note("error-bound", "no request was due in the measured time".into());
     } else if spoilt {
         note("error-bound", "no request succeeded".into());
+    }
+    if let Some((silence, seconds)) = silent {
+        note(
+            "error-bound",
+            format!(
+                "no answer in the last {} of {}, in which requests failed: rates are averages over that time as well",
+                format_seconds(silence),
+                format_seconds(seconds)
+            ),
+        );
     }
     if let Some(reason) = rounds.iter().find_map(disturbed) {
         note("disturbed", reason);
@@ -361,6 +372,10 @@ mod tests {
             Round { answers: 900, failures: [(LoadFailure::Unsent.word().to_string(), 100)].into(), ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&over), true), "overloaded");
         assert!(judge_rounds(&[over], true).failed, "what was never sent has failed");
+        let died = Round { silence: Some(2.5), seconds: 4.0, client_waited: vec![0.4], ..round(1000.0) };
+        let verdict = judge_rounds(&[died], false);
+        assert!(verdict.word == "error-bound" && verdict.failed && !verdict.usable, "{verdict:?}");
+        assert!(verdict.reasons[0].starts_with("no answer in the last 2.5 s of 4 s"), "{verdict:?}");
         let starving = Round { users: 1000, starved: 700, ..round(1000.0) };
         assert_eq!(word(std::slice::from_ref(&starving), false), "overloaded");
         assert_eq!(word(&[Round { starved: 10, ..starving }], false), "valid");

@@ -4,11 +4,14 @@
 mod server;
 
 use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use load::bench::{FAILED, OK, USAGE};
 use load::bench_main;
 use load::report::model::Report;
+use testkit::thread_server::ThreadServer;
 
 use self::server::{Server, certificate, proto_file};
 
@@ -260,4 +263,43 @@ fn a_call_without_an_answer_in_time_exceeds_its_deadline() {
     assert_eq!(round.grpc_statuses.get("DEADLINE_EXCEEDED"), Some(&8));
     let deadlines = server.seen.deadlines.lock().unwrap();
     assert_eq!(deadlines.iter().collect::<Vec<_>>(), ["150000u"]);
+}
+
+/// A web server over HTTP/2 that answers every request with a page and `status`, an index of HPACK's static table.
+fn web_server(status: u8) -> ThreadServer {
+    ThreadServer::start(move |mut stream: TcpStream| {
+        let (mut buffer, mut bytes) = ([0; 4096], Vec::new());
+        let _ = stream.read_exact(&mut buffer[..24]);
+        let _ = stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]);
+        while let Ok(n @ 1..) = stream.read(&mut buffer) {
+            bytes.extend_from_slice(&buffer[..n]);
+            while let [a, b, c, kind, flags, number @ ..] = &bytes[..] {
+                let length = 9 + (usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c));
+                if bytes.len() < length {
+                    break;
+                }
+                if *kind < 2 && flags & 1 == 1 {
+                    let number = [number[0], number[1], number[2], number[3]];
+                    let head = [&[0, 0, 1, 1, 4][..], &number, &[0x80 | status]].concat();
+                    let body = [&[0, 0, 15, 0, 1][..], &number, b"<html>no</html>"].concat();
+                    let _ = stream.write_all(&[head, body].concat());
+                }
+                bytes.drain(..length);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_web_server_has_no_reflection_but_a_status() {
+    for (index, words) in [(13, "HTTP status 404"), (8, "HTTP status 200 and a page")] {
+        let server = web_server(index);
+        let url = format!("grpc://{}/demo.Echo/Say", server.address());
+        let options = load::bench::cli::parse_arguments(&[url.into()]).unwrap();
+        let why = load::bench::plan::Plan::new(&options).unwrap_err();
+        assert!(why.contains(words) && why.contains("as a web server"), "{why}");
+    }
+    let options = ["grpc://127.0.0.1:1/demo.Echo/Say", "-X", "POST"].map(std::ffi::OsString::from);
+    let why = load::bench::plan::Plan::new(&load::bench::cli::parse_arguments(&options).unwrap()).unwrap_err();
+    assert_eq!(why, "--method is for requests over HTTP, not for calls of gRPC");
 }

@@ -163,6 +163,14 @@ fn ask(job: &Job, version: &str, question: ReflectionQuestion) -> Result<Option<
         }
         _ => wrong(&why),
     })?;
+    if seen.status != 200 {
+        // A server may pass on the paths of one version only.
+        let why = format!("it answers as a web server, with HTTP status {}, and not as one of gRPC", seen.status);
+        return if version == VERSIONS[0] { Ok(None) } else { Err(wrong(&why)) };
+    }
+    if body.first().is_some_and(|flag| *flag > 1) {
+        return Err(wrong("it answers as a web server, with HTTP status 200 and a page, and not as one of gRPC"));
+    }
     let (frame, _) = split_message(&body);
     if frame.len() < PREFIX {
         // Only a status, which is UNIMPLEMENTED.

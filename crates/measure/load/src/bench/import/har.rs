@@ -166,8 +166,9 @@ mod tests {
 
     #[test]
     fn a_recording_becomes_steps_with_pauses() {
-        let mut post = entry("2026-11-29T08:00:02.600+02:00", "POST", "https://shop.example/cart?x={{1}}");
-        post["request"]["postData"] = json!({ "mimeType": "application/json", "text": "{\"a\":{{}}}" });
+        let mut post = entry("2026-11-29T08:00:02.600+02:00", "POST", "https://shop.example/cart?x={{1}}&y=${b}");
+        post["request"]["postData"] =
+            json!({ "mimeType": "application/json", "text": "{\"a\":{{}},\"b\":\"${{b}}\"}" });
         let har = json!({ "log": { "entries": [
             entry("2026-11-29T06:00:00.500Z", "GET", "https://shop.example/"),
             post,
@@ -177,16 +178,17 @@ mod tests {
         ] } });
         let session = import_har(&har, None).unwrap();
         let paths: Vec<_> = session.steps.iter().map(|step| step.path.as_str()).collect();
-        assert_eq!(paths, ["/", "/cart?x={{lbrace}}1}}", "/last"]);
+        assert_eq!(paths, ["/", "/cart?x={{lbrace}}1}}&y={{dollar}}{b}", "/last"]);
         assert_eq!((session.steps[0].think.as_str(), session.steps[1].think.as_str()), ("2000ms", ""));
         assert_eq!(session.steps[0].headers, ["Accept: text/{{lbrace}}html}}"]);
-        assert_eq!(session.steps[1].body, "{\"a\":{{lbrace}}}}}");
+        assert_eq!(session.steps[1].body, "{\"a\":{{lbrace}}}},\"b\":\"{{dollar}}{{lbrace}}b}}\"}");
         assert_eq!(session.left_out.len(), 3);
         assert!(session.left_out[0].starts_with("log.entries[2]: GET https://cdn.example/x.js: another server"));
         assert!(session.left_out[2].contains("cookies of 3 requests"), "{:?}", session.left_out);
         let text = session.session_text("a\nb.har").unwrap();
         assert!(text.starts_with("# Imported from a b.har: tidegate bench https://shop.example --session FILE\n"));
-        assert_eq!(crate::bench::requests::parse_session(&text).unwrap().len(), 3, "{text}");
+        let steps = crate::bench::requests::parse_session(&text).unwrap();
+        assert_eq!((steps.len(), crate::bench::data::refuse_columns(&steps, &[], "FILE")), (3, Ok(())), "{text}");
         assert_eq!(import_har(&har, Some("https://CDN.example/")).unwrap().steps.len(), 1);
     }
 

@@ -1,5 +1,8 @@
 //! OpenAPI 3.0 and 3.1 documents: one request for each operation, with the document's examples.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::steps::{ImportedSession, ImportedStatus, ImportedStep, escape_braces, escape_form, split_url};
@@ -7,12 +10,16 @@ use super::{list_of, text_of};
 
 /// Methods of operations, in the order of the specification.
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
+/// Other members of a path; those that begin with `x-` are extensions.
+const PATH_FIELDS: [&str; 5] = ["$ref", "summary", "description", "servers", "parameters"];
 /// Depth of generated examples, and of references.
 const DEPTH_MAX: usize = 12;
 
 struct ApiDescription<'a> {
     document: &'a Value,
     session: ImportedSession,
+    /// References of the current path or operation that lead nowhere.
+    missing: RefCell<BTreeSet<String>>,
 }
 
 /// Reads the operations. Parameters and bodies take their examples, defaults or first choices; a parameter without one
@@ -23,14 +30,30 @@ pub fn import_openapi(document: &Value) -> Result<ImportedSession, String> {
         return Err(format!("`openapi: {version}`: only version 3 is read"));
     }
     let paths = document.get("paths").and_then(Value::as_object).ok_or("`paths` is missing or not a table")?;
-    let mut description = ApiDescription { document, session: ImportedSession::default() };
+    let mut description = ApiDescription { document, session: ImportedSession::default(), missing: RefCell::default() };
     let base = description.base();
-    for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
+    for (path, item) in paths {
+        if !path.starts_with('/') {
+            if !path.starts_with("x-") {
+                description.session.leave_out(&format!("paths.{path}"), "a path begins with `/`");
+            }
+            continue;
+        }
         let item = description.resolved(item).clone();
+        description.note_missing(&format!("paths.{path}"));
         for method in METHODS {
             if let Some(operation) = item.get(method) {
                 let place = format!("paths.{path}.{method}");
                 description.operation(&place, method, &format!("{base}{path}"), &item, operation);
+                description.note_missing(&place);
+            }
+        }
+        for name in item.as_object().into_iter().flat_map(Map::keys) {
+            let is_known = METHODS.contains(&name.as_str()) || PATH_FIELDS.contains(&name.as_str()) || name == "trace";
+            if !is_known && !name.starts_with("x-") {
+                let methods = METHODS.join(", ");
+                let why = format!("`{name}` is no method of OpenAPI 3, which are {methods} and trace");
+                description.session.leave_out(&format!("paths.{path}.{name}"), why);
             }
         }
         if item.get("trace").is_some() {
@@ -63,17 +86,31 @@ impl<'a> ApiDescription<'a> {
         }
     }
 
-    /// Follows `$ref` within the document. An unknown reference is an empty object.
+    /// Notes the references that led nowhere since the last call.
+    fn note_missing(&mut self, place: &str) {
+        for reference in self.missing.take() {
+            let is_own = reference.starts_with('#');
+            let why = if is_own { "does not exist, or leads back to itself" } else { "is in another document" };
+            self.session.leave_out(place, format!("the $ref `{reference}`, which {why}"));
+        }
+    }
+
+    /// Follows `$ref` within the document. An unknown reference is null, and noted in `missing`.
     fn resolved<'v>(&self, value: &'v Value) -> &'v Value
     where
         'a: 'v,
     {
-        let mut value = value;
+        let mut next = value;
         for _ in 0..DEPTH_MAX {
-            let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return value };
+            let Some(reference) = next.get("$ref").and_then(Value::as_str) else { return next };
             let found = reference.strip_prefix('#').and_then(|pointer| self.document.pointer(pointer));
-            value = found.unwrap_or(&Value::Null);
+            let Some(found) = found else {
+                self.missing.borrow_mut().insert(reference.to_string());
+                return &Value::Null;
+            };
+            next = found;
         }
+        self.missing.borrow_mut().extend(value.get("$ref").and_then(Value::as_str).map(str::to_string));
         &Value::Null
     }
 
@@ -90,21 +127,25 @@ impl<'a> ApiDescription<'a> {
             let (name, kind) = (text_of(parameter, "name"), text_of(parameter, "in"));
             let example = self.parameter(parameter);
             let is_required = parameter.get("required").and_then(Value::as_bool).unwrap_or(kind == "path");
+            if kind == "cookie" {
+                self.session.leave_out(place, format!("the cookie `{name}`: use --cookies, or -H 'Cookie: ...'"));
+                continue;
+            }
             if example.is_none() && !is_required {
+                if !name.is_empty() {
+                    self.session.leave_out(place, format!("the optional parameter `{name}`, which has no example"));
+                }
                 continue;
             }
             let value = match example {
                 Some(value) if kind == "header" => escape_braces(&value),
-                Some(value) => escape_form(&value),
+                Some(value) => escape_form(&escape_braces(&value)),
                 None => self.session.unknown_value(name),
             };
             match kind {
                 "path" => path = path.replace(&format!("{{{name}}}"), &value),
                 "query" => query.push(format!("{}={value}", escape_form(name))),
                 "header" => headers.push(format!("{name}: {value}")),
-                "cookie" => {
-                    self.session.leave_out(place, format!("the cookie `{name}`: use --cookies, or -H 'Cookie: ...'"))
-                }
                 other => self.session.leave_out(place, format!("the parameter `{name}`, which is in `{other}`")),
             }
         }
@@ -355,10 +396,40 @@ components:
             { "$ref": "#/paths/~1b/post/requestBody" } } } } }"##;
         let session = import_text(text, None).unwrap();
         assert_eq!((session.steps.len(), session.steps[0].path.as_str()), (1, "/b"));
+        assert_eq!(
+            session.left_out,
+            [
+                "paths./a: the $ref `#/components/x`, which does not exist, or leads back to itself",
+                "paths./b.post: the $ref `#/paths/~1b/post/requestBody`, which does not exist, or leads back to itself"
+            ]
+        );
         for (text, words) in
             [("{\"openapi\": \"2\"}", "only version 3"), ("{\"openapi\": \"3.0.0\"}", "`paths` is missing")]
         {
             assert!(import_text(text, None).unwrap_err().contains(words));
         }
+    }
+
+    #[test]
+    fn everything_left_out_is_reported_with_its_place() {
+        let text = r##"{ "openapi": "3.0.0", "paths": { "a": {}, "x-own": {}, "/a": { "summary": "s", "x-own": 1, "gett": {}, "post": {
+            "parameters": [{ "name": "sid", "in": "cookie" }, { "name": "page", "in": "query" }],
+            "requestBody": { "content": { "application/json": { "schema": { "properties": {
+                "one": { "$ref": "#/components/schemas/Missing" }, "two": { "$ref": "other.yaml#/Two" } } } } } } } } } }"##;
+        let session = import_text(text, None).unwrap();
+        assert_eq!(session.steps[0].body, "{\"one\":null,\"two\":null}");
+        let mut left = session.left_out;
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "paths./a.gett: `gett` is no method of OpenAPI 3, which are get, put, post, delete, options, head, patch and trace",
+                "paths./a.post: the $ref `#/components/schemas/Missing`, which does not exist, or leads back to itself",
+                "paths./a.post: the $ref `other.yaml#/Two`, which is in another document",
+                "paths./a.post: the cookie `sid`: use --cookies, or -H 'Cookie: ...'",
+                "paths./a.post: the optional parameter `page`, which has no example",
+                "paths.a: a path begins with `/`",
+            ]
+        );
     }
 }

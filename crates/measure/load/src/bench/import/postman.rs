@@ -231,7 +231,7 @@ impl PostmanCollection {
         while let Some(at) = rest.find("{{") {
             let Some(end) = rest[at..].find("}}").map(|n| at + n) else { break };
             let name = rest[at + 2..end].trim();
-            out.push_str(&rest[..at]);
+            out.push_str(&escape_braces(&rest[..at]));
             let written = match (name, self.variables.get(name).cloned()) {
                 ("$guid" | "$randomUUID", _) => "{{hex:8}}-{{hex:4}}-4{{hex:3}}-8{{hex:3}}-{{hex:12}}".into(),
                 ("$randomInt", _) => "{{rand:0:1000}}".into(),

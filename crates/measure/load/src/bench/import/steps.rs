@@ -110,9 +110,9 @@ fn comment(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect()
 }
 
-/// Writes a text so that a template takes it as it is.
+/// Writes a text so that a template, and the columns of data, take it as it is.
 pub fn escape_braces(text: &str) -> String {
-    text.replace("{{", "{{lbrace}}")
+    text.replace("{{", "{{lbrace}}").replace("${", "{{dollar}}{")
 }
 
 /// Reads a URL: its origin without the scheme's port, and its path.

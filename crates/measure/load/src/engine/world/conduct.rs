@@ -218,6 +218,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         let Some(flight) = connection.flights.remove(answer.lane) else { return };
         self.in_flight -= 1;
         connection.calls += 1;
+        self.last_answer = now;
         let (mut fixed, mut refused) = (None, None);
         if self.is_tracking() {
             match self.track_answer(slot, &flight, &answer, now) {

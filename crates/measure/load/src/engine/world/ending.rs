@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::{Due, Flight, LoadWorld, WorldSource};
 use crate::engine::failure::LoadFailure;
+use crate::engine::feed::RowFeed;
 use crate::engine::record::Interval;
 use crate::engine::transport::Transport;
 use crate::protocol::ClientProtocol;
@@ -92,6 +93,12 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     pub(super) fn budget_is_used_up(&self) -> bool {
         let owed = self.in_flight + self.waiting + self.pending.len();
         (self.budget == 0 || self.used_up) && owed == 0 && self.wake.is_empty()
+    }
+
+    /// Ends a closed loop's world whose users have yet to come, if the other worlds took all rows of data.
+    pub(super) fn end_without_rows(&mut self) {
+        let over = |feed: &RowFeed| feed.is_once() && feed.rows_left() == 0;
+        self.used_up |= self.users == 0 && self.feed.as_ref().is_some_and(over);
     }
 
     /// Hands over finished intervals. The last stays open for late answers.

@@ -140,6 +140,11 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             return;
         }
         self.record.failures.add(class);
+        // A stop leaves requests without an answer, and ports and descriptors are this machine's.
+        let is_stop = matches!(class, LoadFailure::Unfinished | LoadFailure::Unsent) && self.is_stopped();
+        if !is_stop && !matches!(class, LoadFailure::PortsExhausted | LoadFailure::DescriptorsExhausted) {
+            self.last_failure = until;
+        }
         self.kinds.failed(due.request);
         let is_call = self.requests.get(due.request as usize).is_some_and(PreparedRequest::is_grpc);
         if class == LoadFailure::Timeout && is_call {

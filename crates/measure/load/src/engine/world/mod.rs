@@ -104,6 +104,10 @@ pub struct WorldResult {
     /// Users of a closed loop at the end, and those who waited in vain for over half of the measured part.
     pub users: u64,
     pub starved: u64,
+    /// Nanoseconds from the start of the measured part to the last answer, and to the last request that failed without
+    /// one; 0 for none.
+    pub last_answer: u64,
+    pub last_failure: u64,
     pub tls_error: Option<String>,
     /// Reason of a refused first connection, which ended the run.
     pub refused: Option<String>,
@@ -153,6 +157,8 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
     sequence: u64,
     budget: u64,
     last_due: u64,
+    last_answer: u64,
+    last_failure: u64,
     in_flight: usize,
     waiting: usize,
     origin: u64,
@@ -196,13 +202,14 @@ pub struct LoadWorld<T: Transport, P: ClientProtocol> {
 }
 
 impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
-    /// World `world` of the job's threads on this machine; intervals go to `sink`. Fails on unusable requests or TLS
-    /// settings.
+    /// World `world` of the job's threads on this machine, which takes rows of data from `feed`; intervals go to `sink`.
+    /// Fails on unusable requests or TLS settings.
     pub fn new(
         net: T,
         job: Arc<Job>,
         requests: Arc<[PreparedRequest]>,
         world: usize,
+        feed: Option<RowFeed>,
         sink: Box<dyn FnMut(Interval) + Send>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, String> {
@@ -231,6 +238,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             }
             _ => (part(job.connections_max, number, of).max(1), job.budget.map(|b| part(budget(b), number, of))),
         };
+        // A world without users takes no row, and must not wait for the end of the run either.
+        let budget = if slots == 0 && feed.as_ref().is_some_and(RowFeed::is_once) { Some(0) } else { budget };
         let tls = match &job.target.tls {
             Some(spec) if !P::DATAGRAMS => Some(tls::client_config(spec, &job.target.host, &[P::NAME])?),
             _ => None,
@@ -269,6 +278,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             sequence: number as u64,
             budget: budget.map_or(u64::MAX, |b| b as u64),
             last_due: 0,
+            last_answer: 0,
+            last_failure: 0,
             in_flight: 0,
             waiting: 0,
             origin: 0,
@@ -296,7 +307,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             fixed: FixedRequests::default(),
             answer_error: None,
             malformed: None,
-            feed: job.data.as_ref().map(|data| RowFeed::new(data, number, of)),
+            feed,
             used_up: false,
             tunnel: exchange::tunnel_request(&job.target),
             epoch: std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
@@ -350,6 +361,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
                     self.to = self.to.min(now);
                 } else if ramping {
                     self.admit_users(now);
+                    self.end_without_rows();
                 }
             }
             self.turn_interval(now);
@@ -382,6 +394,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
             last_due: 0,
             users: self.users as u64,
             starved: self.starved(ended),
+            last_answer: 0,
+            last_failure: 0,
             tls_error: None,
             refused: None,
             answer_error: None,
@@ -391,6 +405,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
         self.to = ended;
         self.drain();
         done.last_due = self.last_due;
+        done.last_answer = self.last_answer.saturating_sub(self.from);
+        done.last_failure = self.last_failure.saturating_sub(self.from);
         done.tls_error = self.tls_error.take();
         done.refused = self.refused.take().map(|(_, why)| why);
         done.answer_error = self.answer_error.take();
@@ -402,7 +418,8 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     }
 }
 
-fn part(total: usize, number: usize, of: usize) -> usize {
+/// Part `number` of a whole that is dealt to `of` worlds.
+pub(super) fn part(total: usize, number: usize, of: usize) -> usize {
     (total + of - 1 - number.min(of - 1)) / of
 }
 

@@ -33,7 +33,7 @@ impl<T: Transport, P: ClientProtocol> LoadWorld<T, P> {
     /// Next row of data; 0 without data, `None` when the rows are used up.
     #[inline]
     pub(super) fn take_row(&mut self) -> Option<u32> {
-        let Some(feed) = &mut self.feed else { return Some(0) };
+        let Some(feed) = &self.feed else { return Some(0) };
         let row = feed.next_row(&mut self.rng);
         self.used_up |= row.is_none();
         row
