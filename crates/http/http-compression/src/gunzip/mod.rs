@@ -112,6 +112,7 @@ const STEP_BYTES: usize = 4 * 1024;
 /// Bytes of a piece at most.
 const PIECE_BYTES: usize = 16 * 1024;
 const READ_BYTES: u64 = 32 * 1024;
+
 impl InflatedBody {
     fn new(body: ResponseBody) -> InflatedBody {
         InflatedBody { body, decoder: None, file: None, waiting: Bytes::new(), is_ended: false, was_full: false }
@@ -127,7 +128,10 @@ impl InflatedBody {
             input.bytes = self.waiting.split_to(self.waiting.len().min(STEP_BYTES));
         }
         // An end makes the decoder return output that it holds. The end of a member is behind eight more octets, so that it goes on.
-        let is_drained = input.bytes.is_empty() && !self.is_ended && self.was_full;
+        let is_drained = input.bytes.is_empty() && !self.is_ended;
+        if is_drained && !self.was_full {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         input.is_ended = self.is_ended || is_drained;
         let mut out = vec![0; PIECE_BYTES];
         let read = decoder.read(&mut out);
@@ -173,8 +177,13 @@ impl BodySource for InflatedBody {
             }
             match self.file.take().filter(|part| part.length > 0) {
                 Some(mut part) => {
-                    let Ok(bytes) = part.read_most(READ_BYTES) else { return Poll::Ready(Some(Err(BodyError))) };
-                    self.waiting = bytes;
+                    match part.read_most(READ_BYTES) {
+                        Ok(bytes) => self.waiting = bytes,
+                        Err(e) => {
+                            r.log(observe::Severity::Crit, format_args!("read() failed {}", observe::os_error(&e)));
+                            return Poll::Ready(Some(Err(BodyError)));
+                        }
+                    }
                     self.file = Some(part);
                 }
                 None => match ready!(self.body.poll_piece(cx, r)) {

@@ -21,7 +21,7 @@ use http_engine::{
 };
 use net::pool::ResultInterest;
 use observe::Severity;
-use picture::ImageOutput;
+use picture::{ImageOutput, PIXELS_MAX};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -272,11 +272,9 @@ impl Pictures {
         }
         taken.read(r, MEASURED_BYTES).await?;
         let expected = r.out.content_length().unwrap_or(most).min(most).saturating_mul(2).max(WORK_BYTES);
-        let work_bytes =
-            |measure: Option<Measure>| expected + measure.map_or(0, |measure| measure.pixels() * PIXEL_BYTES);
         // A large picture takes the connection's share, and the rest when it is there.
         let share = body_memory::memory_limits(r).connection.max(expected);
-        let known = work_bytes(head::measure_image(kind, &taken.first)).min(share);
+        let known = work_bytes(expected, head::measure_image(kind, &taken.first)).min(share);
         let mut memory =
             body_memory::reserve_memory(r, known).await.map_err(|none| ImageFailure::NoMemory(none.status()))?;
         taken.read(r, most + 1).await?;
@@ -300,7 +298,7 @@ impl Pictures {
             interlace: self.conf.image_filter_interlace,
             transparency: self.conf.image_filter_transparency,
         };
-        memory.resize(work_bytes(measure));
+        memory.resize(work_bytes(expected, measure));
         let made = match work(r, bytes.clone(), wish, output).await {
             Ok(Some(made)) => made,
             Ok(None) => {
@@ -429,6 +427,13 @@ const MEASURED_BYTES: u64 = 64;
 const READ_BYTES: u64 = 256 * 1024;
 /// A pixel, decoded, current and new.
 const PIXEL_BYTES: u64 = 12;
+/// Memory of a picture while it is changed, of whose bytes `expected` tells. Heads may name any size: one of more than [`PIXELS_MAX`] is
+/// refused later.
+fn work_bytes(expected: u64, measure: Option<Measure>) -> u64 {
+    let pixels = measure.map_or(0, |measure| measure.pixels().min(PIXELS_MAX));
+    expected.saturating_add(pixels * PIXEL_BYTES)
+}
+
 /// Megabytes of all images in work together; each takes three times its pixels (decoded, current, new).
 const MEGABYTES_MAX: usize = 512;
 static MEMORY: Semaphore = Semaphore::const_new(MEGABYTES_MAX);

@@ -236,3 +236,12 @@ fn lines_of_a_block() {
         (Some((Number::Fixed(10), Number::Fixed(ANY))), Some(Number::Fixed(90)))
     ));
 }
+
+#[test]
+fn a_head_cannot_name_more_memory_than_pictures_may_take() {
+    let measure = |side: u32| Some(Measure { width: side, height: side, heavy: false });
+    assert_eq!(work_bytes(1000, None), 1000);
+    assert_eq!(work_bytes(1000, measure(100)), 1000 + 100 * 100 * PIXEL_BYTES);
+    assert_eq!(work_bytes(1000, measure(u32::MAX)), 1000 + PIXELS_MAX * PIXEL_BYTES);
+    assert_eq!(work_bytes(u64::MAX, measure(1)), u64::MAX);
+}
