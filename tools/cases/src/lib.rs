@@ -44,20 +44,20 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod expect;
 mod http1;
 mod http2;
 mod http3;
 mod origin;
 mod parse;
-mod ports;
 mod run;
 mod wire;
 
+pub use addresses::replace_address;
 pub use expect::Answer;
 pub use http2::{Came, Http2};
 pub use http3::Http3;
 pub use parse::{Case, CaseStep, Expect, Over, Request, parse_case};
-pub use ports::{free_port, replace_address};
 pub use run::{Server, run_case};
 pub use wire::{IDENTITY, Identity, Wire, test_identity};

@@ -6,7 +6,6 @@ use crate::http2::Http2;
 use crate::http3::Http3;
 use crate::origin::Origin;
 use crate::parse::{Act, Case, CaseSession, CaseStep, Over, Plain};
-use crate::ports::free_port;
 use crate::wire::{IDENTITY, Wire};
 use std::fs;
 use std::io::{Read, Write};
@@ -14,6 +13,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use testkit::free_port;
 
 /// Above the duration of any step: only a failure waits this long.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -222,7 +222,7 @@ impl Peer {
             let file = fs::File::options().write(true).open(folder.join(name)).map_err(say)?;
             file.set_modified(std::time::UNIX_EPOCH + AGE).map_err(say)?;
         }
-        let (plain, secure) = (cases::free_port(), cases::free_port());
+        let (plain, secure) = (testkit::free_port(), testkit::free_port());
         let conf = CONF
             .replace("@dir", &folder.display().to_string())
             .replace("@plain", &plain.to_string())

@@ -111,7 +111,7 @@ fn run(
     fs::create_dir_all(dirs.folder.join("logs")).map_err(say)?;
     site::make_files(dirs).map_err(say)?;
     peers::write_identity(&dirs.folder)?;
-    let port = cases::free_port();
+    let port = testkit::free_port();
     let path = dirs.folder.join("compare.conf");
     let text = conf(dirs, port);
     let last_line = text.lines().count() as u32;

@@ -1,4 +1,4 @@
-//! Parts that tests of several crates share: random numbers, expected files, a proxy that stalls and cuts, a server for clients, and a record of checks that a test leaves out, so that none is left out in
+//! Parts that tests of several crates share: random numbers, free ports, expected files, a proxy that stalls and cuts, a server for clients, and a record of checks that a test leaves out, so that none is left out in
 //! silence: libtest shows no output of tests that pass.
 //!
 //! `cargo xtask ci` names a file in `TIDEGATE_SKIPS`, prints its lines at the end, and sets `TIDEGATE_PEERS=required`, under which a
@@ -9,9 +9,12 @@
 pub mod expected;
 pub mod fault_proxy;
 pub mod mutation;
+mod ports;
 pub mod thread_server;
 
 use std::io::Write as _;
+
+pub use ports::free_port;
 
 /// Records that a program which `cargo xtask ci` installs is missing.
 ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-/// Accepts on a port of 127.0.0.1 that the system chooses, until it is dropped. Connections end by themselves.
+/// Accepts on a port of its own of 127.0.0.1, until it is dropped. Connections end by themselves.
 pub struct ThreadServer {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -19,7 +19,7 @@ impl ThreadServer {
     /// # Panics
     /// If no port is free.
     pub fn start(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> ThreadServer {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind(("127.0.0.1", crate::free_port())).expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, accepted) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
         let (stopped, count, serve) = (stop.clone(), accepted.clone(), Arc::new(serve));

@@ -2,6 +2,7 @@
 
 mod suite;
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
@@ -10,10 +11,11 @@ use std::time::Instant;
 pub const HELP: &str = "\
 Usage: cargo xtask ci
 
-Runs everything that a change must pass, in this order: fmt, tidy, clippy, a check of the fuzz targets,
-the book, all tests, comparisons with nginx and Apache, the Debian package, h2spec. On Debian, as root, it
-installs missing programs that tests use as peers; a peer that is missing then is an error. With
-TIDEGATE_PEERS=optional the tests that need it check less. Checks that the machine does not permit are listed.
+Runs everything that a change must pass, in this order: fmt, tidy, clippy (also of the fuzz targets), the
+book, all tests; then, side by side, comparisons with nginx and Apache, the Debian package, h2spec. On
+Debian, as root, it installs missing programs that tests use as peers; a peer that is missing then is an
+error. With TIDEGATE_PEERS=optional the tests that need it check less. Checks that the machine does not
+permit are listed.
 
 Each step is printed with the minutes and seconds since the start.
 
@@ -62,24 +64,40 @@ pub fn run_ci(_: &[String]) -> Result<(), String> {
     }
     progress("cargo test --workspace, two programs at a time");
     suite::run_suite()?;
-    for seeds in [crate::compare::CI, crate::compare::STREAM_CI, crate::compare::APACHE_CI] {
-        let compared: Vec<&str> = ["compare", "--in-ci"].into_iter().chain(seeds.iter().copied()).collect();
-        own_step(&own, &compared)?;
-    }
-    own_step(&own, &["package", "--in-ci"])?;
-    own_step(&own, &["h2spec", "--in-ci"])?;
+    let compared = [crate::compare::CI, crate::compare::STREAM_CI, crate::compare::APACHE_CI];
+    let compared = compared.map(|seeds| [&["compare", "--in-ci"], seeds].concat());
+    let last = [vec!["package", "--in-ci"], vec!["h2spec", "--in-ci"]];
+    let own = &own;
+    // They mostly wait.
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let begin = |args| scope.spawn(move || quiet_step(own, args));
+        let running: Vec<_> = compared.into_iter().chain(last).map(begin).collect();
+        running.into_iter().filter_map(|step| step.join().unwrap_or(Err("a step panicked".into())).err()).collect()
+    });
     progress("done");
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Runs a command of xtask, and prints its output when it ends.
+fn quiet_step(own: &Path, args: Vec<&str>) -> Result<(), String> {
+    let shown = args.join(" ");
+    progress(&format!("xtask {shown}"));
+    let output = command(&own.to_string_lossy(), &args).output().map_err(|e| format!("{shown}: {e}"))?;
+    let (mut to, mut errors) = (std::io::stdout().lock(), std::io::stderr().lock());
+    let printed = to.write_all(&output.stdout).and_then(|()| errors.write_all(&output.stderr));
+    printed.map_err(|e| format!("{shown}: {e}"))?;
+    drop((to, errors));
+    progress(&format!("xtask {shown}: {}", output.status));
+    if output.status.success() { Ok(()) } else { Err(format!("xtask {shown} failed")) }
 }
 
 /// Runs the steps that need no peer.
 fn check(own: &Path) -> Result<(), String> {
     step("cargo", &["fmt", "--all", "--check"])?;
     own_step(own, &["tidy"])?;
-    step("cargo", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"])?;
-    // A separate workspace, which no other step builds. It shares what clippy has checked of other crates.
-    let target = own.parent().and_then(Path::parent).unwrap_or(Path::new("target")).to_string_lossy();
-    step("cargo", &["check", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", &target])?;
+    // The only step that compiles the fuzz targets.
+    let clippy = ["clippy", "--workspace", "--all-targets", "--features", "fuzz/targets", "--quiet"];
+    step("cargo", &[&clippy[..], &["--", "-D", "warnings"]].concat())?;
     step("cargo", &["build", "--quiet", "--workspace", "--bins"])?;
     // Finds dead links of documents.
     own_step(own, &["book"])

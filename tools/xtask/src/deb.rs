@@ -95,14 +95,15 @@ pub fn build_deb(release: bool) -> Result<PathBuf, String> {
     let depends = depends(&binary).ok_or("the binary names no version of the C library")?;
     put(&stage, "DEBIAN/control", control(version, &architecture, &depends).as_bytes(), 0o644)?;
     let package = target.join(format!("tidegate_{version}_{architecture}.deb"));
-    call(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&stage).arg(&package))?;
+    // Debian's compression takes minutes for a debug build.
+    let compression: &[&str] = if release { &[] } else { &["-Zgzip", "-z1"] };
+    call(Command::new("dpkg-deb").args(compression).args(["--root-owner-group", "--build"]).arg(&stage).arg(&package))?;
     Ok(package)
 }
 
 /// Returns the newest version that a binary wants of a library, from its names of versions such as `GLIBC_2.34`.
 fn newest(binary: &[u8], prefix: &str) -> Option<Vec<u32>> {
-    let starts = binary.windows(prefix.len()).enumerate().filter(|(_, bytes)| *bytes == prefix.as_bytes());
-    let versions = starts.filter_map(|(at, _)| {
+    let versions = memchr::memmem::find_iter(binary, prefix).filter_map(|at| {
         let rest = binary.get(at + prefix.len()..)?;
         // A name ends with a NUL.
         let end = rest.iter().take(16).position(|byte| *byte == 0)?;

@@ -37,6 +37,7 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
     "-Ccodegen-units=1",
     "-Cdebug-assertions",
+    "-Cdebuginfo=line-tables-only",
 ];
 
 /// Memory of a target, and seconds that one input may take, before libFuzzer reports it.
@@ -127,7 +128,9 @@ fn build(folder: &Path, targets: &[String]) -> Result<PathBuf, String> {
     let root = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| folder.join("target"), |dir| PathBuf::from(dir).join("fuzz"));
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    command.args(["build", "--release", "--target", TARGET, "--manifest-path"]).arg(folder.join("Cargo.toml"));
+    command
+        .args(["build", "--release", "--features", "libfuzzer", "--target", TARGET, "--manifest-path"])
+        .arg(folder.join("Cargo.toml"));
     command.args(targets.iter().flat_map(|name| ["--bin", name]));
     command.env("CARGO_TARGET_DIR", &root).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FLAGS.join(" "));
     match command.status() {

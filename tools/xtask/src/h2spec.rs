@@ -74,7 +74,7 @@ fn within(program: &Path, folder: &Path) -> Result<(), String> {
     let (certificate, key) = cases::test_identity()?;
     fs::write(folder.join("s.crt"), certificate).map_err(say)?;
     fs::write(folder.join("s.key"), key).map_err(say)?;
-    let [clear, tls, origin] = std::array::from_fn(|_| cases::free_port());
+    let [clear, tls, origin] = std::array::from_fn(|_| testkit::free_port());
     let dir = folder.display();
     let conf = format!(
         "daemon off; master_process off; pid {dir}/pid; error_log {dir}/error.log info; events {{ }}

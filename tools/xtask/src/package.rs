@@ -65,7 +65,7 @@ fn check(package: &Path, root: &Path) -> Result<(), String> {
             return Err(format!("/{path} is not there after the installation"));
         }
     }
-    let port = cases::free_port();
+    let port = testkit::free_port();
     // The configuration of the package, on another port and below the folder. The server runs outside of it: it needs /proc.
     let conf = fs::read_to_string(here("etc/tidegate/nginx.conf")).map_err(|e| e.to_string())?;
     let below = root.display();

@@ -10,7 +10,8 @@ Usage: cargo xtask tidy
 Checks rules that a look at the text can decide: file heads and lengths, unsafe code, dependencies of
 protocol crates, circular imports, the longest chain of crates, names, public fields of closed types,
 the wording of comments and documents, the files and limits that documents name, the index of decision
-records, sleeping tests of the server, packages of which Cargo.lock has several versions.
+records, sleeping tests of the server, tests that give a port back before they use it, packages of which
+Cargo.lock has several versions.
 
   cargo xtask tidy
 ";
@@ -208,6 +209,9 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
             }
         }
     }
+    complaints.extend(lost_ports(text).map(|line| {
+        format!("{shown}:{line}: the port of a socket that is closed again may be an outgoing connection's; use `testkit::free_port`")
+    }));
     let of_features = FEATURE_CRATES.contains(&crate_name.as_str());
     if of_features && !module.ends_with(".rs") {
         let own = module;
@@ -223,9 +227,35 @@ fn check(file: &Path, text: &str, complaints: &mut Vec<String>) {
     }
 }
 
+/// Returns the lines that ask the kernel for a port and close its socket in one statement.
+fn lost_ports(text: &str) -> impl Iterator<Item = usize> {
+    let is_lost = |statement: &str| {
+        let asks = ["bind(\"127.0.0.1:0\")", "bind(\"[::1]:0\")", ", 0))"].iter().any(|form| statement.contains(form));
+        asks && statement.contains("bind(") && statement.contains(".local_addr()")
+    };
+    let mut line = 1;
+    text.split(';').filter_map(move |statement| {
+        let begin = statement.find("bind(").map_or("", |at| &statement[..at]);
+        let found = line + begin.lines().count().saturating_sub(1);
+        line += statement.matches('\n').count();
+        is_lost(statement).then_some(found)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_of_closed_sockets_are_found() {
+        let kept = "let listener = TcpListener::bind(\"127.0.0.1:0\").unwrap();\nlet port = listener.local_addr().unwrap().port();\n";
+        let lost = ["TcpListener::bind(\"127.0.0.1:0\")", "UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))"]
+            .map(|bind| format!("fn port() -> u16 {{\n    {bind}.unwrap()\n.local_addr().unwrap().port()\n}}\n"));
+        assert_eq!(lost_ports(kept).count(), 0);
+        for text in lost {
+            assert_eq!(lost_ports(&format!("{kept}{text}")).collect::<Vec<_>>(), [4], "{text}");
+        }
+    }
 
     #[test]
     fn packages_with_several_versions_are_counted_once() {

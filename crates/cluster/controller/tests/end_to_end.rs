@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use testkit::free_port;
+
 /// Ends a process with the test.
 struct Process(Child);
 
@@ -24,10 +26,6 @@ impl Drop for Process {
 fn server_program() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_BIN_EXE_tidegate-controller")).with_file_name("tidegate");
     path.exists().then_some(path)
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// Starts a backend, and returns its port.

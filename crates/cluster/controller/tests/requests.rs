@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use testkit::free_port;
 
 /// Requests per line with shares. A share may be off by [`SHARE_TOLERANCE`] of all, which is more than six standard deviations.
 const DRAWS: usize = 600;
@@ -26,10 +28,6 @@ impl Drop for Server {
         let _ = Command::new("kill").arg(self.child.id().to_string()).status();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
 
 /// The server's program, which CI builds before the tests.

@@ -231,9 +231,9 @@ fn a_certificate_that_signs_itself_is_its_own_authority() {
 
 #[test]
 fn a_server_that_is_not_there_is_refused() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], testkit::free_port()));
     let gone =
-        Server { address: port, stop: Arc::default(), accepted: Arc::default(), resumed: Arc::default(), thread: None };
+        Server { address, stop: Arc::default(), accepted: Arc::default(), resumed: Arc::default(), thread: None };
     let outcome = go(&job(&gone, 2, 4));
     assert_eq!((outcome.total.answers, outcome.total.failures.of(LoadFailure::ConnectRefused)), (0, 4));
 }

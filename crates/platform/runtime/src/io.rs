@@ -185,8 +185,7 @@ mod tests {
     #[test]
     fn an_error_concerns_one_datagram() {
         crate::block_on(async {
-            let gone =
-                std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("bound").local_addr().expect("address");
+            let gone = SocketAddr::from((Ipv4Addr::LOCALHOST, testkit::free_port()));
             let socket = UdpSocket::connect(gone).expect("connected");
             socket.send(b"anybody?").await.expect("sent");
             let mut buf = Vec::with_capacity(8);

@@ -377,8 +377,7 @@ mod tests {
     use super::*;
 
     fn tcp() -> ListenSpec {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
-        ListenSpec::new(Address::Ip(free))
+        ListenSpec::new(Address::Ip(([127, 0, 0, 1], testkit::free_port()).into()))
     }
 
     #[test]

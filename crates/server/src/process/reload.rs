@@ -31,6 +31,8 @@ pub struct ReloadFailure {
     pub why: String,
     /// Files and complaints, unless logs, folders or sockets are the reason.
     pub failure: Option<ConfFailure>,
+    /// An address could not be bound: the same configuration may be accepted later.
+    pub is_address: bool,
 }
 
 /// Reads and checks the configuration, opens its logs and sockets. Failures have been logged.
@@ -67,14 +69,16 @@ pub fn prepare_from(
     let config = match reading.config {
         Ok(config) => config,
         Err(failure) => {
-            return Err(ReloadFailure { why: report::first_line(&failure), failure: Some(failure) });
+            return Err(ReloadFailure { why: report::first_line(&failure), failure: Some(failure), is_address: false });
         }
     };
+    let mut is_address = false;
     let opened = || {
         let logs = open_logs(&config.logs)?;
         if purpose == Purpose::Serve {
             make_folders(&config)?;
         }
+        is_address = true;
         let listeners = Listeners::open(&config.specs(), config.core.workers, sockets, purpose)?;
         Ok((logs, listeners))
     };
@@ -85,6 +89,7 @@ pub fn prepare_from(
             .next()
             .map_or_else(|| "a log, a folder or a socket could not be opened".into(), |error| error.words),
         failure: None,
+        is_address,
     })?;
     if purpose == Purpose::Serve {
         commit_logs(logs);

@@ -553,7 +553,7 @@ fn logins_wait_for_keys_that_are_being_fetched() {
 #[test]
 fn a_provider_that_is_not_there_stops_new_logins_only() {
     let port = free_port();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", free_port())).expect("a port");
     let address = listener.local_addr().expect("an address");
     let provider = Provider::on(listener);
     let store = "session_store sessions; logout_uri /logout;";

@@ -218,7 +218,7 @@ fn configuration(port: u16, origins: u16, names: u16, turn: u64) -> String {
 fn every_answer_is_right_or_an_honest_error() {
     let (seed, seconds) = (env("CHAOS_SEED", 4), env("CHAOS_SECONDS", 4));
     let port = free_port();
-    let first = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let first = TcpListener::bind(("127.0.0.1", free_port())).expect("a port");
     let origins = first.local_addr().expect("address").port();
     let name_server = NameServer::new();
     name_server.set("app.test", &[address(0), address(1)]);

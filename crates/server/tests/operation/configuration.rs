@@ -256,8 +256,8 @@ fn a_change_that_fails_changes_nothing() {
     let taken = busy.local_addr().expect("an address").port();
     let text = conf(port, "two").replace("listen", &format!("listen 127.0.0.1:{taken};\n listen"));
     let said = post(port, CONFIG, &text);
-    assert_eq!(said.code(), (400, "ConfigInvalid"), "{}", said.value);
-    assert!(said.value.to_string().contains(&taken.to_string()), "{}", said.value);
+    assert_eq!(said.code(), (409, "AddressUnavailable"), "{}", said.value);
+    assert!(said.value["complaints"].to_string().contains(&taken.to_string()), "{}", said.value);
     // The directory of generations is a file: nothing can be stored, and nothing changes.
     std::fs::remove_dir_all(site.path("conf/.tidegate")).expect("removed");
     site.write("conf/.tidegate", "");

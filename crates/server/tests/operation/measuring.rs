@@ -224,7 +224,7 @@ impl Drop for Serving {
 
 /// A server in the foreground, with a port for `@PORT@` in its configuration.
 fn server(program: &str, folder: &Path, http: &str) -> (Serving, u16) {
-    let port = cases::free_port();
+    let port = testkit::free_port();
     let conf = format!(
         "daemon off; worker_processes 1; pid nginx.pid; error_log error.log; events {{}}\nhttp {{ access_log access.log; {} }}",
         http.replace("@PORT@", &port.to_string())

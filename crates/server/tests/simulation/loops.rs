@@ -51,7 +51,7 @@ impl Bench {
         origin.set_nonblocking(true).expect("nonblocking");
         let port = |origin: &TcpListener| origin.local_addr().expect("address").port().to_string();
         let mut text = conf.replace("{O}", &port(&origin)).replace("{ROOT}", &FOLDER.display().to_string());
-        text = text.replace("{D}", &cases::free_port().to_string());
+        text = text.replace("{D}", &testkit::free_port().to_string());
         let mut ports = Vec::new();
         for n in 0.. {
             let name = format!("{{P{n}}}");

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_tidegate");
+pub use testkit::free_port;
 
 /// Above the duration of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -262,11 +263,6 @@ pub fn status_kb(pid: u32, name: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).unwrap_or(0)
-}
-
-/// Free at the time of the call.
-pub fn free_port() -> u16 {
-    cases::free_port()
 }
 
 pub fn text(output: &[u8]) -> String {

@@ -121,7 +121,7 @@ pub struct Origin {
 
 impl Origin {
     pub fn new(act: impl Fn(Talk<'_>) + Send + Sync + 'static) -> Origin {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let listener = TcpListener::bind(("127.0.0.1", testkit::free_port())).expect("a port");
         Origin::on(listener, act)
     }
     pub fn on(listener: TcpListener, act: impl Fn(Talk<'_>) + Send + Sync + 'static) -> Origin {
@@ -189,7 +189,7 @@ pub struct NameServer {
 
 impl NameServer {
     pub fn new() -> NameServer {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let socket = UdpSocket::bind(("127.0.0.1", testkit::free_port())).expect("a port");
         let port = socket.local_addr().expect("address").port();
         socket.set_read_timeout(Some(LOOK)).expect("timeout");
         let names: Arc<Mutex<HashMap<String, Vec<Ipv4Addr>>>> = Arc::default();

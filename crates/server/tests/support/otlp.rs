@@ -124,7 +124,7 @@ pub enum Kind {
 
 impl Receiver {
     pub fn start(kind: Kind) -> Receiver {
-        Receiver::on(TcpListener::bind("127.0.0.1:0").expect("a port"), kind)
+        Receiver::on(TcpListener::bind(("127.0.0.1", testkit::free_port())).expect("a port"), kind)
     }
     pub fn on(listener: TcpListener, kind: Kind) -> Receiver {
         let port = listener.local_addr().expect("an address").port();

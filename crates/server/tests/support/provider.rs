@@ -199,7 +199,7 @@ impl Inner {
 
 impl Provider {
     pub fn start() -> Provider {
-        Provider::on(std::net::TcpListener::bind("127.0.0.1:0").expect("a port"))
+        Provider::on(std::net::TcpListener::bind(("127.0.0.1", testkit::free_port())).expect("a port"))
     }
     pub fn on(listener: std::net::TcpListener) -> Provider {
         let issuer = format!("http://{}", listener.local_addr().expect("an address"));

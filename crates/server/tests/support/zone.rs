@@ -32,7 +32,7 @@ pub struct Zone {
 
 impl Zone {
     pub fn start() -> Zone {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let socket = UdpSocket::bind(("127.0.0.1", testkit::free_port())).expect("a port");
         let port = socket.local_addr().expect("an address").port();
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
         let (records, updates, over) = (Arc::default(), Arc::default(), Arc::new(AtomicBool::new(false)));

@@ -16,7 +16,7 @@ struct Server {
 
 impl Server {
     fn start(ip: &str) -> Server {
-        let listener = TcpListener::bind((ip, 0)).expect("bind");
+        let listener = TcpListener::bind((ip, free_port())).expect("bind");
         let address = listener.local_addr().expect("an address").to_string();
         Server { address, origin: Some(Origin::on(listener, |talk| drop(talk))) }
     }

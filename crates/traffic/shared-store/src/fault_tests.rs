@@ -4,7 +4,7 @@
 use crate::StoreAddress;
 use crate::agent::AgentOptions;
 use crate::permits::{PermitPool, PermitRule, StoreLoss};
-use crate::redis_tests::{Redis, TestFolder, TestNode, free_port, has_redis, redis_call, take_permits, wait_until};
+use crate::redis_tests::{Redis, TestFolder, TestNode, has_redis, redis_call, take_permits, wait_until};
 use std::sync::Arc;
 use std::time::Duration;
 use testkit::Random;
@@ -25,7 +25,7 @@ impl World {
             return None;
         }
         let folder = TestFolder::new(name);
-        let port = free_port();
+        let port = testkit::free_port();
         let text = port.to_string();
         let redis = Redis::start(&folder.0, &["--bind", "127.0.0.1", "--port", &text]);
         wait_until("Redis", || match redis_call(&["-p", &text, "ping"]).trim() {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use testkit::free_port;
 
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -29,10 +30,6 @@ pub fn has_redis() -> bool {
         testkit::missing_peer("redis-server");
     }
     is_there
-}
-
-pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port()
 }
 
 /// A folder that is removed at the end.

@@ -86,7 +86,7 @@ pub fn lay_out(dir: &Path, folders: &[(&str, String)]) -> Result<(), String> {
 /// # Errors
 /// Apache does not start for another reason.
 pub fn start_apache(program: &Path, dir: &Path, host: &str) -> Result<Option<RunningServer>, String> {
-    let port = cases::free_port();
+    let port = testkit::free_port();
     let shown = dir.display();
     let mut conf = format!(
         "ServerRoot {shown}\nPidFile {shown}/logs/apache.pid\nErrorLog {shown}/logs/apache.log\nLogLevel warn\n\
@@ -154,7 +154,7 @@ pub fn translate_files(ours: &Path, files: &[PathBuf]) -> Result<ApacheTranslati
 /// # Errors
 /// Tidegate refuses the configuration, with its message.
 pub fn start_tidegate(ours: &Path, dir: &Path, conf: &str, backend: u16) -> Result<RunningServer, String> {
-    let port = cases::free_port();
+    let port = testkit::free_port();
     let conf = conf.replace("@port", &port.to_string()).replace("@scripts", &backend.to_string());
     let path = dir.join("conf/nginx.conf");
     fs::write(&path, conf).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -106,7 +106,7 @@ impl BenchServer {
         let folder = std::env::temp_dir().join(format!("bench-{}-php", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
-        let port = cases::free_port();
+        let port = testkit::free_port();
         let file = folder.join("php-fpm.conf");
         fs::write(&file, conf.replace("@PORT@", &port.to_string())).map_err(|e| e.to_string())?;
         let child = Command::new("taskset")
@@ -138,7 +138,7 @@ impl BenchServer {
             Ok(_) => return Err("benches/floor/floor.c does not compile".into()),
             Err(_) => return Ok(None),
         }
-        let port = cases::free_port();
+        let port = testkit::free_port();
         let child = Command::new("taskset")
             .args(["-c", "0"])
             .arg(&program)
@@ -167,7 +167,7 @@ impl BenchServer {
         if scenario.tls {
             write_certificate(&folder)?;
         }
-        let port = cases::free_port();
+        let port = testkit::free_port();
         let file = folder.join("server.conf");
         let conf = conf.replace("@PORT@", &port.to_string()).replace("@ORIGIN@", &origin.to_string());
         fs::write(&file, conf).map_err(|e| e.to_string())?;

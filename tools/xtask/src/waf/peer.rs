@@ -93,7 +93,7 @@ impl FirewallPeer {
     /// # Errors
     /// The server cannot be run, ends, or does not listen in time.
     pub fn start(program: &PeerProgram, rules: PeerRules<'_>, backend: u16) -> Result<FirewallPeer, String> {
-        let port = cases::free_port();
+        let port = testkit::free_port();
         let folder = std::env::temp_dir().join(format!("waf-pairs-{}-{port}", std::process::id()));
         let html = folder.join("html");
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());

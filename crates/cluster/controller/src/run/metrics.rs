@@ -104,7 +104,7 @@ impl Metrics {
         one("generation", "gauge", "Generation that the server serves.", get(&self.generation).to_string());
         one("leader", "gauge", "1 if this replica writes statuses.", flag(&self.is_leader).to_string());
         one("ready", "gauge", "1 if the server serves a controller's configuration.", flag(&self.is_ready).to_string());
-        let help = "1 if the server refused the last configuration.";
+        let help = "1 if the server refused the last configuration, or could not bind an address of it.";
         one("configuration_refused", "gauge", help, flag(&self.is_refused).to_string());
         out
     }

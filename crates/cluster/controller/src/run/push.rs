@@ -23,6 +23,8 @@ use super::translate::{DesiredState, GroupServers};
 pub const CHECK_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause between two attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Longest pause before another attempt to bind an address: each one has the whole configuration checked.
+const ADDRESS_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Refused texts at most: those of one push.
 const REFUSED_MAX: usize = 9;
 /// First line of each configuration of a controller.
@@ -79,6 +81,8 @@ pub enum PushOutcome {
     Groups,
     Whole,
     Refused(Vec<ServerComplaint>),
+    /// The server keeps its old configuration, since an address cannot be bound for now: the push is to be repeated.
+    AddressUnavailable(String),
 }
 
 /// All of a configuration that its validity depends on: everything but endpoints.
@@ -189,6 +193,11 @@ impl Pusher {
                 send_common(&self.api, known, desired).await?;
                 return Ok(PushOutcome::Refused(complaints));
             }
+            Err(ApiFailure::AddressUnavailable(reason)) => {
+                metrics::count_one(&self.metrics.pushes_failed);
+                send_common(&self.api, known, desired).await?;
+                return Ok(PushOutcome::AddressUnavailable(reason));
+            }
             Err(ApiFailure::Impossible(reason)) => return Err(ApiFailure::Unavailable(reason)),
             Err(error) => return Err(error),
         }
@@ -274,7 +283,9 @@ async fn send_common(api: &ServerApi, known: &mut ServerState, desired: &Desired
             known.groups.extend(changed);
         }
         // Of several groups, one may be of the kind that changed.
-        Err(ApiFailure::Impossible(reason) | ApiFailure::FileMissing(reason)) => {
+        Err(
+            ApiFailure::Impossible(reason) | ApiFailure::FileMissing(reason) | ApiFailure::AddressUnavailable(reason),
+        ) => {
             logs::warn("servers of groups stay", &[("error", &reason)]);
         }
         Err(ApiFailure::Refused(reasons)) => {
@@ -309,6 +320,7 @@ pub async fn push_changes(
 ) {
     let metrics = pusher.metrics.clone();
     let mut backoff = Backoff::new(PAUSE_MAX);
+    let mut address_backoff = Backoff::new(ADDRESS_PAUSE_MAX);
     let mut last_error = String::new();
     loop {
         let Some(next) = desired.borrow_and_update().clone() else {
@@ -325,22 +337,23 @@ pub async fn push_changes(
         let pause = match isolation.push_isolated(&mut pusher, &next).await {
             Ok((desired, pushed)) => {
                 backoff.reset();
-                last_error.clear();
-                note(&pushed, began.elapsed(), &metrics);
-                let refused = match pushed {
-                    PushOutcome::Refused(complaints) => Some(complaints.into_iter().map(|one| one.message).collect()),
-                    _ => None,
+                note(&pushed, began.elapsed(), &metrics, &mut last_error);
+                let (refused, pause) = match pushed {
+                    PushOutcome::Refused(complaints) => {
+                        (Some(complaints.into_iter().map(|one| one.message).collect()), None)
+                    }
+                    PushOutcome::AddressUnavailable(reason) => (Some(vec![reason]), Some(address_backoff.next_pause())),
+                    PushOutcome::Nothing | PushOutcome::Groups | PushOutcome::Whole => (None, None),
                 };
+                if pause.is_none() {
+                    address_backoff.reset();
+                }
                 publish(&outcomes, PushResult { desired, refused });
-                None
+                pause
             }
             Err(error) => {
                 metrics::count_one(&metrics.pushes_failed);
-                let words = error.to_string();
-                if words != last_error {
-                    logs::warn("the configuration is not pushed yet", &[("error", &words)]);
-                    last_error = words;
-                }
+                note_failure(&error.to_string(), &mut last_error);
                 Some(backoff.next_pause())
             }
         };
@@ -375,26 +388,47 @@ fn publish(outcomes: &watch::Sender<Option<PushResult>>, outcome: PushResult) {
     });
 }
 
-fn note(pushed: &PushOutcome, duration: Duration, metrics: &Metrics) {
-    let is_refused = matches!(pushed, PushOutcome::Refused(_));
-    let was_refused = metrics.is_refused.swap(is_refused, Relaxed);
+/// Logs the reason of a push that is repeated, once.
+fn note_failure(words: &str, last: &mut String) {
+    if words != *last {
+        logs::warn("the configuration is not pushed yet", &[("error", words)]);
+        *last = words.to_owned();
+    }
+}
+
+/// Logs and counts the outcome of a push; the same failure once.
+fn note(pushed: &PushOutcome, duration: Duration, metrics: &Metrics, last_error: &mut String) {
     let millis = duration.as_millis().to_string();
-    match pushed {
-        PushOutcome::Nothing => {}
-        PushOutcome::Groups => logs::info("servers of groups are pushed", &[("milliseconds", &millis)]),
+    let is_refused = match pushed {
+        PushOutcome::Nothing => false,
+        PushOutcome::Groups => {
+            logs::info("servers of groups are pushed", &[("milliseconds", &millis)]);
+            false
+        }
         PushOutcome::Whole => {
             let generation = metrics.generation.load(Relaxed).to_string();
             logs::info("a configuration is active", &[("generation", &generation), ("milliseconds", &millis)]);
+            false
         }
-        PushOutcome::Refused(complaints) if !was_refused => {
-            for complaint in complaints {
-                let words = complaint.message.as_str();
-                logs::error("the server refuses the configuration and keeps its old one", &[("error", words)]);
+        PushOutcome::Refused(complaints) => {
+            let words = join_complaints(complaints);
+            if words != *last_error {
+                for complaint in complaints {
+                    let error = complaint.message.as_str();
+                    logs::error("the server refuses the configuration and keeps its old one", &[("error", error)]);
+                }
+                *last_error = words;
             }
+            true
         }
-        PushOutcome::Refused(_) => {}
-    }
+        PushOutcome::AddressUnavailable(reason) => {
+            note_failure(reason, last_error);
+            true
+        }
+    };
+    metrics.is_refused.store(is_refused, Relaxed);
     if !is_refused {
+        last_error.clear();
         metrics.is_ready.store(true, Relaxed);
     }
     if matches!(pushed, PushOutcome::Groups | PushOutcome::Whole) {

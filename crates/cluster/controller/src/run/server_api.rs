@@ -42,6 +42,8 @@ pub struct ActiveConfig {
 pub enum ApiFailure {
     /// The configuration has errors: the same request fails again.
     Refused(Vec<ServerComplaint>),
+    /// An address of the configuration cannot be bound, as when another process has it: the same request may succeed later.
+    AddressUnavailable(String),
     /// Another configuration is active than the request's `If-Match` says.
     Changed,
     /// A file that the request names by its digest is not stored.
@@ -80,9 +82,10 @@ impl fmt::Display for ApiFailure {
         match self {
             ApiFailure::Refused(complaints) => write!(f, "refused: {}", join_complaints(complaints)),
             ApiFailure::Changed => f.write_str("another configuration is active"),
-            ApiFailure::FileMissing(reason) | ApiFailure::Impossible(reason) | ApiFailure::Unavailable(reason) => {
-                f.write_str(reason)
-            }
+            ApiFailure::AddressUnavailable(reason)
+            | ApiFailure::FileMissing(reason)
+            | ApiFailure::Impossible(reason)
+            | ApiFailure::Unavailable(reason) => f.write_str(reason),
         }
     }
 }
@@ -150,7 +153,7 @@ impl ServerApi {
     /// that the server has stored are named by their digests, the others are sent.
     ///
     /// # Errors
-    /// [`ApiFailure::Refused`], [`ApiFailure::Changed`], [`ApiFailure::FileMissing`].
+    /// [`ApiFailure::Refused`], [`ApiFailure::AddressUnavailable`], [`ApiFailure::Changed`], [`ApiFailure::FileMissing`].
     pub async fn replace(
         &self,
         active: &ActiveConfig,
@@ -166,7 +169,7 @@ impl ServerApi {
     /// Lets the server check a configuration, as `-t` does, and activates nothing. Files are sent as by [`ServerApi::replace`].
     ///
     /// # Errors
-    /// [`ApiFailure::Refused`], [`ApiFailure::FileMissing`].
+    /// [`ApiFailure::Refused`], [`ApiFailure::AddressUnavailable`], [`ApiFailure::FileMissing`].
     pub async fn check(
         &self,
         active: &ActiveConfig,
@@ -344,6 +347,7 @@ fn failure(status: StatusCode, value: &Value) -> ApiFailure {
             ApiFailure::Refused(vec![ServerComplaint::general(reason)])
         }
         "PreconditionFailed" => ApiFailure::Changed,
+        "AddressUnavailable" => ApiFailure::AddressUnavailable(text),
         "AttachmentNotFound" => ApiFailure::FileMissing(reason),
         _ if status == StatusCode::PAYLOAD_TOO_LARGE => ApiFailure::Refused(vec![ServerComplaint::general(reason)]),
         _ if status == StatusCode::PRECONDITION_FAILED => ApiFailure::Changed,
@@ -363,6 +367,7 @@ mod tests {
         };
         assert_eq!(of(412, "PreconditionFailed"), ApiFailure::Changed);
         assert_eq!(of(409, "AttachmentNotFound"), ApiFailure::FileMissing("AttachmentNotFound: words".into()));
+        assert_eq!(of(409, "AddressUnavailable"), ApiFailure::AddressUnavailable("words".into()));
         assert_eq!(of(409, "ConfigBusy"), ApiFailure::Unavailable("ConfigBusy: words".into()));
         assert_eq!(of(504, "ConfigUncertain"), ApiFailure::Unavailable("ConfigUncertain: words".into()));
         let refused = |words: &str| ApiFailure::Refused(vec![ServerComplaint::general(words.into())]);

@@ -49,6 +49,7 @@ pub struct ConfigRefusal {
 
 /// Codes of refusals, which travel between processes as texts.
 const CODES: &[&str] = &[
+    "AddressUnavailable",
     "AttachmentNotFound",
     "ConfigBusy",
     "ConfigFormatError",

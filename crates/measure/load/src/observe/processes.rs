@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn listening_sockets_are_found() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let port = testkit::free_port();
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         assert_eq!(listeners(port).len(), 1);
         drop(listener);
         assert!(listeners(port).is_empty());

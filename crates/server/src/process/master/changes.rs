@@ -179,7 +179,7 @@ impl Master {
     }
 
     fn refuse(&self, worker: i32, ticket: u64, refusal: ConfigRefusal) {
-        if refusal.code == "ConfigInvalid" {
+        if refusal.complaints.is_some() {
             say!(Notice, "api: a configuration was refused: {}", refusal.text);
         }
         self.answer(worker, &ChangeOutcome { ticket, result: Err(refusal), texts: None });

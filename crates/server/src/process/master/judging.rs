@@ -239,7 +239,7 @@ fn judged(
 
 /// Words the failure of a candidate for the API's client.
 pub fn refusal_of(unprepared: ReloadFailure, layout: &Layout) -> ConfigRefusal {
-    let ReloadFailure { why, mut failure } = unprepared;
+    let ReloadFailure { why, mut failure, is_address } = unprepared;
     let why = layout.without_digests(&why);
     for complaint in failure.iter_mut().flat_map(|failure| &mut failure.complaints) {
         complaint.text = layout.without_digests(&complaint.text);
@@ -247,5 +247,9 @@ pub fn refusal_of(unprepared: ReloadFailure, layout: &Layout) -> ConfigRefusal {
     let shown = |path: &std::path::Path| layout.shown(path);
     let complaints = failure.map(|failure| report::complaints_json(&failure.complaints, &failure.files, shown));
     let complaints = complaints.unwrap_or_else(|| json!([{ "level": "emerg", "reason": why }]));
-    ConfigRefusal { complaints: Some(complaints), ..ConfigRefusal::new(400, "ConfigInvalid", why) }
+    let (status, code) = match is_address {
+        true => (409, "AddressUnavailable"),
+        false => (400, "ConfigInvalid"),
+    };
+    ConfigRefusal { complaints: Some(complaints), ..ConfigRefusal::new(status, code, why) }
 }

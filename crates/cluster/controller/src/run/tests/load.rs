@@ -45,7 +45,7 @@ impl LoadWorld {
     /// Starts all of them, with a route of the host `a.test` to these backends, and with more objects.
     async fn start(program: std::path::PathBuf, backends: &[&Backend], more: Vec<Value>) -> LoadWorld {
         let cluster = Cluster::start().await;
-        let port = process::free_port();
+        let port = testkit::free_port();
         let server = ServerProcess::start(program);
         cluster.apply(gateway_class());
         cluster.apply(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

@@ -253,6 +253,32 @@ async fn a_refused_configuration_leaves_the_old_one_and_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_address_that_another_process_has_is_waited_for() {
+    let world = ClusterWorld::start().await;
+    let controller = world.controller(&[]);
+    world.settle().await;
+    let old = world.server.state().main.clone();
+    world.server.state().is_occupied = true;
+    world.cluster.apply(route("b", "b.test", "api"));
+    let is_event = |event: &Value| event["note"].as_str().is_some_and(|note| note.contains("words"));
+    world.cluster.until("an event", |state| state.events.iter().any(is_event)).await;
+    // Endpoints of groups that the old configuration has go on changing.
+    world.cluster.apply(slice("api", &["10.0.0.7"]));
+    let has = |state: &server::State| state.groups["http/shop_api_80"] == ["10.0.0.7:8080"];
+    world.server.until("the new server", has).await;
+    assert_eq!(world.server.state().main, old);
+    world.changes();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let attempts = world.changes().iter().filter(|change| *change == POST).count();
+    assert!((20..=50).contains(&attempts), "{attempts} attempts, with pauses of up to 30 s");
+    world.server.state().is_occupied = false;
+    world.server.until("the configuration", |state| state.main.contains("b.test")).await;
+    world.settle().await;
+    let text = controller.parts.metrics.text(&*controller.parts.store);
+    assert!(text.contains("\ntidegate_controller_pushes_refused_total 0\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_controller_that_begins_anew_sends_no_configuration() {
     let world = ClusterWorld::start().await;
     let first = world.controller(&[]);

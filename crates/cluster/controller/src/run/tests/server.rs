@@ -35,6 +35,8 @@ pub struct State {
     pub changes: Vec<String>,
     /// Refuses texts with this word.
     pub refuses: Option<String>,
+    /// An address cannot be bound: no text is accepted.
+    pub is_occupied: bool,
     /// Refuses texts with one of these words, and names its lines.
     pub refuses_lines: Vec<String>,
     pub is_down: bool,
@@ -231,6 +233,9 @@ impl State {
                 let Some(attached) = self.attached(&value["attachments"]) else {
                     return failure(409, "AttachmentNotFound");
                 };
+                if self.is_occupied {
+                    return failure(409, "AddressUnavailable");
+                }
                 (self.attachments, self.sent) = attached;
                 self.generation += 1;
                 self.loads += 1;

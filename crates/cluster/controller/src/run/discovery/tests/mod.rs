@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::super::tests::load::backends::KeepaliveClient;
-use super::super::tests::load::process::{self, ServerProcess, server_program};
+use super::super::tests::load::process::{ServerProcess, server_program};
 use super::DiscoveryParts;
 use super::inventory::Inventory;
 use crate::arguments::{ControllerArguments, ControllerCommand};
@@ -47,7 +47,7 @@ struct DiscoveryWorld {
 impl DiscoveryWorld {
     /// Starts both, with these arguments of the controller.
     fn start(program: std::path::PathBuf, arguments: &[&str]) -> DiscoveryWorld {
-        let port = process::free_port();
+        let port = testkit::free_port();
         let server = ServerProcess::start(program);
         let api = format!("unix:{}", server.socket().display());
         let port_text = port.to_string();

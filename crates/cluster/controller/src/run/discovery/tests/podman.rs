@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use super::super::super::tests::load::process::free_port;
 use super::fake_http::{TempFolder, socket_path};
 use super::{DiscoveryWorld, program};
+use testkit::free_port;
 
 /// Program of the containers: answers with its port.
 const PROGRAM: &str = r#"

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -20,10 +19,6 @@ pub fn server_program() -> Option<PathBuf> {
     let own = std::env::current_exe().expect("a path");
     let beside = own.parent()?.parent()?.join("tidegate");
     beside.exists().then_some(beside)
-}
-
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// A server with the configuration of `bootstrap`. It ends with the value, and its folder is removed.
