@@ -1,4 +1,4 @@
-//! Runs all tests of the workspace, like `cargo test --workspace`, but two test programs at a time: some mostly wait for processes and
+//! Runs all tests of the workspace, like `cargo test --workspace`, but two test programs at a time: those of ACME mostly wait for
 //! certificate authorities, while others compute.
 
 use serde_json::Value;
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 
 /// Sources of test programs that mostly wait. They run one after the other, beside the rest, also one after the other:
 /// two programs that compute would only slow each other down.
-const WAITING: &[&str] = &["tests/acme/main.rs", "tests/content/main.rs", "tests/operation/main.rs"];
+const WAITING: &[&str] = &["tests/acme/main.rs"];
 
 /// A test program.
 struct Program {
