@@ -473,7 +473,7 @@ fn random_courses() {
     quiet_panics();
     let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
     let big = big();
-    for_seeds(5_000, |seed| course(seed, &plans, &big));
+    for_seeds(10_000, |seed| course(seed, &plans, &big));
 }
 
 /// The first message of a client of TLS 1.2 that takes ECDHE with ECDSA.

@@ -362,5 +362,5 @@ fn random_courses() {
     quiet_panics();
     let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
     let big = big();
-    for_seeds(5_000, |seed| course(seed, &plans, &big));
+    for_seeds(10_000, |seed| course(seed, &plans, &big));
 }

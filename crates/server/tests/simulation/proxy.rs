@@ -476,5 +476,5 @@ fn course(seed: u64, plans: &[ServeLoop]) {
 fn random_courses_through_a_proxy() {
     quiet_panics();
     let plans: Vec<ServeLoop> = (0..PLANS).map(plan).collect();
-    for_seeds(1_000, |seed| course(seed, &plans));
+    for_seeds(2_000, |seed| course(seed, &plans));
 }

@@ -142,6 +142,8 @@ async fn run(streams: &Rc<Streams>, id: StreamId, outcome: PhaseOutcome) {
         streams.core.borrow_mut().reset(id, code);
         return streams.worker.finished(r);
     };
+    // Requests that have waited, or did not begin in their connection's slice, have not met `at_once`.
+    let body = body.into_cached();
     let websocket = wants_tunnel(streams, id);
     let timeout = SendTimeout { limit: r.loc().core.conf.send_timeout.duration(), is_over: Cell::new(false) };
     let room = poll_fn(|cx| streams.poll_room(id, cx));
